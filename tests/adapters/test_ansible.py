@@ -80,23 +80,6 @@ def test_a_command_reaches_the_boot_that_has_answered_or_nothing(
         assert agreed == CommandResult(0, "", "")
 
 
-def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
-    ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
-) -> None:
-    host = hosts["worker-1"]
-    with ansible.attending(hosts.values()):
-        said = ansible.run(host, "cat /none; systemctl is-active none", timeout=60)
-        assert said == CommandResult(4, "inactive\n", "cat: /none: No such file or directory\n")
-        (turns,) = set(ansible._attended.values())
-        assert turns._run is not None
-        turns._run._run.end()
-        assert ansible.run(hosts["cp-1"], "echo again", timeout=60).stdout == "again\n"
-        began = turns._run._run
-    assert not began.running
-    assert not began.folder.exists()
-    assert ansible._attended == {}
-
-
 def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
     ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
 ) -> None:

@@ -125,25 +125,6 @@ def test_what_rollout_was_told_comes_before_the_configuration(tmp_path: Path) ->
     assert variables["ANSIBLE_CONFIG"] == str(tmp_path / "ansible.cfg")
 
 
-def test_where_nothing_is_said_connections_do_not_outlive_a_boot(tmp_path: Path) -> None:
-    variables = settings(tmp_path).variables()
-    assert "ControlMaster=no" in variables["ANSIBLE_SSH_ARGS"]
-    assert "ServerAliveInterval=5" in variables["ANSIBLE_SSH_ARGS"]
-    assert "ANSIBLE_REMOTE_USER" not in variables
-    assert "ANSIBLE_CONFIG" not in variables
-
-
-def test_the_usual_user_comes_after_the_client_configuration(tmp_path: Path) -> None:
-    assert settings(tmp_path).ssh_config_text().splitlines() == [
-        "Include ~/.ssh/config",
-        "Include /etc/ssh/ssh_config",
-        "Host *",
-        "User core",
-    ]
-    assert settings(tmp_path, ssh_config=Path("none")).ssh_config_text() == "Host *\nUser core\n"
-    assert settings(tmp_path, ssh_config=Path("/mine")).ssh_config_text().startswith("Include /mine\n")
-
-
 def test_nothing_from_the_cluster_is_taken_for_a_template(tmp_path: Path) -> None:
     host = Host("worker-1", "{{ lookup('pipe', 'id') }}")
     written = write_inventory(tmp_path, settings(tmp_path), [host]).read_text()

@@ -86,15 +86,6 @@ def test_revoked_key_is_refused_even_where_it_is_listed(tmp_path: Path, checking
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
 
 
-@pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
-def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecking) -> None:
-    file = known(tmp_path, f"192.0.2.1 {line(RSA)}\n", checking)
-    with pytest.raises(HostKeyError, match="has changed") as caught:
-        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
-    assert RSA.get_fingerprint() in caught.value.message
-    assert "rollout known-hosts --out" in caught.value.hint
-
-
 @pytest.mark.parametrize("checking", list(HostKeyChecking))
 def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n", checking)

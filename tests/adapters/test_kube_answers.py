@@ -1,7 +1,6 @@
 """Which bodies of good answers are believed, and what the server's clock is taken to say."""
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from rollout.adapters.clock import ServerTime
 from rollout.adapters.kube.answers import continue_token
 from rollout.errors import ApiUnavailableError
-from rollout.ports import ClusterApi
 from tests.scripted_api import Exchange, client, scripted
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -86,23 +84,6 @@ def test_every_way_of_asking_looks_at_the_answer(tmp_path: Path, ask: str) -> No
         pytest.raises(ApiUnavailableError),
     ):
         list(getattr(client(tmp_path, server.url), ask)("/api/v1/nodes/w-1", *arguments))
-
-
-@pytest.mark.exhaustive
-def test_a_hurried_request_ends_in_its_time_and_leaves_others_alone(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.wait()) as server:
-        api = client(tmp_path, server.url)
-        for asked, least in ((api.within(0.1), 0.1), (api, 0.5), (api.within(60), 0.5)):
-            # the quickest of a few: a busy machine makes a request longer only
-            took = [seconds_until_given_up(asked) for _ in range(5)]
-            assert least <= min(took) < least + 0.3
-
-
-def seconds_until_given_up(asked: ClusterApi) -> float:
-    began = time.monotonic()
-    with pytest.raises(ApiUnavailableError, match="in time"):
-        asked.replace(f"{LEASES}/node-rollout", {})
-    return time.monotonic() - began
 
 
 def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.errors import (
     ApiError,
-    ApiGoneError,
     ApiUnavailableError,
 )
 from rollout.lab.credentials import Authority, new_authority, server_context, write_kubeconfig
@@ -254,14 +253,6 @@ def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLCo
         assert next(lines) == b'{"n": 1}'
         with pytest.raises(ApiUnavailableError, match="broke"):
             next(lines)
-
-
-def test_a_version_too_old_is_gone_before_the_first_line(tmp_path: Path) -> None:
-    body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (2)"}
-    with scripted(lambda exchange: exchange.json(body, 410)) as server:
-        watch = watching_client(tmp_path, server).watch("/w", {"resourceVersion": "1"}, seconds=60)
-        with pytest.raises(ApiGoneError, match="too old"), watch:
-            pass
 
 
 # The parts of the `kubernetes` package: loaded alone, of one piece with the rest for whoever imports it, or whole.

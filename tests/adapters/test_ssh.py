@@ -19,11 +19,6 @@ from tests.adapters.conftest import Process, shell
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
 
-def test_command_runs(server: Any, key_file: Path) -> None:
-    result = shell(server, key_file).run(server.host(), "true; echo 'ä'", timeout=60)
-    assert (result.exit_status, result.stdout, result.stderr) == (3, "you said: true; echo 'ä'\n", "complaint\n")
-
-
 def test_both_streams_are_read_to_their_ends(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
     async def chatter(process: Process) -> None:
         for _ in range(6):

@@ -43,9 +43,7 @@ def test_what_the_file_says_fills_in_what_nobody_said(tmp_path: Path) -> None:
 def test_flags_and_inventory_go_before_the_file(tmp_path: Path) -> None:
     told = Host("a", "10.0.0.1", 22022, "core2", "/keys/own", identities=Identities(("/keys/nodes",)))
     assert configured(told, tmp_path) == told
-
-
-def test_what_is_told_counts_also_where_it_is_the_usual(tmp_path: Path) -> None:
+    # also where it is the usual
     found = configured(Host("a", "10.0.0.1", 22, "core"), tmp_path)
     assert (found.user, found.port) == ("core", 22)
 

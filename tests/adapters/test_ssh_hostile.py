@@ -1,11 +1,7 @@
 """Hosts that do their worst: each costs its own answer, little memory and no more than its time."""
 
-import asyncio
-import json
 import socket
 import struct
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +12,7 @@ import pytest
 
 from rollout.adapters.ssh.sockets import connect
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
-from tests.adapters.conftest import Process, shell, trusting
+from tests.adapters.conftest import shell, trusting
 from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 # What the kernel holds of a connection on loopback, both ways, beyond what has been read.
@@ -73,12 +69,6 @@ def test_host_that_is_too_busy_at_first(
     assert busy.accepted == 3
 
 
-async def write_for_ever(process: Process, data: bytes, stream: str = "stdout") -> None:
-    while not process.channel.is_closing():
-        getattr(process, stream).write(data)
-        await getattr(process, stream).drain()
-
-
 def addresses(*targets: tuple[str, int]) -> list[Any]:
     return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, p)) for a, p in targets]
 
@@ -97,62 +87,6 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         with connect("a.example", 22, started + 12, 1 << 20) as stream:
             assert stream.getpeername() == there.getsockname()
         assert time.monotonic() - started < 12
-
-
-# Asks good and bad hosts at once, as a poll does, and says what it cost.
-POLL = """
-import json, sys, time
-from pathlib import Path
-from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import SshError
-from rollout.model.host import Host, HostKeyChecking
-
-def peak_mb():
-    return next(int(l.split()[1]) for l in Path("/proc/self/status").open() if l.startswith("VmHWM")) / 1024
-
-key, good, *bad = sys.argv[1:]
-shell = ParamikoShell(
-    known_hosts=Path(key).with_name("trusted"), host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=Path(key)
-)
-shell.run(Host("first", "127.0.0.1", int(good)), "x", timeout=30)
-before = peak_mb()
-hosts = {f"bad-{n}": Host(f"bad-{n}", "127.0.0.1", int(bad[n % len(bad)])) for n in range(24)}
-hosts |= {f"good-{n}": Host(f"good-{n}", "127.0.0.1", int(good)) for n in range(24)}
-begun, took, answers = time.monotonic(), {}, {}
-for name, answer in shell.run_on_all(hosts, "x", timeout=5, concurrency=32):
-    took[name], answers[name] = time.monotonic() - begun, isinstance(answer, SshError)
-print(json.dumps({
-    "good_s": max(s for name, s in took.items() if name.startswith("good")),
-    "all_s": max(took.values()),
-    "failed": sorted(name for name, failed in answers.items() if failed),
-    "more_mb": peak_mb() - before,
-    "cpu_s": time.process_time(),
-}))
-"""
-
-
-@pytest.mark.exhaustive
-def test_bad_hosts_cost_the_good_ones_nothing(
-    servers: Any, stranger: MakeStranger, client_key: asyncssh.SSHKey, key_file: Path
-) -> None:
-    async def flood(process: Process) -> None:
-        await write_for_ever(process, b"x" * 65536)
-
-    async def hang(_: Process) -> None:
-        await asyncio.sleep(60)
-
-    good = servers.serve(authorized=[client_key])
-    bad = [servers.serve(each, authorized=[client_key]).port for each in (flood, hang)]
-    bad += [stranger(lambda it, line: it.send_for_ever(line, b"x" * 65536)).host.port]
-    command = [sys.executable, "-c", POLL, str(key_file), str(good.port), *map(str, bad)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    figures = json.loads(told)
-    print(figures)
-    assert figures["failed"] == sorted(f"bad-{number}" for number in range(24))
-    # Their deadline is at 5 seconds, and they were asked first.
-    assert figures["good_s"] < 4
-    assert figures["all_s"] < 40
-    assert figures["more_mb"] < 100
 
 
 def test_what_a_stranger_says_steers_no_terminal(stranger: MakeStranger, key_file: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
-from rollout.model.host import Host, HostKeyChecking
+from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 Process = asyncssh.SSHServerProcess[bytes]
@@ -80,17 +80,6 @@ def test_a_passphrase_goes_with_the_task(server: Any, client_key: asyncssh.SSHKe
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), passphrase="open sesame")
     hosts = fleet(server, 6, key_file=str(key))
     assert all(isinstance(answer, CommandResult) for answer in asked(shell, hosts).values())
-
-
-@pytest.mark.usefixtures("three")
-def test_new_keys_are_decided_on_by_one_process(
-    server: Any, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.shell.in_processes", lambda *_, **__: pytest.fail("in processes"))
-    new = tmp_path / "new"
-    shell = ParamikoShell(known_hosts=new, host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=key_file)
-    assert len(asked(shell, fleet(server, 6))) == 6
-    assert len(new.read_text().splitlines()) == 1
 
 
 @pytest.mark.usefixtures("three")

@@ -80,15 +80,6 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
     assert untouched(lab)
 
 
-def test_a_plan_of_another_cluster(start_lab: StartLab, command: Command) -> None:
-    one, other = start_lab(nodes=2), start_lab(nodes=2)
-    command("plan", "--out", "one.plan", lab=one)
-    ended = command("apply", "one.plan", lab=other)
-    assert ended.code == ExitCode.STALE
-    assert_one_error(ended.stderr, "another cluster")
-    assert untouched(other)
-
-
 @pytest.mark.parametrize(("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")])
 def test_a_lock_namespace_that_takes_nothing_new(
     start_lab: StartLab, command: Command, fix: str, *, terminating: bool

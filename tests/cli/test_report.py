@@ -36,11 +36,11 @@ def journal(home: Path) -> Path:
     return kept(home, Night())
 
 
-def kept(home: Path, night: Night, run: str = "0123456789abcdef") -> Path:
+def kept(home: Path, night: Night, run: str = "0123456789abcdef", server: str = "https://prod.example:6443") -> Path:
     runs = home / ".local" / "state" / "rollout" / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    path = runs / f"{run}.jsonl"
-    path.write_bytes(as_lines({**entry, "run": run} if "run" in entry else entry for entry in night.records()))
+    path, said = runs / f"{run}.jsonl", {"run": run, "cluster": {"uid": server, "server": server}}
+    path.write_bytes(as_lines({**entry, **said} if "run" in entry else entry for entry in night.records()))
     return path
 
 
@@ -173,20 +173,9 @@ def test_what_cannot_be_reported_is_said(
 PROD, TEST = "a" * 16, "b" * 16
 
 
-def keep(home: Path, run: str, server: str, minutes: float) -> None:
-    """A journal that was written so many minutes after the others."""
-    folder = home / ".local" / "state" / "rollout" / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{run}.jsonl"
-    cluster = {"uid": server, "server": server}
-    records = ({**entry, "run": run, "cluster": cluster} if "run" in entry else entry for entry in Night().records())
-    path.write_bytes(as_lines(records))
-    os.utime(path, (1e9 + 60 * minutes,) * 2)
-
-
 def test_the_last_run_is_reported_and_all_are_listed_with_their_clusters(command: Command, home: Path) -> None:
-    keep(home, TEST, "https://test.example:6443", 1)
-    keep(home, PROD, "https://prod.example:6443", 0)
+    for number, (run, name) in enumerate(((PROD, "prod"), (TEST, "test"))):
+        os.utime(kept(home, Night(), run, f"https://{name}.example:6443"), (1e9 + 60 * number,) * 2)
     ended = command("report")
     assert f"- Run: `{TEST}`\n" in ended.stdout
     assert ended.stderr == f"The last run: {TEST}.\n"

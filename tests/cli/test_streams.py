@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from tests.cli.screens import shown
 from tests.conftest import StartLab
 from tests.ended import Ended, start
 from tests.waiting import wait_until
@@ -113,7 +115,6 @@ def in_shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
     ended = in_shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
     assert ended.code == ExitCode.OK, ended.stderr
@@ -139,7 +140,6 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 @pytest.mark.parametrize(("words", "resource"), [(("plan",), "pods"), (("doctor",), "selfsubjectaccessreviews")])
 def test_ctrl_c_does_not_wait_for_an_api_server_that_hangs(
     lab: Lab, tmp_path: Path, words: tuple[str, ...], resource: str
@@ -160,25 +160,17 @@ def test_ctrl_c_does_not_wait_for_an_api_server_that_hangs(
 @pytest.mark.exhaustive
 def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path: Path) -> None:
     """On a line of its own, as is the shell's next prompt."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment}
-    command = ["script", "-qec", f"{ROLLOUT} apply", "/dev/null"]
-    process = subprocess.Popen(
-        command, env=environment, cwd=Path.cwd(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        shown = b""
-        while b"Type yes:" not in shown:
-            shown += process.stdout.read(4096) or pytest.fail(shown.decode())
-        process.stdin.write(b"\x03")
-        shown = process.stdout.read()
-    assert process.wait(timeout=60) == ExitCode.INTERRUPTED
-    assert b"\r\nrollout: interrupted: nothing was changed\r\n" in shown
+
+    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if any("Type yes:" in line for line in lines):
+            process.send_signal(signal.SIGINT)
+
+    screen = shown(tmp_path, lab.environment, ("apply",), 100, heed=leave)
+    assert screen.code == ExitCode.INTERRUPTED
+    assert b"\r\nrollout: interrupted: nothing was changed\r\n" in screen.octets
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 @pytest.mark.parametrize("words", ["apply --yes -o json", "apply --yes", "operate --once"])
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_terminal_that_goes_away_ends_a_run_as_asked(

@@ -64,21 +64,10 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Program:
 def with_faults(start_lab: StartLab) -> StartLab:
     """Labs by number of nodes, with something wrong with the hosts that are named."""
 
-    def start(
-        nodes: int,
-        faults: Mapping[str, HostFaults] | None = None,
-        *,
-        labels: Mapping[str, Mapping[str, str]] | None = None,
-        scenario_name: str = "default",
-    ) -> Lab:
+    def start(nodes: int, faults: Mapping[str, HostFaults] | None = None, *, scenario_name: str = "default") -> Lab:
         scenario = scale(load_scenario(scenario_name), nodes)
-        overrides = tuple(
-            HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items()
-        )
-        overrides += tuple(
-            HostOverride(select=Selection(names=(name,)), labels=given) for name, given in (labels or {}).items()
-        )
-        return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *overrides)), speed=60)
+        hosts = (HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items())
+        return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *hosts)), speed=60)
 
     return start
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -12,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.lab import Lab
+from tests.cli.test_inventory import RELAY
 from tests.conftest import StartLab
 from tests.ended import Ended
 from tests.executors.conftest import Program
+from tests.state import write
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--disable-eviction", "--force")
 
@@ -33,21 +32,6 @@ def ansible(tmp_path: Path) -> Program:
 def statuses(ended: Ended) -> dict[str, str]:
     assert ended.code == 0, ended.stderr
     return {node["node"]: node["error"] or node["operation"] for node in json.loads(ended.stdout)["nodes"]}
-
-
-def play(lab: Lab, home: Path, names: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Playbooks on their own, as a user runs them."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "LC_ALL": "C.UTF-8",
-        "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={lab.known_hosts}",
-        "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-    }
-    files = [str(ROOT / "playbooks" / name) for name in names.split()]
-    command = [str(PROGRAMS / "ansible-playbook"), "-i", str(lab.inventory), *files, *arguments]
-    return subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=100)
 
 
 def hosts_of(lab: Lab) -> dict[str, dict[str, object]]:
@@ -79,32 +63,14 @@ def test_the_users_own_inventory_with_vault_jump_and_configuration(ansible: Prog
     hosts = hosts_of(lab)
     relay = ansible.home / "relay.py"
     relay.write_text(RELAY)
-    hosts["worker-1"]["ansible_ssh_common_args"] = f"-o ProxyCommand='{sys.executable} {relay} %h %p'"
+    hosts["worker-1"]["ansible_ssh_common_args"] = (
+        f"-o ProxyCommand='{sys.executable} {relay} %h %p {ansible.home}/relayed'"
+    )
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
     variables = {"ROLLOUT_SSH_KEY": "", "ROLLOUT_KNOWN_HOSTS": "", "ROLLOUT_SSH_PORT": ""}
     ended = ansible.run(lab, "status", "-o", "json", "-i", "hosts", **variables)
     assert set(statuses(ended).values()) == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}
     assert (ansible.home / "relayed").read_text() == "x"
-
-
-RELAY = """
-import pathlib, select, socket, sys, os
-with pathlib.Path(__file__).with_name("relayed").open("a") as told:
-    told.write("x")
-there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-while True:
-    ready, _, _ = select.select([0, there], [], [])
-    if 0 in ready:
-        data = os.read(0, 65536)
-        if not data:
-            break
-        there.sendall(data)
-    if there in ready:
-        data = there.recv(65536)
-        if not data:
-            break
-        os.write(1, data)
-"""
 
 
 AROUND = """
@@ -136,7 +102,8 @@ AROUND = """
 
 @pytest.mark.exhaustive
 def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(9, labels={"worker-1": {"node-role.kubernetes.io/edge": ""}})
+    lab = with_faults(9)
+    write(lab, "worker-1", "labels", **{"node-role.kubernetes.io/edge": ""})
     (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))
     (ansible.home / "after.yml").write_text(AROUND.replace("FAILING", "worker-3"))
     flags = (
@@ -186,46 +153,6 @@ def test_nothing_is_left_of_it_and_no_secret_is_written_down(ansible: Program, w
     assert process.returncode == 0
     assert "targets.yaml" in seen
     assert list(folder.iterdir()) == []
-
-
-@pytest.mark.exhaustive
-def test_playbooks_run_on_their_own(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(3)
-    name = "worker-1"
-    units = lab.machines[name].units
-
-    def spoil() -> None:
-        engine, locksmith = units.find("update-engine"), units.find("locksmithd")
-        assert engine is not None
-        assert locksmith is not None
-        engine.active, engine.enabled, engine.masked = False, False, True
-        locksmith.active, locksmith.enabled, locksmith.masked = True, True, False
-
-    def states() -> tuple[str, ...]:
-        found = [unit for unit in (units.find("update-engine"), units.find("locksmithd")) if unit]
-        return tuple(f"{one['UnitFileState']} {one['ActiveState']}" for one in (unit.properties for unit in found))
-
-    lab.call(spoil)
-    spoilt = ("masked inactive", "enabled active")
-    checked = play(lab, ansible.home, "prepare.yml", "--check")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "systemctl unmask update-engine.service" in checked.stdout
-    assert "systemctl mask locksmithd.service" in checked.stdout
-    assert lab.call(states) == spoilt
-    prepared = play(lab, ansible.home, "prepare.yml prepare.yml")
-    assert prepared.returncode == 0, prepared.stdout
-    assert lab.call(states) == ("enabled active", "masked inactive")
-    # Told and done the first time, and nothing the second.
-    assert re.search(rf"{name} .* changed=2 ", prepared.stdout)
-    looked = play(lab, ansible.home, "probe.yml pre_reboot.yml post_reboot.yml")
-    assert looked.returncode == 0, looked.stdout
-    assert looked.stdout.count("CURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT") == 3
-    assert sum(lab.scoreboard().reboots.values()) == 0
-    rebooted = play(lab, ansible.home, "reboot.yml", "--limit", name, "-e", "rollout_look_seconds=1")
-    assert rebooted.returncode == 0, rebooted.stdout
-    assert lab.scoreboard().reboots == {**dict.fromkeys(lab.machines, 0), name: 1}
-    lab.call(lambda: lab.machines[name].inflict(HostFaults(sudo=SudoFault.REFUSED)))
-    assert play(lab, ansible.home, "reboot.yml", "--limit", name).returncode == 2
 
 
 def test_rollout_may_be_process_1(ansible: Program, with_faults: StartLab) -> None:

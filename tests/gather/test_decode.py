@@ -51,8 +51,6 @@ def sidecar(**requests: str) -> Json:
     ("spec", "cpu", "memory"),
     [
         ({}, 0, 0),
-        ({"containers": [{}]}, 0, 0),
-        ({"containers": [{"resources": {"requests": None}}]}, 0, 0),
         ({"containers": [asks(cpu="100m", memory="1Gi"), asks(cpu="1")]}, 1100, 1 << 30),
         ({"containers": [asks(cpu="100m")], "initContainers": [asks(cpu="1", memory="5k")]}, 1000, 5000),
         ({"containers": [asks(cpu="2")], "initContainers": [asks(cpu="1"), asks(cpu="1500m")]}, 2000, 0),
@@ -74,14 +72,12 @@ GPU, DISK, PAGES = "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"
 @pytest.mark.parametrize(
     ("spec", "others"),
     [
-        ({"containers": [asks(cpu="1")]}, ()),
         ({"containers": [asks(**{GPU: "1", "cpu": "1"}), asks(**{GPU: "2"})]}, ((GPU, 3),)),
         (
             {"containers": [asks(**{GPU: "1"})], "initContainers": [asks(**{GPU: "2", DISK: "1Gi"})]},
             ((DISK, 1 << 30), (GPU, 2)),
         ),
         ({"containers": [asks(**{GPU: "1"})], "initContainers": [sidecar(**{GPU: "2"})]}, ((GPU, 3),)),
-        ({"containers": [asks(**{GPU: "0"})]}, ()),
         ({"containers": [asks(**{PAGES: "4Mi"})], **asks(**{PAGES: "8Mi"})}, ((PAGES, 8 << 20),)),
         ({"containers": [asks(**{GPU: "1"})], "overhead": {"cpu": "1", DISK: "1k"}}, ((DISK, 1000), (GPU, 1))),
         ({"containers": [{"ports": [{"containerPort": 80}]}]}, ()),

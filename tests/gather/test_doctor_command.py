@@ -89,22 +89,6 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
     assert fix in check.fix
 
 
-@pytest.mark.parametrize(
-    ("locksmithd", "verdict"),
-    [
-        (GOOD_LOCKSMITH, Verdict.PASS),
-        (UnitState("not-found", "inactive", ""), Verdict.PASS),
-        (UnitState("loaded", "inactive", "disabled"), Verdict.WARN),
-        (UnitState("masked", "inactive", "masked-runtime"), Verdict.WARN),
-        (UnitState("loaded", "active", "enabled"), Verdict.FAIL),
-        # masked while it runs: it goes on running until it is stopped
-        (UnitState("masked", "active", "masked"), Verdict.FAIL),
-    ],
-)
-def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
-    assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
-
-
 START = """Matching Defaults entries for ops on node:
     env_reset, mail_badpass,
     secure_path=/usr/local/sbin\\:/usr/local/bin, use_pty

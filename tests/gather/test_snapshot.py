@@ -202,40 +202,31 @@ def ready(obj: Json) -> bool:
 @pytest.mark.kubectl
 def test_the_snapshot_says_what_kubectl_says(lab: Lab, api: KubeApi) -> None:
     read = snapshot.read_snapshot(api)
+    shown = {kind: kubectl(lab, kind, "-A") for kind in ("nodes", "pods", "poddisruptionbudgets", "daemonsets")}
+
+    def rows(kind: str, *ways: Callable[[Json], Any]) -> set[tuple[Any, ...]]:
+        return {(item["metadata"]["uid"], *(way(item) for way in ways)) for item in shown[kind]}
+
     assert {
-        (node.name, node.uid, node.boot_id, node.is_ready, node.unschedulable, node.os_image) for node in read.nodes
-    } == {
-        (
-            node["metadata"]["name"],
-            node["metadata"]["uid"],
-            node["status"]["nodeInfo"]["bootID"],
-            ready(node),
-            node["spec"].get("unschedulable", False),
-            node["status"]["nodeInfo"]["osImage"],
-        )
-        for node in kubectl(lab, "nodes")
-    }
-    assert {(pod.key, pod.uid, pod.node, pod.phase.value, pod.ready) for pod in read.pods} == {
-        (
-            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
-            pod["metadata"]["uid"],
-            pod["spec"].get("nodeName", ""),
-            pod["status"]["phase"],
-            ready(pod),
-        )
-        for pod in kubectl(lab, "pods", "-A")
-    }
-    assert {(budget.key, budget.disruptions_allowed) for budget in read.budgets} == {
-        (f"{budget['metadata']['namespace']}/{budget['metadata']['name']}", budget["status"]["disruptionsAllowed"])
-        for budget in kubectl(lab, "poddisruptionbudgets", "-A")
-    }
-    assert {daemon_set.uid for daemon_set in read.daemon_sets} == {
-        daemon_set["metadata"]["uid"] for daemon_set in kubectl(lab, "daemonsets", "-A")
-    }
-    assert (
-        read.identity.uid
-        == kubectl(lab, "namespaces", "--field-selector=metadata.name=kube-system")[0]["metadata"]["uid"]
+        (node.uid, node.name, node.boot_id, node.is_ready, node.unschedulable, node.os_image) for node in read.nodes
+    } == rows(
+        "nodes",
+        lambda node: node["metadata"]["name"],
+        lambda node: node["status"]["nodeInfo"]["bootID"],
+        ready,
+        lambda node: node["spec"].get("unschedulable", False),
+        lambda node: node["status"]["nodeInfo"]["osImage"],
     )
+    assert {(pod.uid, pod.key, pod.node, pod.phase.value, pod.ready) for pod in read.pods} == rows(
+        "pods",
+        lambda pod: f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
+        lambda pod: pod["spec"].get("nodeName", ""),
+        lambda pod: pod["status"]["phase"],
+        ready,
+    )
+    allowed = {item["metadata"]["name"]: item["status"]["disruptionsAllowed"] for item in shown["poddisruptionbudgets"]}
+    assert {budget.name: budget.disruptions_allowed for budget in read.budgets} == allowed
+    assert {(daemon_set.uid,) for daemon_set in read.daemon_sets} == rows("daemonsets")
     assert read.nodes
     assert read.pods
     assert read.budgets

@@ -287,11 +287,6 @@ def is_placed(sim: Simulation) -> bool:
     return all(node_name(pod) and phase(pod) == "Running" and is_ready(pod) for pod in sim.pods())
 
 
-def is_budget(warning: PlanWarning) -> bool:
+def is_warned(warning: PlanWarning) -> bool:
     """Whether the plan warns that a drain may wait for a budget in vain."""
     return warning.kind is WarningKind.FITS_NOWHERE and warning.object.startswith("pdb/")
-
-
-def is_warned(warning: PlanWarning) -> bool:
-    """Whether the plan warns that a drain may not end in time."""
-    return is_budget(warning)

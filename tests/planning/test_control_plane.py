@@ -78,21 +78,22 @@ def test_nodes_that_run_no_member_are_none_unless_their_role_or_their_silence_sa
     assert not blocked(with_nodes(five, *labelled[:3]))
 
 
-def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority() -> None:
-    given = control_plane(*FIVE)
-    away = replace(given.snapshot.nodes[0], ready=ReadyState.FALSE)
-    nodes = (away, *given.snapshot.nodes[1:])
-    beside = replace(given, snapshot=replace(given.snapshot, nodes=nodes), policy=Policy(max_unavailable=Count(2)))
-    assert blocked(beside) == {name: {"node/cp-1"} for name in FIVE[1:]}
+BEGUN = {marks.RUN: "r", marks.PHASE: "ready"}
 
 
-def test_a_member_whose_node_is_cordoned_is_no_lost_one() -> None:
-    """As of a rollout that was killed: its node is back, and stands cordoned until somebody goes on with it."""
-    given = control_plane(*THREE)
-    cordoned = replace(given.snapshot.nodes[0], unschedulable=True, annotations={marks.RUN: "r", marks.PHASE: "ready"})
-    nodes = (cordoned, *given.snapshot.nodes[1:])
-    beside = replace(given, snapshot=replace(given.snapshot, nodes=nodes), policy=Policy(max_unavailable=Count(2)))
-    assert blocked(beside) == {name: {"node/cp-1"} for name in THREE[1:]}
+@pytest.mark.parametrize(
+    ("names", "change"),
+    [(FIVE, {"ready": ReadyState.FALSE}), (THREE, {"unschedulable": True, "annotations": BEGUN})],
+    ids=["away", "back, and cordoned by a rollout that was killed"],
+)
+def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority(
+    names: tuple[str, ...], change: dict[str, object]
+) -> None:
+    """And one that is back is no lost member."""
+    given = control_plane(*names)
+    beside = with_nodes(given, replace(given.snapshot.nodes[0], **change))  # type: ignore[arg-type]
+    two = replace(beside, policy=Policy(max_unavailable=Count(2)))
+    assert blocked(two) == {name: {"node/cp-1"} for name in names[1:]}
 
 
 def test_the_last_api_server_stays() -> None:

@@ -75,23 +75,11 @@ CAUSES = {
         1,
         "another part of the rollout (canary)",
     ),
-    "canary among itself": (
-        inputs([node(f"w-{i}") for i in range(3)], policy=Policy(MANY, canary=2)),
-        "w-1",
-        1,
-        "full wave: at most 1 at once",
-    ),
     "ramp": (
         inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
         "w-1",
         1,
         "another part of the rollout (step 1 of the ramp)",
-    ),
-    "the ramp's own limit": (
-        inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
-        "w-5",
-        3,
-        "full wave: at most 2 at once",
     ),
     "control plane": (
         inputs([control_plane("cp-1"), control_plane("cp-2"), node("w-1")], policy=Policy(MANY)),

@@ -65,13 +65,6 @@ def test_what_has_never_run_is_evicted_under_two_budgets_as_well(
     assert kinds(build_plan(inputs(TWO, pods=pods, budgets=guards))) == expected
 
 
-def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
-    guard = budget("web", allowed=0, expected=0, sync_error="jobs.batch does not implement the scale subresource")
-    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1")], budgets=[guard]))
-    assert kinds(plan) == [BlockerKind.BUDGET_NEVER]
-    assert "scale subresource" in plan.blockers[0].message
-
-
 def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
     manager = OwnerRef("longhorn.io/v1beta2", "InstanceManager", "im-1", "uid-im-1")
     of_longhorn = replace(pod("im-1", "w-1"), owner=manager)

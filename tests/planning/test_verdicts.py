@@ -5,20 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase
+from rollout.model.cluster import DaemonSet, OwnerRef, Pod
 from rollout.model.policy import DrainPolicy
 from rollout.planning.drain.verdicts import Action, DrainRules, VerdictReason, judge
 from rollout.planning.eligibility.selector import parse_selector
 from tests.planning import builders
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-
-
-RS = OwnerRef("apps/v1", "ReplicaSet", "web", "u1")
 
 
 DS = OwnerRef("apps/v1", "DaemonSet", "agent", "u2")
@@ -60,23 +55,6 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     assert (left.action, left.reason) == (Action.LEAVE, VerdictReason.NOT_SELECTED)
     assert "the reboot ends it" in left.warnings[0]
     assert judge(pod(owner=DS), chosen).warnings == ()
-
-
-@given(
-    st.builds(
-        pod,
-        owner=st.sampled_from([None, RS, DS]),
-        has_empty_dir=st.booleans(),
-        mirror=st.booleans(),
-        phase=st.sampled_from(PodPhase),
-        deleted_at=st.sampled_from(["", "2026-01-01T11:00:00Z"]),
-    )
-)
-def test_more_flags_never_refuse_more(any_pod: Pod) -> None:
-    allowed = judge(any_pod, rules(AGENT, force=True, delete_emptydir_data=True))
-    assert allowed.action is not Action.REFUSE
-    strict = judge(any_pod, rules(AGENT, delete_emptydir_data=False))
-    assert strict.action in (allowed.action, Action.REFUSE)
 
 
 LABELS = {"app": "web", "cores": "16", "odd": "1_6", "huge": "99999999999999999999", "debug": "", "in": "a"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning, RolloutPlan
-from rollout.model.text import counted, elapsed, listed, printable, shortened, version_step
+from rollout.model.text import elapsed, printable
 from rollout.report.markdown import plan_markdown
 from tests.report.builders import blocker, plan
 
@@ -115,14 +115,3 @@ def test_nothing_unprintable_is_left(text: str) -> None:
 )
 def test_stretches_of_time(seconds: float, shown: str) -> None:
     assert elapsed(seconds) == shown
-
-
-def test_pieces() -> None:
-    assert counted(1, "node") == "1 node"
-    assert counted(0, "wave") == "0 waves"
-    assert version_step("1.2", "") == "1.2 → ?"
-    assert shortened(["a", "b", "c"], most=2) == "a, b and 1 more"
-    assert shortened(["a", "b"], most=2) == "a, b"
-    assert shortened(["a", "b", "c"], most=2, separator=" and ") == "a and b and 1 more"
-    assert listed(["a", "b"], 2) == "a; b"
-    assert listed(["a", "b", "c"], 2) == "a; b; and 1 more"

@@ -21,7 +21,6 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
 )
-from rollout.report.metrics.families import Families
 from rollout.report.metrics.instruments import Metrics, PassResult
 from tests.report.builders import AT, plan
 
@@ -126,15 +125,6 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
     assert value(metrics, "last_pass_result", result="ok") == 1
     assert value(metrics, "last_pass_result", result="partial") == 0
     assert value(metrics, "last_success_timestamp_seconds") == after(701).timestamp()
-
-
-def test_every_family_is_exposed_and_no_other() -> None:
-    metrics = begun()
-    metrics.end_pass(PassResult.OK, AT)
-    exposed = {metric.name: metric.documentation for metric in metrics.collect()}
-    assert exposed == {
-        metric.name: metric.documentation for family in Families("").all for metric in family.instrument.describe()
-    }
 
 
 def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_its_own() -> None:

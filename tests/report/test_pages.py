@@ -128,15 +128,6 @@ def test_a_page_can_be_read_without_seeing_it(page: str) -> None:
     assert read.tags[[tag for tag, _attributes in read.tags].index("body") + 1][1]["class"] == "skip"
 
 
-def test_a_page_fits_light_and_dark_paper_and_telephones(page: str) -> None:
-    assert "prefers-color-scheme: dark" in page
-    assert "@media print" in page
-    assert "width=device-width" in page
-    regions = [attributes for _tag, attributes in Page(page).tags if attributes.get("class") == "scroll"]
-    assert regions or "<table" not in page
-    assert all(attributes.get("tabindex") == "0" and attributes.get("aria-label") for attributes in regions)
-
-
 def test_a_page_shows_all_that_was_asked_of_it() -> None:
     words = " ".join(" ".join(Page(page_of(night())).words).split())
     for text in (

@@ -1,7 +1,6 @@
 """The screen of a plan: the ordinary is not told, nothing else is lost, and a command to copy stays in one piece."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -22,7 +21,6 @@ from rollout.report.plan_parts import finding_lines
 from rollout.report.plan_screen import brief_text, plan_text
 from tests.report.builders import blocker, plan, planned
 
-NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
 ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}
 
 
@@ -71,17 +69,6 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
     text = plan_text(plan(), zones=ZONES)
     assert ["WAVE", "NODES", "ZONES", "PODS", "VERSION", "NOTE"] in map(str.split, text.splitlines())
     assert "node-4      paused    paused by an annotation" in text
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_nothing_is_wider_than_the_terminal_but_the_command(width: int) -> None:
-    nodes = tuple(planned(f"node-with-a-long-name-{number}") for number in range(12))
-    command = f"rollout apply --max-unavailable 3 {'--exclude a-long-name ' * 8}"
-    made = replace(plan(blockers=(blocker(),)), waves=(replace(plan().waves[0], nodes=nodes),))
-    *lines, last = plan_text(made, zones=ZONES, width=width, now=NOW, next_step=command).splitlines()
-    assert max(map(len, lines)) <= width
-    assert last == f"    {command}"
-    assert all(node.name in "\n".join(lines) for node in nodes)
 
 
 @pytest.mark.parametrize(

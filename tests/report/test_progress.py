@@ -100,12 +100,6 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
     ]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_every_event_is_one_printable_line(event: StepEvent) -> None:
-    assert sentence(event)
-    assert "\n" not in sentence(event)
-
-
 def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     shown = screen(*EVENTS[:4])
     assert "held by shop/cart · 9m00s left · shop/cart-1: needs 2 healthy pods" in shown

@@ -35,7 +35,7 @@ def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
         kind=WorkloadKind.DEPLOYMENT,
         name="slow",
         namespace="shop",
-        grace_seconds=3600,
+        spec={"terminationGracePeriodSeconds": 3600},
         lab={"termination-seconds": ends_after},
     )
     base = scale(load_scenario("default"), 6)
@@ -63,7 +63,6 @@ def blockers(ended: Ended) -> list[str]:
     return kinds
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
 def test_no_host_is_rebooted_under_a_pod_in_its_grace(start_lab: StartLab, rollout: Rollout, ahead: int) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")

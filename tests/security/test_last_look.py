@@ -16,6 +16,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
+from tests.ended import Ended
 from tests.security.hands import at_phase, close_ssh, cordon, later, open_ssh, refill
 from tests.state import PREFIX, is_cordoned, marks_of, unlock
 
@@ -44,24 +45,50 @@ def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | No
     at_phase(lab, "rebooting", meddle)
 
 
-def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(lab: Lab, rollout: Rollout) -> None:
-    unreachable_when_asked(lab, uncordoned=True, back_after=1.0)
-    ended = rollout(lab, *APPLY)
+def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
+    """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes back."""
+    unreachable_when_asked(lab, uncordoned=uncordoned, back_after=None)
+    process = command(lab, home, *APPLY)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "cannot be asked to reboot yet" in line:
+            break
+    process.kill()
+    process.communicate()
+    assert marks_of(lab, "worker-2")["phase"] == "rebooting"
+    lab.call(lambda: open_ssh(lab, "worker-2"))
+
+
+def asked_again(lab: Lab, rollout: Rollout, home: Path, *, uncordoned: bool, resumed: bool) -> Ended:
+    """By the process that asked first, or by another one."""
+    if resumed:
+        killed_at_its_ask(lab, home, uncordoned=uncordoned)
+        return rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    unreachable_when_asked(lab, uncordoned=uncordoned, back_after=1.0)
+    return rollout(lab, *APPLY)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(
+    lab: Lab, rollout: Rollout, tmp_path: Path, *, resumed: bool
+) -> None:
+    ended = asked_again(lab, rollout, tmp_path, uncordoned=True, resumed=resumed)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    assert (
-        "was uncordoned outside this rollout before its reboot was asked for" in ended.failures["worker-2"]["message"]
-    )
+    told = " ".join(detail for _phase, detail in ended.steps("worker-2")) + ended.failures["worker-2"]["message"]
+    assert ("only watched" if resumed else "uncordoned outside this rollout before its reboot was asked for") in told
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
     assert set(marks_of(lab, "worker-2")) == {"last-result"}
 
 
-def test_a_node_that_was_refilled_between_two_asks_is_drained_again(lab: Lab, rollout: Rollout) -> None:
-    unreachable_when_asked(lab, uncordoned=False, back_after=1.0)
-    ended = rollout(lab, *APPLY)
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_node_that_was_refilled_between_two_asks_is_drained_again(
+    lab: Lab, rollout: Rollout, tmp_path: Path, *, resumed: bool
+) -> None:
+    ended = asked_again(lab, rollout, tmp_path, uncordoned=False, resumed=resumed)
     assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
     details = [detail for phase, detail in ended.steps("worker-2") if phase == "draining"]
-    assert any("draining again: default/late-" in detail for detail in details)
+    assert resumed or any("draining again: default/late-" in detail for detail in details)
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
 
@@ -91,37 +118,6 @@ def test_a_node_that_is_uncordoned_before_its_drain_is_not_drained(lab: Lab, rol
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
     assert "was uncordoned outside this rollout before it was drained" in ended.failures["worker-2"]["message"]
     assert (lab.scoreboard().evictions, lab.scoreboard().cordons_left) == (0, ())
-
-
-def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
-    """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes back."""
-    unreachable_when_asked(lab, uncordoned=uncordoned, back_after=None)
-    process = command(lab, home, *APPLY)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "cannot be asked to reboot yet" in line:
-            break
-    process.kill()
-    process.communicate()
-    assert marks_of(lab, "worker-2")["phase"] == "rebooting"
-    lab.call(lambda: open_ssh(lab, "worker-2"))
-
-
-def test_resume_gives_back_what_was_uncordoned_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    killed_at_its_ask(lab, tmp_path, uncordoned=True)
-    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    assert any("asked to reboot again, only watched" in detail for _phase, detail in ended.steps("worker-2"))
-    score = lab.scoreboard()
-    assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
-
-
-def test_resume_drains_again_what_was_refilled_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    killed_at_its_ask(lab, tmp_path, uncordoned=False)
-    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
-    score = lab.scoreboard()
-    assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
 
 
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
@@ -159,13 +155,6 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
     assert not is_cordoned(lab, "worker-1")
     assert set(marks_of(lab, "worker-1")) == {"last-result"}
-
-
-def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
-    lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
-    ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)
-    assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (True, {"last-result"})
 
 
 def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(lab: Lab, rollout: Rollout) -> None:

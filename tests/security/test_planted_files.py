@@ -24,7 +24,7 @@ from rollout.errors import ExitCode, InputError
 from rollout.gather.hosts.polling import Answer
 from rollout.model.host import Host
 from tests.conftest import StartLab
-from tests.ended import Ended, invoked
+from tests.ended import invoked
 
 NOBODY = 65534
 
@@ -255,10 +255,6 @@ ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 
-def rollout_beside(home: Path, *arguments: str, **variables: str) -> Ended:
-    return invoked(home, variables, arguments)
-
-
 def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
     path = home / "rollout.toml"
     path.write_text(text)
@@ -307,11 +303,11 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     home.chmod(0o777)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
-    ended = rollout_beside(home, *flags, **variables)
+    ended = invoked(home, variables, flags)
     assert ended.code == ExitCode.USAGE
     assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
     assert not marker.exists()
-    rollout_beside(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
+    invoked(home, {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}, flags)
     assert marker.exists()
 
 

@@ -18,7 +18,6 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
-from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS
 from rollout.lab.api.store import Json
@@ -64,11 +63,6 @@ def run(lab: Lab, tmp_path: Path) -> Run:
     return lambda *arguments: invoked(tmp_path, lab.environment, arguments)
 
 
-def rights(ended: Ended, verdict: str) -> list[str]:
-    checks = json.loads(ended.stdout)["checks"]
-    return [check["subject"] for check in checks if check["check"] == "right" and check["verdict"] == verdict]
-
-
 def test_no_rule_of_them_writes_everywhere() -> None:
     (cluster_role,) = (role for role in printed() if role["kind"] == "ClusterRole")
     writing = {"create", "update", "patch", "delete"}
@@ -79,23 +73,6 @@ def test_no_rule_of_them_writes_everywhere() -> None:
             named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"], ["node-rollout-fleetlock"])
             read = (rule.get("resourceNames"), rule["verbs"]) == (["node-rollout-evidence"], ["get"])
             assert named or read or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
-
-
-@pytest.mark.parametrize(
-    ("denial", "missing", "verdict"),
-    [
-        (Denial("update", "configmaps", "kube-system", "node-rollout"), "update configmaps node-rollout", "fail"),
-        (Denial("create", "leases", "kube-system"), "create leases.coordination.k8s.io", "fail"),
-        (Denial("patch", "events", "default"), "patch events", "warn"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_doctor_names_what_is_missing(denial: Denial, missing: str, verdict: str, lab: Lab, run: Run) -> None:
-    lab.call(lambda: lab.api.access.denials.add(denial))
-    doctor = run("doctor", "-o", "json")
-    assert doctor.code == (ExitCode.ERROR if verdict == "fail" else ExitCode.OK)
-    (subject,) = rights(doctor, verdict)
-    assert subject == f"{missing} in namespace {denial.namespace}"
 
 
 SCENARIO = Path(__file__).with_name("rights.yaml")

@@ -19,6 +19,7 @@ from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
+from tests.scripted_api import Kubeconfig
 from tests.state import write
 
 CLOSED = "http://127.0.0.1:1"
@@ -70,12 +71,8 @@ def judged() -> Iterator[tuple[tuple[str, ...], str]]:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home whose kubeconfig leads to a closed port: whoever asks it ends with 1."""
-    cluster = {"name": "c", "cluster": {"server": CLOSED}}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    users = [{"name": "u", "user": {"token": "t"}}]
-    content = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"}
     (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "config").write_text(json.dumps(content), encoding="utf-8")
+    Kubeconfig(CLOSED).write(tmp_path / ".kube" / "config")
     return tmp_path
 
 

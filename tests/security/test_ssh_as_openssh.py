@@ -59,6 +59,32 @@ def write_config(home: Path, text: str) -> None:
     (home / ".ssh" / "config").write_text(text)
 
 
+@needs_openssh
+def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) -> None:
+    write_config(home, "Host *\n  User somebody\nHost elsewhere\n  BindAddress 10.0.0.1\nMatch host x exec true\n")
+    (followed,) = set(errors(status(lab, home)).values())
+    assert followed.startswith("the host refuses user somebody with key SHA256:")
+    for way_out in (("--ssh-config", "none"), ("--ssh-user", "core")):
+        assert set(errors(status(lab, home, *way_out)).values()) == {""}
+    write_config(home, "Host *\n  BindAddress 10.0.0.1\n")
+    refused = status(lab, home)
+    assert refused.code == 1
+    assert "sets bindaddress for" in refused.stderr
+    assert "--ssh-config FILE, or none" in refused.stderr
+
+
+@needs_openssh
+def test_only_selected_hosts_are_asked_about(lab: Lab, home: Path) -> None:
+    """A configuration that cannot be followed for a host that nobody asked for stands in nobody's way."""
+    write_config(home, f'Match exec "echo %n >> {home}/asked"\n  User core\nMatch host worker-2\n  BindAddress ::1\n')
+    for options in (("--node", "worker-1"), ("--exclude", "worker-2", "--node", "worker-1,worker-2")):
+        (home / "asked").unlink(missing_ok=True)
+        assert set(errors(status(lab, home, *options)).values()) == {""}
+        asked = set((home / "asked").read_text().split())
+        assert ("worker-1" in asked, "worker-2" in asked) == (True, False)
+    assert "sets bindaddress for worker-2" in status(lab, home).stderr
+
+
 AWAY = "ProxyCommand echo taken >&2; false"
 # Blocks, and whether ssh takes them for these hosts. Read twice, the first two would be taken: our own user is core.
 BLOCKS = {

@@ -36,6 +36,13 @@ def node_info(lab: Lab, node: str, **changes: str) -> None:
     lab.store.put(NODES, {**found, "status": {**found["status"], "nodeInfo": info}})
 
 
+def report_address(lab: Lab, node: str, address: str) -> None:
+    """What its kubelet says from now on; in the lab's loop."""
+    kubelet = lab.world.kubelets.get(node)
+    assert kubelet is not None
+    kubelet.report_address(address)
+
+
 def reasons(rollout: Rollout, lab: Lab, *flags: str) -> dict[str, str]:
     """Why nodes are left out of a plan, without those that are by request."""
     ended = rollout(lab, "plan", "-o", "json", "--control-plane", "exclude", *flags)
@@ -77,9 +84,7 @@ def test_a_kubelet_that_reports_all_of_another_nodes_machine(lab: Lab, rollout: 
     other = lab.machines[ELSEWHERE]
 
     def lie() -> None:
-        kubelet = lab.world.kubelets.get("worker-2")
-        assert kubelet is not None
-        kubelet.report_address(other.address)
+        report_address(lab, "worker-2", other.address)
         node_info(lab, "worker-2", machineID=other.machine_id, bootID=other.boot_id)
 
     lab.call(lie)
@@ -105,19 +110,13 @@ def test_an_inventory_that_gives_two_names_one_address(lab: Lab, rollout: Rollou
     lines += [f"worker-{number} ansible_host={lab.machines[f'worker-{number}'].address}" for number in (2, 4)]
     # A host by one Node's name at another Node's address is refused when it is read: here no Node has that address.
     for number in (1, 3):
-        lab.call(lambda number=number: hide_address(lab, f"worker-{number}"))  # type: ignore[misc]
+        lab.call(lambda number=number: report_address(lab, f"worker-{number}", "198.51.100.7"))  # type: ignore[misc]
     inventory = written(tmp_path, "hosts.ini", "[all]\n" + "\n".join(lines) + "\n")
     found = reasons(rollout, lab, "-i", str(inventory))
     assert {name: why.partition(":")[0] for name, why in found.items()} == dict.fromkeys(
         ("worker-1", "worker-3"), "wrong-host"
     )
     judge_untouched(lab, rollout, {"worker-1", "worker-3"}, "-i", str(inventory))
-
-
-def hide_address(lab: Lab, node: str) -> None:
-    kubelet = lab.world.kubelets.get(node)
-    assert kubelet is not None
-    kubelet.report_address("198.51.100.7")
 
 
 @pytest.mark.sample
@@ -138,18 +137,9 @@ def test_a_kubelet_that_has_not_reported_since_its_hosts_last_boot(lab: Lab, rol
 def test_a_plan_that_was_saved_before_the_address_changed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     file = tmp_path / "saved.plan"
     assert rollout(lab, "plan", "--control-plane", "exclude", "--out", str(file)).code == 0
-    take_address(lab, "worker-1")
+    lab.call(lambda: report_address(lab, "worker-1", lab.machines[ELSEWHERE].address))
     ended = rollout(lab, "apply", str(file), "-o", "json")
     assert (ended.code, "another machine than this Node's: it is worker-3" in ended.stderr) == (5, True), ended.stderr
-
-
-def take_address(lab: Lab, node: str) -> None:
-    def take() -> None:
-        kubelet = lab.world.kubelets.get(node)
-        assert kubelet is not None
-        kubelet.report_address(lab.machines[ELSEWHERE].address)
-
-    lab.call(take)
 
 
 def test_an_address_that_is_swapped_before_a_node_is_begun(lab: Lab, rollout: Rollout) -> None:

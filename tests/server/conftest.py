@@ -1,7 +1,6 @@
 """FleetLock servers as processes on a lab, and hosts that ask them as Zincati does."""
 
 import datetime as dt
-import ipaddress
 import json
 import signal
 import ssl
@@ -9,17 +8,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from rollout.lab.api.resources import CONFIGMAPS, PODS
+from rollout.lab.credentials import new_authority
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_daemon, is_mirror, node_name
@@ -161,16 +158,8 @@ Serve = Callable[..., Serving]
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """Start servers on a lab; all are killed at the end of the test."""
-    running: list[Serving] = []
-
-    def start(lab: Lab, *arguments: str) -> Serving:
-        process = command(lab, tmp_path, "fleetlock", "serve", "--listen", "127.0.0.1:0", *CALM, *arguments)
-        running.append(Serving(process))
-        return running[-1]
-
-    yield start
-    for serving in running:
-        serving.end(signal.SIGKILL)
+    with ExitStack() as running:
+        yield lambda lab, *arguments: running.enter_context(serving(lab, tmp_path, *CALM, *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -216,22 +205,9 @@ def left_on(lab: Lab, node: str) -> list[str]:
     ]
 
 
-def new_certificate(directory: Path, subject: str = "fleetlock") -> tuple[Path, Path]:
+def new_certificate(directory: Path) -> tuple[Path, Path]:
     """A certificate for this machine's loopback address, which signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, subject)])
-    now = dt.datetime.now(dt.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = directory / "tls.crt", directory / "tls.key"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    return cert_file, key_file
+    made, files = new_authority(dt.datetime.now(dt.UTC)), (directory / "tls.crt", directory / "tls.key")
+    for file, content in zip(files, (made.certificate, made.server_key), strict=True):
+        file.write_bytes(content)
+    return files

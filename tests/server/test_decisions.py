@@ -13,7 +13,7 @@ from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.server.admission import Limits, taken
-from rollout.server.nodes import by_id, selected, the_one
+from rollout.server.nodes import by_id, the_one
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.service import AskLog
 from rollout.server.state import SlotBook
@@ -190,8 +190,3 @@ def test_strangers_fill_no_log_and_keep_no_known_host_out_of_it() -> None:
     assert log.note("1", DRAINING) == 0
     log.clock.passed = 3601
     assert [log.note("xy", STRANGER) for _ in range(2)] == [1, 0]
-
-
-def test_percentages_are_of_the_nodes_that_are_meant() -> None:
-    nodes = [node("a1"), node("b1"), node("c2")]
-    assert [one.name for one in selected(nodes, Selection("zone=1", exclude=("b*",)))] == ["a1"]

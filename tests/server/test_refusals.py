@@ -149,7 +149,6 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])

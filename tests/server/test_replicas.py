@@ -12,7 +12,7 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Started, is_ending
+from tests.apply.conftest import Started
 from tests.server.conftest import Client, Said, Serve, Serving, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
@@ -153,7 +153,6 @@ def go_on(server: Serving) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slot(
@@ -193,39 +192,3 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
     second.await_release(leading)
     score = lab.scoreboard()
     assert (score.rebooted_undrained, score.budgets_broken, score.killed) == ((), (), ())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(240)
-def test_a_drain_that_was_stopped_is_another_replicas_by_then(started: Started, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    pair = serve(lab, "--max-unavailable", "2"), serve(lab, "--max-unavailable", "2")
-    most = most_held(lab)
-    client.ask(pair[0])
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    leading, other = leading_first(lab, *pair)
-    run = marks_of(lab, client.node)["run"]
-    stop(leading)
-    try:
-        wait_until(lambda: str(other.process.pid) == holder_of(lab).rpartition("/")[2])
-        wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
-        end_stubborn(lab)
-        client.await_grant(other)
-        client.reboot()
-        client.await_release(other)
-        wait_until(lambda: not slots_of(lab))
-        rebooted = marks_of(lab, client.node)
-    finally:
-        go_on(leading)
-    # its turn finds that it is over: the node is left as the other has given it back
-    wait_until(lambda: leading.get("/readyz")[0] == 200)
-    later = Client(lab, next(name for name in workers(lab) if name not in (client.node, victim(lab))))
-    later.await_grant(leading)
-    assert marks_of(lab, client.node) == rebooted
-    assert run in rebooted["last-result"]
-    assert (is_cordoned(lab, client.node), most) == (False, [1])
-    later.reboot()
-    later.await_release(other)
-    score = lab.scoreboard()
-    assert (score.rebooted_undrained, score.budgets_broken, score.reboots[client.node]) == ((), (), 1)

@@ -4,12 +4,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, Serving, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of
@@ -26,7 +24,6 @@ def outcome_of(lab: Lab, node: str) -> str:
     return str(json.loads(marks_of(lab, node)["last-result"])["outcome"])
 
 
-@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
     started: Started, serve: Serve, rollout: Rollout
@@ -110,7 +107,6 @@ def test_time_outs_go_on_while_servers_come_and_go(
     assert (outcome_of(lab, client.node), is_cordoned(lab, client.node)) == (outcome, False)
 
 
-@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Started, serve: Serve) -> None:
     """It asks again and again, and gets its grant each time: the last one is as good as the first."""
@@ -162,26 +158,3 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
     other.await_grant(servers[0])
     score = lab.scoreboard()
     assert (score.rebooted_undrained, score.most_unavailable <= 2) == ((), True)
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("ahead", [-DAY, DAY])
-def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
-    ahead: int, started: Started, serve: Serve, rollout: Rollout
-) -> None:
-    lab = started(msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead), 5)
-    server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")
-    first, other = [Client(lab, name) for name in workers(lab)[:2]]
-    first.await_grant(server)
-    first.reboot()
-    first.await_release(server)
-    assert not is_cordoned(lab, first.node)
-
-    other.await_grant(server)
-    began = time.monotonic()
-    wait_until(lambda: not slots_of(lab))
-    assert time.monotonic() - began > 4, "the host had its time"
-    assert outcome_of(lab, other.node) == "not-rebooted"
-    # it rests by the clock that all servers share
-    wait_until(lambda: other.ask(server).kind == "failed_recently")
-    assert rollout(lab, "fleetlock", "status").code == 0

@@ -119,7 +119,6 @@ def of_another(server: Serving, method: str, path: str, asked_as: str = "", seco
 
 
 @pytest.mark.exhaustive
-@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_one_client_keeps_neither_others_nor_probes_out(started: Started, serve: Serve) -> None:
     """Each of its reports waits for a proof that does not come."""

@@ -43,13 +43,12 @@ _PATIENCE, _PAUSE = 10.0, 0.2
 
 def claim(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = "", exclude: bool = False
-) -> Node:
+) -> None:
     """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
     from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
-    what asked for the reboot. Returned is the Node as it was before the cordon. `RefusedError` where it is not admitted
-    now: nothing is left on it.
+    what asked for the reboot. `RefusedError` where it is not admitted now: nothing is left on it.
     """
     task = context.task
     if why := context.admission.refusal(context.planned):
@@ -76,7 +75,7 @@ def claim(
 
     patience = context.cluster.deadline(_PATIENCE)
     try:
-        return write(task, change, partial(_admitted, context, facts, patience))
+        write(task, change, partial(_admitted, context, facts, patience))
     except NodeFailure as error:
         if error.outcome is Outcome.SKIPPED:
             _withdraw(task, before)
