@@ -33,7 +33,6 @@ _CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
     WorkloadKind.STATEFUL_SET: STATEFULSETS,
     WorkloadKind.DAEMON_SET: DAEMONSETS,
 }
-_TOLERATE_ALL: Final = [{"operator": "Exists"}]
 _TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -149,33 +148,23 @@ def _pod_spec(workload: Workload) -> Json:
         "image": workload.image,
         "resources": {"requests": dict(workload.requests)} if workload.requests else {},
     }
-    spec: Json = {"containers": [container], "terminationGracePeriodSeconds": workload.grace_seconds}
-    if workload.empty_dir:
-        spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
-        container["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
+    spec: Json = {"containers": [container]}
     if _volume_labels(workload):
-        claimed = {"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}
-        spec["volumes"] = [*spec.get("volumes", []), claimed]
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}]
     return {**spec, **_placement(workload), **workload.spec}
 
 
 def _placement(workload: Workload) -> Json:
     placement: Json = {}
-    own = {"matchLabels": {"app": workload.name}}
-    if workload.tolerate_all:
-        placement["tolerations"] = _TOLERATE_ALL
-    elif workload.role is Role.CONTROL_PLANE:
-        placement["tolerations"] = [_TOLERATE_CONTROL_PLANE]
     if workload.role is Role.CONTROL_PLANE:
+        placement["tolerations"] = [_TOLERATE_CONTROL_PLANE]
         placement["nodeSelector"] = {CONTROL_PLANE_LABEL: ""}
     if workload.node_selector:
         placement["nodeSelector"] = {**placement.get("nodeSelector", {}), **workload.node_selector}
     if workload.spread:
         softly = {"maxSkew": 1, "topologyKey": workload.spread, "whenUnsatisfiable": "ScheduleAnyway"}
+        own = {"matchLabels": {"app": workload.name}}
         placement["topologySpreadConstraints"] = [{**softly, "labelSelector": own}]
-    if workload.exclusive:
-        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": own}
-        placement["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return placement
 
 

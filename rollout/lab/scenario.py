@@ -171,13 +171,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lab: Mapping[str, str] = {}
     budget: Budget | None = None
     second_budget: Budget | None = None
-    grace_seconds: int = 30
-    empty_dir: bool = False
-    tolerate_all: bool = False
     role: Role | None = None
     node: str | None = None
     spread: str | None = None
-    exclusive: bool = False
     node_selector: Mapping[str, str] = {}
     volume_on: str | None = None
     volume_in: Mapping[str, str] = {}

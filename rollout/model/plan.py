@@ -188,16 +188,10 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from.
-
-    `at_least` and `at_most` are what it may take as well, by which of equal nodes the scheduler chooses; 0 where that
-    makes no difference worth telling, or is not known.
-    """
+    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from."""
 
     seconds: int = 0
     basis: tuple[str, ...] = ()
-    at_least: int = 0
-    at_most: int = 0
 
 
 @dataclass(frozen=True, slots=True)

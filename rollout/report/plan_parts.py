@@ -34,17 +34,11 @@ def estimate_text(plan: RolloutPlan) -> str:
     """How long it takes, why that may be wrong, and how many pods move: in one line."""
     parts = []
     if plan.estimate.seconds:
-        doubts = "; ".join(filter(None, (_between(plan.estimate), _assumption(plan.estimate))))
-        parts.append(f"About {_in_words(plan.estimate.seconds)}{f' ({doubts})' if doubts else ''}.")
+        doubt = _assumption(plan.estimate)
+        parts.append(f"About {_in_words(plan.estimate.seconds)}{f' ({doubt})' if doubt else ''}.")
     if pods := plan.summary.pods_to_move:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
     return " ".join(parts)
-
-
-def _between(estimate: TimeEstimate) -> str:
-    if not estimate.at_most:
-        return ""
-    return f"{_in_words(estimate.at_least)} to {_in_words(estimate.at_most)}, by where the scheduler puts pods"
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:

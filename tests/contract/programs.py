@@ -20,14 +20,17 @@ from tests.ended import start
 from tests.server.conftest import Serving
 from tests.waiting import wait_until
 
+OTHERS = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OTHERS]}}}
+EMPTY_DIR = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
 SCENARIO = Scenario(
     description="Three nodes with a bit of everything that is evicted in its own way.",
     nodes=(NodeGroup(prefix="played", count=3),),
     workloads=(
         Workload(kind=WorkloadKind.DAEMON_SET, name="agent"),
         Workload(kind=WorkloadKind.DEPLOYMENT, name="web", replicas=3, budget=Budget(max_unavailable=1)),
-        Workload(kind=WorkloadKind.STATEFUL_SET, name="db", replicas=2, exclusive=True, budget=Budget(min_available=1)),
-        Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
+        Workload(kind=WorkloadKind.STATEFUL_SET, name="db", replicas=2, spec=APART, budget=Budget(min_available=1)),
+        Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, spec=EMPTY_DIR),
     ),
 )
 

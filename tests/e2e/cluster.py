@@ -30,7 +30,7 @@ SCENARIO = Scenario(
     ),
     workloads=(
         Workload(kind=WorkloadKind.STATIC_POD, name="etcd", role=Role.CONTROL_PLANE),
-        Workload(kind=WorkloadKind.DAEMON_SET, name="proxy", tolerate_all=True),
+        Workload(kind=WorkloadKind.DAEMON_SET, name="proxy", spec={"tolerations": [{"operator": "Exists"}]}),
         Workload(
             kind=WorkloadKind.DEPLOYMENT,
             name="web",

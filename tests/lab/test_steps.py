@@ -84,26 +84,21 @@ def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
         assert end_of(server).code in (ExitCode.OK, ExitCode.INTERRUPTED)
 
 
-def test_they_are_printed_with_the_env_and_a_line_for_ssh(tmp_path: Path) -> None:
+def test_they_are_printed_with_the_env(tmp_path: Path) -> None:
     """Pasted into a shell, which has a `rollout`, one after the other."""
     process = start(tmp_path, {}, ("lab", "up", "--scenario", "leftovers", "--dir", str(tmp_path / "my lab")))
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:
         said.append(line.rstrip("\n"))
-        if line.startswith("Addresses and ports"):
+        if "addresses and ports are in" in line:
             break
     commands = [line.strip() for line in said if line.startswith("    ")]
-    assert tuple(commands[1:-1]) == steps_of(load_scenario("leftovers"))
+    assert tuple(commands[1:]) == steps_of(load_scenario("leftovers"))
     try:
         status = f'rollout() {{ {shlex.quote(sys.executable)} -m rollout "$@"; }}; {commands[0]}; {commands[1]}'
         shown = subprocess.run(["bash", "-c", status], capture_output=True, text=True, check=False, cwd=tmp_path)
         assert (shown.returncode, "13 nodes: " in shown.stdout) == (0, True), shown.stdout + shown.stderr
-        if shutil.which("ssh"):
-            done = subprocess.run(
-                ["bash", "-c", f"{commands[-1]} hostname"], capture_output=True, text=True, check=False
-            )
-            assert done.stdout == "cp-1\n", done.stderr
     finally:
         process.terminate()
         end_of(process)

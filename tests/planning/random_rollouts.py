@@ -51,10 +51,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """How it ended, and of a measured one its estimate and what it took, in seconds.
-
-    `at_least` and `at_most` are what the plan says that it may take as well; 0 where it does not.
-    """
+    """How it ended, and of a measured one its estimate and what it took, in seconds."""
 
     seed: int
     variety: Variety
@@ -62,13 +59,6 @@ class Trial:
     told: str = ""
     estimate: float = 0.0
     took: float = 0.0
-    at_least: float = 0.0
-    at_most: float = 0.0
-
-    @property
-    def is_in_range(self) -> bool:
-        """Whether it took what the plan says that it may, give or take a twentieth."""
-        return self.at_least / 1.05 <= self.took <= self.at_most * 1.05
 
     @property
     def ratio(self) -> float:
@@ -105,9 +95,7 @@ def tried(seed: int, variety: Variety) -> Trial:
     if scores.budgets_broken or scores.killed or scores.most_unavailable > policy.max_unavailable.of(len(sim.hosts)):
         return Trial(seed, variety, End.BROKEN, str(scores))
     told = f"{policy.strategy}, limit {policy.max_unavailable}"
-    estimate = plan.estimate
-    times = estimate.seconds, second.seconds, estimate.at_least, estimate.at_most
-    return Trial(seed, variety, End.MEASURED, told, *times)
+    return Trial(seed, variety, End.MEASURED, told, plan.estimate.seconds, second.seconds)
 
 
 def stuck(seed: int, variety: Variety, plan: RolloutPlan, played: Played) -> Trial:

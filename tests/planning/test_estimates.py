@@ -156,28 +156,3 @@ def test_the_first_pods_take_what_room_there_is(milli: int, drain: int) -> None:
     pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet", requests=requests) for number in range(3)]
     plan = settled_plan(pods, budget("db", allowed=1, expected=3), nodes=2)
     assert plan.waves[0].estimate.drain == drain
-
-
-def test_a_pod_goes_where_fewer_of_its_owner_are_and_is_not_drained_twice() -> None:
-    """The second node has more room, and a pod of the same owner: both together would wait for one permit."""
-    web = [started(f"web-{number}", f"w-{number}", 100, app="web") for number in (1, 2)]
-    pods = [*web, pod("big", "w-3", app="big", requests=Resources(cpu_milli=2000))]
-    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
-    policy = Policy(prefer_no_schedule_taint=False)
-    made = inputs(machines, pods=pods, budgets=[budget("web", allowed=1, expected=2)], policy=policy)
-    plan = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1", "w-2")))
-    assert [wave.estimate.drain for wave in plan.waves] == [5, 5]
-
-
-def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> None:
-    """The pod goes to one of two equal nodes: the next, and waits for it again, or the last; from that nobody waits."""
-    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
-    made = inputs(machines, pods=[started("web", "w-1", 100)], policy=Policy(prefer_no_schedule_taint=False))
-    estimate = build_plan(replace(made, past=SETTLED_PAST)).estimate
-    # each move but the one from the last node is waited for
-    assert estimate.at_least == 100 + 27 + 5 + 27
-    # where the last node is drained or the first one took the pod
-    assert estimate.at_most in (100 + 100 + 5 + 27, 100 + 100 + 27)
-    assert estimate.at_least <= estimate.seconds <= estimate.at_most
-    certain = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1",))).estimate
-    assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)

@@ -79,10 +79,6 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
             "About 26 min (no history yet: 3 min a reboot assumed).",
         ),
         (TimeEstimate(45, ("a reboot takes 27s, the median of 3",)), "About 45s."),
-        (
-            TimeEstimate(506, (), 479, 629),
-            "About 8 min (8 min to 10 min, by where the scheduler puts pods).",
-        ),
     ],
 )
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:

@@ -35,7 +35,7 @@ def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
         kind=WorkloadKind.DEPLOYMENT,
         name="slow",
         namespace="shop",
-        grace_seconds=3600,
+        spec={"terminationGracePeriodSeconds": 3600},
         lab={"termination-seconds": ends_after},
     )
     base = scale(load_scenario("default"), 6)

@@ -52,16 +52,14 @@ _ALL = "See them all in docs/configuration.md."
 
 
 class Given(Settings):
-    """The settings of a command, and which of them were `typed` on its command line, or `written` anywhere.
+    """The settings of a command, and which of them were `typed` on its command line.
 
-    `file` is the name of the settings file, `text` what stands in it; both may be empty. `words` are what was typed
-    of each setting, for a command that goes by the same.
+    `file` is the name of the settings file, which may be empty. `words` are what was typed of each setting, for a
+    command that goes by the same.
     """
 
     typed: frozenset[str] = frozenset()
-    written: frozenset[str] = frozenset()
     file: str = ""
-    text: str = ""
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def repeated(self, command: str) -> str:
@@ -134,14 +132,7 @@ def given(
     kinds = get_type_hints(Settings)
     read: dict[str, Any] = {table: kinds[table](**fields) for table, fields in tables.items()}
     read |= {name: _tables(file, name, kind) for name, kind in LISTS.items()}
-    return Given(
-        **read,
-        typed=frozenset(typed),
-        written=frozenset(values),
-        file=file.name,
-        text=file.text,
-        words=tuple(words),
-    )
+    return Given(**read, typed=frozenset(typed), file=file.name, words=tuple(words))
 
 
 def _read(setting: Setting, value: Any, origin: str) -> Any:

@@ -1,11 +1,9 @@
-"""What is free on nodes as pods move, and how a scheduler chooses between those that take a pod."""
+"""What is free on nodes as pods move, and which nodes pods have to choose from."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
-from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, Pod, Resources
+from rollout.model.cluster import HOST_PORT, Node, Resources
 
 USUAL_PODS = 110
 _PLENTY = 1 << 62
@@ -95,44 +93,6 @@ class Matching:
             and requests.memory >= bound.memory
             and (not bound.others or requests.others == bound.others)
         )
-
-
-@dataclass(slots=True)
-class Scores:
-    """How a scheduler chooses of the nodes that take a pod: the fewest pods of its owner, then the most that is free.
-
-    `siblings` counts pods by the UID of their owner and by node. `draw` decides between nodes that are equal.
-    """
-
-    siblings: Counter[tuple[str, str]]
-    draw: int = 0
-
-    @classmethod
-    def of(cls, snapshot: ClusterSnapshot, draw: int) -> "Scores":
-        """For the pods of a snapshot."""
-        standing = (pod for pod in snapshot.pods if pod.owner and pod.node and not pod.finished)
-        return cls(Counter((_owner(pod), pod.node) for pod in standing), draw)
-
-    def count(self, pod: Pod, node: str, sign: int) -> None:
-        """A pod comes to a node (+1), or leaves it (-1)."""
-        self.siblings[_owner(pod), node] += sign
-
-    def choice(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> FreeCapacity | None:
-        """The best; of equal ones another in each draw, so that as many draws as there are equal ones try them all."""
-        owner, best, equal = _owner(pod), (0, 0.0), list[FreeCapacity]()
-        for node in nodes:
-            score = -self.siblings.get((owner, node.name), 0), node.free_share
-            if not equal or score > best:
-                best, equal = score, [node]
-            elif score == best:
-                equal.append(node)
-        if len(equal) > 1:
-            equal.sort(key=lambda node: blake2b(f"{pod.key} {node.name}".encode(), digest_size=8).digest())
-        return equal[self.draw % len(equal)] if equal else None
-
-
-def _owner(pod: Pod) -> str:
-    return pod.owner.uid if pod.owner else pod.uid
 
 
 def requests_in_words(requests: Resources) -> str:

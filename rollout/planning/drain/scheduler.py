@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod, Resources
+from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import Demand
-from rollout.planning.drain.capacity import FreeCapacity, Matching, Scores, requests_in_words
+from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_words
 from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
-# Pods times nodes: in a larger cluster, one of the first few nodes that take a pod is good enough.
-_MOST_SCORES = 300_000
 
 
 @dataclass(slots=True)
@@ -32,7 +30,6 @@ class Scheduler:
     closed: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
     _untainted: list[str] = field(default_factory=list)
-    scores: Scores | None = None
     _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
     _matchings: dict[tuple[object, ...], Matching] = field(default_factory=dict)
@@ -56,14 +53,6 @@ class Scheduler:
         neighbours = Neighbours(standing, [free.node for free in nodes.values()], snapshot.namespaces)
         return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
 
-    @classmethod
-    def scoring(cls, snapshot: ClusterSnapshot, draw: int) -> "Scheduler":
-        """The same, where pods go as a scheduler lets them, as long as there are not too many."""
-        scheduler = cls.of(snapshot)
-        if len(snapshot.nodes) * len(snapshot.pods) <= _MOST_SCORES:
-            scheduler.scores = Scores.of(snapshot, draw)
-        return scheduler
-
     def close(self, names: Iterable[str]) -> None:
         """Let these nodes, and no others, take no pods from now on."""
         self.closed = frozenset(names)
@@ -83,8 +72,6 @@ class Scheduler:
         """The pod leaves its node."""
         where = self.node_of(pod)
         self.nodes[where].account(pod.requests, 1)
-        if self.scores:
-            self.scores.count(pod, where, -1)
         self._where[pod.uid] = ""
         if self.neighbours.any_minds:
             self.neighbours.move(pod, to="")
@@ -92,8 +79,6 @@ class Scheduler:
     def put(self, pod: Pod, node: str) -> None:
         """The pod, or its replacement, comes to a node."""
         self.nodes[node].account(pod.requests, -1)
-        if self.scores:
-            self.scores.count(pod, node, 1)
         self._where[pod.uid] = node
         if self.neighbours.any_minds:
             self.neighbours.move(pod, to=node)
@@ -162,34 +147,10 @@ class Scheduler:
         return matching.is_too_small_for(pod.requests)
 
     def _best(self, pod: Pod, matching: Matching, checks: Sequence[Check]) -> FreeCapacity | None:
-        if self.scores:
-            best = self.scores.choice(pod, self._open(pod, matching, checks))
-        elif checks:
-            best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
-        else:
-            best = self._emptiest(pod.requests, matching)
+        """The emptiest of the first few that take it."""
+        best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
-        return best
-
-    def _emptiest(self, requests: Resources, matching: Matching) -> FreeCapacity | None:
-        """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
-        nodes, closed, first = matching.nodes, self.closed, matching.next
-        cpu, memory, best, most, looks = requests.cpu_milli, requests.memory, None, 0.0, 0
-        for place in chain(range(first, len(nodes)), range(first)):
-            free = nodes[place]
-            # As `FreeCapacity.takes` has it: a call for each of the nodes that are full costs more than all else.
-            if (cpu and free.cpu < cpu) or (memory and free.memory < memory) or free.pods <= 0:
-                continue
-            if free.name in closed or (requests.others and not free.takes(requests)):
-                continue
-            share = free.free_share
-            if best is None or share > most:
-                best, most = free, share
-            looks += 1
-            if looks == _LOOKS:
-                matching.next = (place + 1) % len(nodes)
-                break
         return best
 
     def _has_room(self, pod: Pod, matching: Matching) -> bool:
@@ -265,7 +226,7 @@ class Scheduler:
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
                 yielded += 1
-            if yielded == _LOOKS and self.scores is None:
+            if yielded == _LOOKS:
                 matching.next = (place + 1) % len(nodes)
                 return
 

@@ -117,6 +117,7 @@ def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
     if not tight:
         return _NOTHING
     if not (allowed := limits.allowed.get(tight[0], 0)):
-        return _noted(f"the budget {tight[0]} allows nothing now")
+        note = f"budget {tight[0]} allows nothing now"
+        return Reason(f"the {note}", note)
     sentence = f"drains gradually: the budget {tight[0]} allows {allowed} at a time"
     return Reason(sentence, f"waits for budget {tight[0]}")

@@ -133,12 +133,13 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
     }
 
 
-def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:
-    """The same, those first that take much longer than most: begun last, one of them would run on alone."""
-    if not seconds:
-        return seconds
+def slow_first(part: Placed, seconds: Mapping[str, int]) -> Placed:
+    """A part with those nodes first that take much longer than most: begun last, one of them would run on alone."""
+    if part.rolling is None:
+        return part
     much = _SLOW * median(seconds.values())
-    return dict(sorted(seconds.items(), key=lambda item: -item[1] if item[1] >= much else 0))
+    ordered = sorted(part.pieces, key=lambda piece: -seconds[piece.name] if seconds[piece.name] >= much else 0)
+    return replace(part, pieces=tuple(ordered))
 
 
 Leaving = Mapping[str, Sequence[Pod]]

@@ -43,7 +43,7 @@ from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
 from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, room_taken, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import identify
-from rollout.planning.play.pace import NO_PAST, Pace, Past, past_run
+from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
 _DEFERRED = ExclusionReason.DEFERRED
@@ -136,7 +136,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     simulator = Simulator(inputs.snapshot, inputs.policy, pools, pace, limits.rates, index, nodes, leaving, tainted)
     if any(_is_rolling(wave, pools) for wave in waves):
         scheduler, parts = Scheduler.of(inputs.snapshot), _rolled(waves, pools, limits)
-        waves = tuple(_slow_first(uncrowded(part, leaving, scheduler), simulator) for part in parts)
+        waves = tuple(slow_first(uncrowded(part, leaving, scheduler), simulator.seconds(part)) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
@@ -152,18 +152,6 @@ def decide(inputs: PlanInputs) -> Decisions:
         foresight,
         simulator,
     )
-
-
-def _slow_first(part: Placed, simulator: Simulator) -> Placed:
-    """A part that rolls, with those nodes first that are away for much longer than most."""
-    if part.rolling is None:
-        return part
-    reboot, pieces = simulator.pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
-    seconds = {
-        name: simulator.rates.drain((piece,)) + max(reboot, round(past_run(simulator.nodes[name]) or 0))
-        for name, piece in pieces.items()
-    }
-    return replace(part, pieces=tuple(pieces[name] for name in slow_first(seconds)))
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:

@@ -19,35 +19,22 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
     """What is wrong with each, in half a sentence."""
-    yield from (f"{name} leaves no time at all" for name, time in _times(policy) if time is not None and not time)
-    yield from (f"{name} takes no node at all" for name, count in _counts(policy) if count and count.is_zero)
+    needed: dict[str, object] = {"drain.timeout": policy.drain.timeout, "max_failures": policy.max_failures}
+    parts: list[tuple[str, Policy | Pool]] = [("", policy)]
+    parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
+    for where, rules in parts:
+        for name in ("max_unavailable", "drain_timeout", "reboot_timeout", "ready_timeout"):
+            needed[f"{name}{where}"] = getattr(rules, name, None)
+        needed |= {f"step {place} of the ramp{where}": step for place, step in enumerate(rules.ramp or (), start=1)}
+    for name, value in needed.items():
+        if isinstance(value, Count) and value.is_zero:
+            yield f"{name} takes no node at all"
+        elif isinstance(value, Duration) and not value:
+            yield f"{name} leaves no time at all"
     yield from _unreadable(policy)
     yield from (f"{text!r} is not a label matcher" for text in policy.gates.alerts.matchers if not is_matcher(text))
     if not _is_pattern(policy.gates.alerts.pattern):
         yield f"{policy.gates.alerts.pattern!r} is not a regular expression"
-
-
-def _times(policy: Policy) -> Iterator[tuple[str, Duration | None]]:
-    """Such as have to be some."""
-    yield "drain.timeout", policy.drain.timeout
-    for where, rules in _each(policy):
-        yield f"reboot_timeout{where}", rules.reboot_timeout
-        yield f"ready_timeout{where}", rules.ready_timeout
-    yield from ((f"drain_timeout of the pool {pool.name}", pool.drain_timeout) for pool in policy.pools)
-
-
-def _counts(policy: Policy) -> Iterator[tuple[str, Count | None]]:
-    """Such as have to let something begin."""
-    yield "max_failures", policy.max_failures
-    for where, rules in _each(policy):
-        yield f"max_unavailable{where}", rules.max_unavailable
-        yield from ((f"a step of the ramp{where}", step) for step in rules.ramp or ())
-
-
-def _each(policy: Policy) -> Iterator[tuple[str, Policy | Pool]]:
-    """The rollout's rules and those of each pool, with the words for where they stand."""
-    yield "", policy
-    yield from ((f" of the pool {pool.name}", pool) for pool in policy.pools)
 
 
 def _unreadable(policy: Policy) -> Iterator[str]:

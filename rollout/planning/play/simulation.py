@@ -22,14 +22,8 @@ from rollout.planning.layout.waves import Placed
 from rollout.planning.play.pace import Pace, past_run
 from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 
-# So often is a rollout played that a scheduler's choice between equal nodes may change, as long as there is so little
-# to play: pods times nodes.
-_DRAWS = 9
-_MANY = 50_000
 # Where nothing is known of the past, a rollout of more is reckoned by the rates of its budgets, which takes no time.
 _MOST_PLAYED = 300_000
-# As a share of the whole.
-_WORTH_TELLING = 0.1
 
 
 def timeout(rules: Policy) -> int:
@@ -80,22 +74,12 @@ class Simulator:
         if not (is_small or self.pace.is_known or any(placed.rolling for placed in layout)):
             assumed = tuple(map(self._assumed, waves, layout))
             return assumed, TimeEstimate(_total(assumed), self.pace.basis)
-        played = (self._play(layout, draw) for draw in range(self._draws))
-        plays = sorted((tuple(map(self._timed, waves, layout, play)) for play in played), key=_total)
-        likely, least, most = plays[len(plays) // 2], _total(plays[0]), _total(plays[-1])
-        whole = TimeEstimate(_total(likely), self.pace.basis)
-        is_open = most - least > _WORTH_TELLING * whole.seconds
-        return likely, replace(whole, at_least=least, at_most=most) if is_open else whole
+        played = tuple(map(self._timed, waves, layout, self._play(layout)))
+        return played, TimeEstimate(_total(played), self.pace.basis)
 
-    @property
-    def _draws(self) -> int:
-        """How often to play it: the more there is to play, the less the draw between equal nodes decides."""
-        pods = sum(map(len, self.leaving.values()))
-        return max(1, min(_DRAWS, _MANY // max(1, pods * len(self.nodes)))) if self.pace.is_known else 1
-
-    def _play(self, layout: Sequence[Placed], draw: int) -> Sequence["_Run"]:
-        """The waves one after another, with this draw between nodes that are equal to a scheduler."""
-        scheduler = Scheduler.scoring(self.snapshot, draw)
+    def _play(self, layout: Sequence[Placed]) -> Sequence["_Run"]:
+        """The waves one after another."""
+        scheduler = Scheduler.of(self.snapshot)
         scheduler.taint(self.tainted)
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         permits = {key: rate.permits for key, rate in self.rates.by_key.items()}
@@ -142,6 +126,14 @@ class Simulator:
     def delay(self) -> int:
         """Seconds before each reboot."""
         return round(self.policy.courtesy.reboot_delay)
+
+    def seconds(self, placed: Placed) -> Mapping[str, int]:
+        """How long each of these nodes is away with no other beside it; a host may boot more slowly than most."""
+        reboot = self.pace.reboot(0, 1)
+        return {
+            piece.name: self.rates.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
+            for piece in placed.pieces
+        }
 
     def slowest(self, names: Sequence[str]) -> int:
         """How many seconds the last pod of these nodes takes to end, as things are before the rollout."""
