@@ -127,9 +127,14 @@ def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
 
 
 def why_blocked(session: Session, plan: RolloutPlan) -> str:
-    """Return the same, having warned of it, where a rollout has nodes under way: those go on, and no other is begun."""
+    """Return the same, having warned of it, where a rollout has nodes under way: those go on, and no other is begun.
+
+    Beside another coordinator, who may have taken them meanwhile, they do not.
+    """
     if not (blockers := refused(session, plan)):
         return ""
+    if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
+        refuse_unfit(session, plan)
     say(f"warning: {_blocked(blockers)}: nodes under way are finished, no other is started")
     for line in finding_lines(blockers):
         say(f"  {line}")
