@@ -178,6 +178,28 @@ def endless(exchange: Exchange) -> None:
     exchange.wait()
 
 
+def test_a_read_is_sent_once_more_where_the_connection_ends_without_a_word(
+    tmp_path: Path, tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kept one, as load balancers end idle ones; or a new one, before the end of its handshake."""
+    ends, accepted = iter([False, True, False]), iter([False, True, False, True])
+
+    def script(exchange: Exchange) -> None:
+        if next(ends):
+            exchange.connection.shutdown(socket.SHUT_RDWR)
+            exchange.close_connection = True
+        else:
+            exchange.json({})
+
+    with scripted(script, tls) as server:
+        monkeypatch.setattr(server, "verify_request", lambda *_: next(accepted))
+        api = watching_client(tmp_path, server)
+        assert api.get("/x") == b"{}"
+        with pytest.raises(ApiUnavailableError, match="broke"):
+            api.get("/x")
+        assert api.get("/x") == b"{}"
+
+
 def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
     proceed = threading.Event()
 

@@ -119,6 +119,11 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     return ApiUnavailableError(sentence.format(server=server, request=request, cause=cause), hint=hint)
 
 
+def is_broken_off(error: http.HTTPError) -> bool:
+    """Whether the connection ended without a word: of a TLS error that is only one kind."""
+    return isinstance(error, http.ProtocolError) or isinstance(_innermost(error), ssl.SSLEOFError)
+
+
 def _ended_early(error: Exception) -> bool:
     """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
     unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)

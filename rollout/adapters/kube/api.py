@@ -22,7 +22,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.access import Access, Recovery
-from rollout.adapters.kube.answers import continue_token, exchange_error
+from rollout.adapters.kube.answers import continue_token, exchange_error, is_broken_off
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
@@ -231,12 +231,12 @@ class KubeApi:
         raise self._refusal(response, request)
 
     def _send(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        """Send it; a read once more where a kept connection turns out to be dead."""
+        """Send it; a read once more where the connection ends without a word, kept or new."""
         try:
             try:
                 return self._transmit(session, request)
-            except urllib3.exceptions.ProtocolError:
-                if request.method != "GET":
+            except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
+                if request.method != "GET" or not is_broken_off(error):
                     raise
                 self._recovery.was_away()
                 return self._transmit(session, request)
