@@ -30,7 +30,7 @@ lock: ## write what pyproject.toml asks for, with hashes, for the image and rele
 	UV=$(BIN)/uv .ci/lock
 
 fast: ## tests that are pure, and take no time
-	$(BIN)/pytest -q -n 2 -m "not slow"
+	$(BIN)/pytest -q -n 2 -m "not slow and not exhaustive"
 
 test: ## the default tier of the tests
 	$(BIN)/pytest -q -n 8 --dist worksteal

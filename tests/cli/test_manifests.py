@@ -133,6 +133,9 @@ def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, com
         (IMAGE, "no --known-hosts"),
         ((*IMAGE, "--known-hosts", "nowhere"), "cannot read nowhere"),
         (("--image", "registry.example/node-rollout"), "has no tag"),
+        (("--image", "registry.example/Node:1 2"), "is not an image"),
+        (("fleetlock", *IMAGE, "--known-hosts", "known_hosts", "--every", "5m"), "has no --known-hosts, --every"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--tls-secret", "x"), "cronjob has no --tls-secret"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--pod-monitor"), "this cronjob serves no metrics"),
         (
             (

@@ -1,5 +1,6 @@
 """`rollout manifests`."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -32,13 +33,21 @@ from rollout.manifests.installation import (
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.windows import checked_zone
 
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+    r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
+)
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
 
 
 def fixed_image(value: str) -> str:
     """Return a container image of a fixed version, or none."""
-    if value and ":" not in value.rpartition("/")[2]:
+    match = _IMAGE.fullmatch(value)
+    if value and not match:
+        raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
+    if match and not match["version"]:
         raise ValueError(f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST.")
     return value
 
@@ -108,6 +117,8 @@ KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to inst
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
+_OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
+_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every")
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
@@ -131,6 +142,7 @@ def manifests(settings: Given, options: ManifestOptions, kind: KindArgument = Ki
     """
     from rollout.manifests.objects import list_document, manifest_text, objects
 
+    _refuse_others(options, kind)
     # what is typed of others would not reach the pod
     here = ("lock.namespace", "metrics.listen")
     others = [name for name in known_settings() if name not in here and not name.startswith("output.")]
@@ -144,6 +156,14 @@ def manifests(settings: Given, options: ManifestOptions, kind: KindArgument = Ki
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation):
         say(line)
+
+
+def _refuse_others(options: ManifestOptions, kind: Kind) -> None:
+    """`UsageError` for a flag that this kind would ignore, and the operator might count on."""
+    usual, others = ManifestOptions(), _OF_OTHERS if kind is Kind.FLEETLOCK else _OF_FLEETLOCK
+    given = (name for name in others if getattr(options, name) not in (getattr(usual, name), None, []))
+    if ignored := [f"--{name.replace('_', '-')}" for name in given]:
+        raise UsageError(f"{kind} has no {', '.join(ignored)}", hint="Drop the flags that are for another kind.")
 
 
 def _installation(
