@@ -8,6 +8,13 @@ from tests.conftest import StartLab
 from tests.ended import Ended, invoked
 
 Command = Callable[..., Ended]
+# of three workers
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(TINY)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
-from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
@@ -22,6 +20,8 @@ from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX, REBOOT_NEEDED
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended, answered, invoked, start
+from tests.scripted_api import Kubeconfig
+from tests.state import write, write_spec
 
 
 def findings(
@@ -134,11 +134,9 @@ def test_what_the_server_would_not_store_is_named(
     assert "data" not in standing
 
 
-def test_an_unreachable_server_is_one_failed_check(command: Command, start_lab: StartLab) -> None:
-    lab = start_lab("idle", nodes=4)
-    environment = lab.environment
-    lab.stop()
-    ended = command("doctor", "-o", "json", variables=environment)
+def test_an_unreachable_server_is_one_failed_check(command: Command, home: Path) -> None:
+    Kubeconfig("http://127.0.0.1:9").write(home / "config")
+    ended = command("doctor", "-o", "json", "--kubeconfig", "config")
     assert ended.code == ExitCode.ERROR
     (check,) = json.loads(ended.stdout)["checks"]
     assert (check["check"], check["verdict"]) == ("kubeconfig", "fail")
@@ -184,14 +182,6 @@ def _kubectl(lab: Lab, words: list[str]) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def annotate(lab: Lab, node: str, **annotations: str) -> None:
-    connect(lab.kubeconfig, None).patch(node_path(node), {"metadata": {"annotations": annotations}})
-
-
-def cordon(lab: Lab, node: str) -> None:
-    connect(lab.kubeconfig, None).patch(node_path(node), {"spec": {"unschedulable": True}})
-
-
 ANNOTATED = ("--set", "detect.sources=update-engine,annotation")
 # By node: the check that tells of it, and what is written there.
 SPOILT = {
@@ -206,8 +196,8 @@ SPOILT = {
 def test_each_fix_of_the_cluster_mends_it(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab("idle", nodes=9, speed=30)
     for node, (_, annotations) in SPOILT.items():
-        annotate(lab, node, **annotations)
-    cordon(lab, "worker-6")
+        write(lab, node, "annotations", **annotations)
+    write_spec(lab, "worker-6", unschedulable=True)
     told = {subject: check for subject, (check, _) in SPOILT.items()} | {"worker-6": "node"}
     found = checks(command, lab, *ANNOTATED)
     lines = [commands_in(fix_of(found, check, subject))[0] for subject, check in told.items()]
@@ -260,10 +250,8 @@ def test_a_fix_of_a_host_mends_it(start_lab: StartLab, command: Command) -> None
 
 
 def ssh(lab: Lab, node: str, line: str) -> subprocess.CompletedProcess[str]:
-    listed = json.loads(connect(lab.kubeconfig, None).get(node_path(node), {}))["status"]["addresses"]
-    address = next(item["address"] for item in listed if item["type"] == "InternalIP")
     words = ["ssh", "-F", "none", "-i", str(lab.key), "-o", f"UserKnownHostsFile={lab.known_hosts}"]
-    words += ["-p", str(lab.ssh_port), f"core@{address}", line]
+    words += ["-p", str(lab.ssh_port), f"core@{lab.machines[node].address}", line]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 

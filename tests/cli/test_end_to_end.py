@@ -9,28 +9,10 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ExitCode
-from tests.cli.conftest import Command
+from tests.cli.conftest import TINY, Command
 from tests.conftest import StartLab
 from tests.ended import answered, end_of, start
 from tests.state import untouched
-
-TINY = str(Path(__file__).with_name("tiny.yaml"))
-
-
-def test_status_shows_every_node(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("mixed")
-    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)["nodes"]}
-    assert rows["worker-1"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
-    assert rows["worker-1"]["needs_reboot"] is True
-    assert rows["worker-2"]["operation"] == "UPDATE_STATUS_IDLE"
-    assert rows["worker-7"]["schedulable"] is False
-    text = command("status", "--node", "worker-1,worker-2", lab=lab)
-    assert text.code == ExitCode.OK
-    assert [line.split()[0] for line in text.stdout.splitlines() if line.startswith("worker")] == [
-        "worker-1",
-        "worker-2",
-    ]
-    assert untouched(lab)
 
 
 def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, command: Command, home: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import typer
 
-from rollout import __version__
 from rollout.cli.main import program
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.docs.test_blocks import path_with_program
 from tests.ended import end_of, start
 
 CLIENTS = (
@@ -40,10 +40,6 @@ def test_the_longest_help_is_a_screen_with_a_line_a_flag(command: Command) -> No
     lines = command("apply", "--help", variables={"COLUMNS": "80"}).stdout.splitlines()
     assert len(lines) < 75
     assert [line for line in lines if line.startswith(" " * 20)] == []
-
-
-def test_version(command: Command) -> None:
-    assert command("--version").stdout == f"rollout {__version__}\n"
 
 
 def loaded(file: Path, *words: str, **variables: str) -> set[str]:
@@ -173,18 +169,13 @@ def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: La
     assert bash is not None
     script = command("completion", "bash")
     assert script.code == 0
-    program = home / "bin" / "rollout"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rollout "$@"\n')
-    program.chmod(0o755)
     ask = (
         f"{script.stdout}\nCOMP_WORDS=(rollout status --node worker-)\nCOMP_CWORD=3\nCOMP_LINE='rollout status --node"
         ' worker-\'\n_rollout_completion rollout worker- --node\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    path = f"{program.parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [bash, "--norc", "-c", ask],
-        env={"PATH": path, "HOME": str(home), **lab.environment, **PATIENT},
+        env={"PATH": path_with_program(home / "bin"), "HOME": str(home), **lab.environment, **PATIENT},
         cwd=home,
         capture_output=True,
         text=True,

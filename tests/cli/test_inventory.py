@@ -17,6 +17,7 @@ from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended
+from tests.state import write
 
 # The folder, as Ansible reads all that is in it.
 INVENTORY = Path(__file__).parents[2] / "inventory"
@@ -43,33 +44,29 @@ def ansible(lab: Lab, home: Path, program: str, *arguments: str, variables: Mapp
 
 @needs_ansible
 def test_ansible_inventory_reads_groups_and_variables_and_reaches_the_hosts(mixed: Lab, home: Path) -> None:
-    lab = mixed
-    read: dict[str, Any] = json.loads(ansible(lab, home, "ansible-inventory", "--list"))
-    assert set(read["nodes"]["hosts"]) == set(lab.machines)
+    read: dict[str, Any] = json.loads(ansible(mixed, home, "ansible-inventory", "--list"))
+    assert set(read["nodes"]["hosts"]) == set(mixed.machines)
     assert read["role_control_plane"]["hosts"] == ["cp-1", "cp-2", "cp-3"]
     assert read["needs_no_reboot"]["hosts"] == ["worker-2", "worker-3"]
     assert "worker-8" in read["needs_reboot"]["hosts"]
     assert read["cordoned"]["hosts"] == ["worker-7"]
-    assert set(read["os_version_4081_2_0"]["hosts"]) == set(lab.machines)
+    assert set(read["os_version_4081_2_0"]["hosts"]) == set(mixed.machines)
     assert "worker-1" in read["zone_eu_1a"]["hosts"]
     paused = read["_meta"]["hostvars"]["worker-4"]
     assert paused["rollout_annotations"]["paused"] in ("true", {"__ansible_unsafe": "true"})
     assert paused["ansible_user"] == "core"
-    graph = ansible(lab, home, "ansible-inventory", "--graph", "needs_no_reboot")
+    graph = ansible(mixed, home, "ansible-inventory", "--graph", "needs_no_reboot")
     assert [line.strip(" |-") for line in graph.splitlines()] == ["@needs_no_reboot:", "worker-2", "worker-3"]
-    shown = ansible(lab, home, "ansible", "needs_no_reboot", "-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
-    boots = {name: machine.boot_id in shown for name, machine in lab.machines.items()}
-    assert boots == {name: name in ("worker-2", "worker-3") for name in lab.machines}
+    shown = ansible(mixed, home, "ansible", "needs_no_reboot", "-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
+    boots = {name: machine.boot_id in shown for name, machine in mixed.machines.items()}
+    assert boots == {name: name in ("worker-2", "worker-3") for name in mixed.machines}
 
 
 @needs_ansible
 def test_what_a_node_says_is_no_template(start_lab: StartLab, home: Path) -> None:
     lab = start_lab("idle", nodes=4, speed=1)
     lure = "{{ 6 * 7 }}"
-    annotations = {"metadata": {"annotations": {"node-rollout.dev/last-result": lure}}}
-    patch = ("kubectl", "patch", "node", "worker-1", "--type=merge", "-p", json.dumps(annotations))
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment}
-    subprocess.run(patch, env=variables, capture_output=True, check=True)
+    write(lab, "worker-1", "annotations", **{"node-rollout.dev/last-result": lure})
     shown = ansible(lab, home, "ansible", "worker-1", "-m", "debug", "-a", "var=rollout_annotations")
     assert lure in shown
     assert "42" not in shown
@@ -102,22 +99,21 @@ while True:
 @needs_ansible
 def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(mixed: Lab, home: Path) -> None:
     """It is written for a name, and Ansible connects to an address."""
-    lab = mixed
-    machine, port = lab.machines["worker-1"], lab.environment["ROLLOUT_SSH_PORT"]
+    machine, port = mixed.machines["worker-1"], mixed.environment["ROLLOUT_SSH_PORT"]
     relay, used, config = home / "relay.py", home / "used", home / "ssh config"
     relay.write_text(RELAY)
     config.write_text(
         f"Host worker-1\n  HostName {machine.address}\n  HostKeyAlias [{machine.address}]:{port}\n  Port {port}\n"
-        f"  IdentityFile {lab.key}\n  UserKnownHostsFile {lab.known_hosts}\n"
+        f"  IdentityFile {mixed.key}\n  UserKnownHostsFile {mixed.known_hosts}\n"
         f"  ProxyCommand {sys.executable} {relay} %h %p {used}\n"
     )
     variables = {
-        "KUBECONFIG": str(lab.kubeconfig),
+        "KUBECONFIG": str(mixed.kubeconfig),
         "ROLLOUT_SSH_CONFIG": str(config),
         "ROLLOUT_NODE": "worker-1",
     }
     question = ("-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
-    shown = ansible(lab, home, "ansible", "worker-1", *question, variables=variables)
+    shown = ansible(mixed, home, "ansible", "worker-1", *question, variables=variables)
     assert machine.boot_id in shown
     # once by the inventory, and once by Ansible
     assert len(used.read_text()) == 2

@@ -4,21 +4,11 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
-from tests.conftest import StartLab
 
-TINY = str(Path(__file__).parent / "tiny.yaml")
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-
-
-@pytest.fixture
-def lab(start_lab: StartLab) -> Lab:
-    return start_lab(load_scenario(TINY))
 
 
 def keys(lab: Lab) -> dict[str, HostKey]:

@@ -14,6 +14,7 @@ from tests.cli.conftest import Command
 from tests.ended import Ended
 
 IMAGE = ("--image", "registry.example/node-rollout:1")
+MANIFESTS = ("manifests", *IMAGE, "--known-hosts", "known_hosts")
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIDUZMyDBd9iXkKn22InkyIUaInFSUDHLdP2Gci4b7iX+"
 
 
@@ -43,7 +44,7 @@ def refused(ended: Ended) -> str:
 
 
 def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Path) -> None:
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
+    ended = command(*MANIFESTS)
     documents = printed(ended)
     assert documents["ConfigMap"]["data"] == {"known_hosts": known_hosts.read_text()}
     assert pod(documents["CronJob"])["containers"][0]["image"] == IMAGE[1]
@@ -52,10 +53,10 @@ def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Pat
 
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
 def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_hosts: Path) -> None:
-    ended = command("manifests", kind, *IMAGE, "--known-hosts", "known_hosts", "-o", "json")
+    ended = command(*MANIFESTS, kind, "-o", "json")
     document = json.loads(ended.stdout)
     assert (document["kind"], document["items"][-1]["kind"].lower()) == ("List", kind)
-    text = command("manifests", kind, *IMAGE, "--known-hosts", "known_hosts").stdout
+    text = command(*MANIFESTS, kind).stdout
     assert document["items"] == list(yaml.safe_load_all(text))
 
 
@@ -65,12 +66,13 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
     (home / "cluster.toml").write_text(text)
     documents = printed(
         command(
-            *("manifests", *IMAGE, "--known-hosts", "known_hosts"),
-            *("--config", "cluster.toml", "--set", "lock.namespace=locks"),
+            *(*MANIFESTS, "--config", "cluster.toml", "--set", "lock.namespace=locks"),
+            *("--image-pull-secret", "quay", "--image-pull-secret", "n"),
         )
     )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
     spec = pod(documents["CronJob"])
+    assert spec["imagePullSecrets"] == [{"name": "quay"}, {"name": "n"}]
     # 1h, and the 15m and 10m that a reboot and a kubelet may take
     assert spec["terminationGracePeriodSeconds"] >= 3600 + 900 + 600
     assert spec["containers"][0]["args"][:4] == ["operate", "--once", "--active-deadline", "7200s"]
@@ -102,7 +104,7 @@ def test_settings_that_cannot_be_a_pods_are_refused(
     settings: str, reason: str, command: Command, known_hosts: Path, home: Path
 ) -> None:
     (home / "cluster.toml").write_text(settings)
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    ended = command(*MANIFESTS, "--config", "cluster.toml")
     assert reason in refused(ended)
     assert "hunter22" not in ended.stderr
 
@@ -119,10 +121,10 @@ def test_settings_that_cannot_be_a_pods_are_refused(
 )
 def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, command: Command, home: Path) -> None:
     (home / "known_hosts").write_text(content)
-    assert reason in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+    assert reason in refused(command(*MANIFESTS))
     if content.startswith("@"):
         (home / "cluster.toml").write_text("[ssh]\nexecutor = 'ansible'")
-        by_ansible = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+        by_ansible = command(*MANIFESTS, "--config", "cluster.toml")
         assert by_ansible.code == 0, by_ansible.stderr
 
 
@@ -156,12 +158,6 @@ def test_what_cannot_be_is_refused(
     arguments: tuple[str, ...], reason: str, command: Command, known_hosts: Path
 ) -> None:
     assert reason in refused(command("manifests", *arguments))
-
-
-def test_the_pod_is_pulled_with_the_secrets_that_are_named(command: Command, known_hosts: Path) -> None:
-    words = ("--image-pull-secret", "quay", "--image-pull-secret", "n")
-    spec = pod(printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts", *words))["CronJob"])
-    assert spec["imagePullSecrets"] == [{"name": "quay"}, {"name": "n"}]
 
 
 def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
@@ -259,7 +255,7 @@ def test_a_text_comes_through_byte_for_byte(settings: str, command: Command, hom
 def test_files_that_the_settings_name_are_the_pods(command: Command, known_hosts: Path, home: Path) -> None:
     """By their paths there, whatever there is on this machine."""
     (home / "cluster.toml").write_text("[gates]\ncalendar = '/etc/site/freezes.ics'\n[ssh]\nconfig = 'none'\n")
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    ended = command(*MANIFESTS, "--config", "cluster.toml")
     assert "/etc/site/freezes.ics" in printed(ended)["ConfigMap"]["data"]["rollout.toml"]
 
 

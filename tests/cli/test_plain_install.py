@@ -16,13 +16,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rollout.lab.scenario import load_scenario
-from tests.cli.conftest import Command
+from tests.cli.conftest import TINY, Command
 from tests.conftest import StartLab
 from tests.scripted_api import scripted
 
 PACKAGE = "node-rollout"
-TINY = load_scenario(Path(__file__).with_name("tiny.yaml").as_posix())
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
 # Python imports it at its start, before anything else
 HIDING = """

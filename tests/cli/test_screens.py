@@ -17,7 +17,7 @@ from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import is_ending
-from tests.cli.conftest import Command
+from tests.cli.conftest import TINY, Command
 from tests.cli.screens import Screen, shown
 from tests.conftest import StartLab
 from tests.ended import invoked, start
@@ -156,7 +156,7 @@ def test_a_command_to_copy_is_one_line_on_any_terminal(mixed: Lab, tmp_path: Pat
 @pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
-    lab, sent = start_lab(str(Path(__file__).with_name("tiny.yaml")), nodes=3, speed=5), list[int]()
+    lab, sent = start_lab(TINY, nodes=3, speed=5), list[int]()
 
     def stop_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         if not sent and any("rebooting" in line for line in lines):
@@ -182,9 +182,6 @@ def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(command: 
 
 
 # What the real program shows on a terminal before its answer: silence of seconds looks like a hang.
-
-
-TINY = str(Path(__file__).with_name("tiny.yaml"))
 
 
 STAGES = {

@@ -1,7 +1,6 @@
 """Settings from a file, variables, `--set` and flags: which goes before which, and mistakes are told by their place."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -179,15 +178,9 @@ drain-timeout = "30m"
     )
 
 
-def unread(home: Path) -> Iterator[str]:
-    """Files that lie where an operator stands."""
+def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> None:
     for name in ("rollout.toml", ".rollout.toml"):
         (home / name).write_text('[cluster]\nkubeconfig = "theirs.json"\n[drain]\nnonsense = 1\n')
-        yield name
-
-
-def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> None:
-    for name in unread(home):
         assert command("history").code == ExitCode.OK
         assert command("history", "--config", name).code == ExitCode.USAGE
         assert command("history", variables={"ROLLOUT_CONFIG": name}).code == ExitCode.USAGE
@@ -198,11 +191,6 @@ def test_a_named_file_that_anybody_may_write_is_warned_of(home: Path, command: C
     (home / "own.toml").chmod(0o666)
     assert "warning: any user may write own.toml" in command("history", "-c", "own.toml").stderr
     assert "warning" not in command("history", "-c", os.devnull).stderr
-
-
-def test_a_file_that_cannot_be_read_is_told(command: Command) -> None:
-    ended = command("history", "-c", "missing.toml")
-    assert (ended.code, "cannot read missing.toml" in ended.stderr) == (ExitCode.USAGE, True)
 
 
 # What runs on hosts is one line.

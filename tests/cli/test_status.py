@@ -9,7 +9,7 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
-from tests.cli.conftest import Command
+from tests.cli.conftest import TINY, Command
 from tests.conftest import StartLab
 
 
@@ -18,13 +18,11 @@ def sources(shared_lab: StartLab) -> Lab:
     return shared_lab("sources", speed=30)
 
 
+# Hosts that have no update_engine, and what they have in its place.
 WITHOUT_ENGINE = {
     **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),
     **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
 }
-
-
-"""Hosts that have no update_engine, and what they have in its place."""
 
 
 def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Command, sources: Lab) -> None:
@@ -67,6 +65,7 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:
     rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)["nodes"]
     waiting = [row["node"] for row in rows if row["needs_reboot"]]
+    assert [row["node"] for row in rows if not row["schedulable"]] == ["worker-7"]
     assert 0 < len(waiting) < len(rows)
     pending = command("status", "--pending", "-o", "json", lab=mixed)
     assert [row["node"] for row in json.loads(pending.stdout)["nodes"]] == waiting
@@ -90,9 +89,6 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
 # Saved plans as `plan FILE` shows them, and apply before it runs them; and what blocks, as apply refuses it.
 
 
-TINY = str(Path(__file__).with_name("tiny.yaml"))
-
-
 def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
     start_lab: StartLab, command: Command, home: Path
 ) -> None:
@@ -110,14 +106,6 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
     assert re.fullmatch(r"a\.plan, made \S+: 2 nodes in 2 waves, of \S+", named)
     assert weak.startswith("! --force: ")
     assert "WAVE" not in applied.stdout
-
-
-def test_what_is_no_plan_is_not_shown(command: Command, home: Path) -> None:
-    (home / "a.plan").write_text("{}")
-    assert command("plan", "a.plan").code == ExitCode.ERROR
-    assert command("plan", "nowhere.plan").code == ExitCode.ERROR
-    refused = command("plan", "a.plan", "--max-unavailable", "3", "--node", "worker-1")
-    assert (refused.code, "--node, --max-unavailable cannot" in refused.stderr) == (ExitCode.USAGE, True)
 
 
 def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:

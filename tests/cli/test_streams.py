@@ -17,7 +17,6 @@ from rollout.cli.signals import uninterrupted
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.cli.screens import shown
 from tests.conftest import StartLab
 from tests.ended import Ended, start
@@ -26,17 +25,20 @@ from tests.waiting import wait_until
 ROLLOUT = f"{sys.executable} -m rollout"
 
 
-def shell(line: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
-    return subprocess.run(
-        ["sh", "-c", line], env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=60
+def shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
+    """A line of shell, in a folder, with the lab's variables."""
+    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
+    environment = {**given, **(lab.environment if lab else {}), **variables}
+    ended = subprocess.run(
+        ["bash", "-c", line], env=environment, cwd=folder, capture_output=True, check=False, timeout=100
     )
+    return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} lab scenarios {closed}", tmp_path)
-    assert (ended.returncode, ended.stderr) == (ExitCode.OK, "")
+    assert (ended.code, ended.stderr) == (ExitCode.OK, "")
     assert ("never-returns" in ended.stdout) == (">&-" not in closed.split())
 
 
@@ -46,8 +48,8 @@ def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None
         "from pathlib import Path;"
         "Path('told').write_text(' '.join(os.readlink(f'/proc/self/fd/{number}') for number in range(3)))"
     )
-    ended = shell(f'PYTHONPATH={Path.cwd()} {sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
-    assert ended.returncode == 0
+    ended = shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
+    assert ended.code == 0
     assert (tmp_path / "told").read_text(encoding="utf-8").split() == [os.devnull] * 3
 
 
@@ -55,7 +57,7 @@ def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None
 @pytest.mark.parametrize("buffered", ["", "1"])
 def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered)
-    assert ended.returncode == ExitCode.ERROR
+    assert ended.code == ExitCode.ERROR
     error, hint = ended.stderr.splitlines()
     assert error == "rollout: error: No space left on device"
     assert hint.startswith("hint: the system denied it: room, ")
@@ -75,13 +77,13 @@ from rollout.cli.entry import main
 main()
 """
     (tmp_path / "load.py").write_text(code, encoding="utf-8")
-    ended = shell(f"exec {sys.executable} load.py", tmp_path, PYTHONPATH=str(Path.cwd()))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
+    ended = shell(f"exec {sys.executable} load.py", tmp_path)
+    assert (ended.code, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
 
 
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii")
-    assert ended.returncode == ExitCode.ERROR
+    assert ended.code == ExitCode.ERROR
     assert ended.stdout.startswith("\\u2718 kubeconfig")
     assert "bug" not in ended.stderr
 
@@ -96,27 +98,9 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
 # The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes.
 
 
-TINY = str(Path(__file__).parent / "tiny.yaml")
-
-
-@pytest.fixture
-def lab(start_lab: StartLab) -> Lab:
-    return start_lab(load_scenario(TINY))
-
-
-def in_shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
-    """A line of shell, in a folder, with the lab's variables."""
-    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
-    environment = {**given, **(lab.environment if lab else {}), **variables}
-    ended = subprocess.run(
-        ["bash", "-c", line], env=environment, cwd=folder, capture_output=True, check=False, timeout=100
-    )
-    return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-
-
 @pytest.mark.exhaustive
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
-    ended = in_shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
+    ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
     assert ended.code == ExitCode.OK, ended.stderr
 
 
@@ -130,12 +114,12 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         "pl\N{LATIN SMALL LETTER A WITH DIAERESIS}n".encode(),
     ):
         word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
-        saved = in_shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
+        saved = shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
         assert saved.code == ExitCode.OK, saved.stderr
         line = next(line for line in saved.stdout.splitlines() if "rollout apply " in line)
         assert all(character.isprintable() for character in line)
-        shown = in_shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab)
-        assert shown.code == ExitCode.OK, shown.stderr
+        again = shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab)
+        assert again.code == ExitCode.OK, again.stderr
     assert not (tmp_path / "ran").exists()
 
 

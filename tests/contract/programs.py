@@ -77,6 +77,12 @@ def marks(played: Played, name: str) -> dict[str, str]:
     return {key.removeprefix(MARK): value for key, value in annotations.items() if key.startswith(MARK)}
 
 
+def assert_rebooted_once(played: Played, before: dict[str, int]) -> None:
+    """Each since then, and all are in service."""
+    assert played.reboots == {name: count + 1 for name, count in before.items()}
+    assert_in_service(played)
+
+
 def assert_in_service(played: Played, *, results: bool = True) -> None:
     """Nothing of a rollout is left but the result, which an aborted one does not write on every node."""
     for name in played.kubelets:

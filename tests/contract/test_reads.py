@@ -7,12 +7,6 @@ from tests.contract.cluster import LABEL, Cluster
 NODES = "/api/v1/nodes"
 
 
-def test_discovery_offers_eviction(cluster: Cluster) -> None:
-    resources = cluster.get("/api/v1").body["resources"]
-    eviction = next(each for each in resources if each["name"] == "pods/eviction")
-    assert (f"{eviction['group']}/{eviction['version']}", eviction["kind"]) == (cluster.policy, "Eviction")
-
-
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
@@ -32,14 +26,6 @@ def test_label_selectors(cluster: Cluster, selector: str, expected: str) -> None
     names = {zone: cluster.node(zone=zone, **({"big": ""} if zone == "b" else {})) for zone in "abc"}
     found = cluster.get(NODES, labelSelector=f"{LABEL}={cluster.run},{selector}").items
     assert sorted(found) == sorted(names[zone] for zone in expected)
-
-
-def test_pods_by_node_in_all_namespaces(cluster: Cluster) -> None:
-    node, other = cluster.node(), cluster.node()
-    pods = [cluster.pod(cluster.namespace(), node) for _ in range(2)]
-    cluster.pod(cluster.namespace(), other)
-    found = cluster.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}").items
-    assert sorted(found) == sorted(pod.rpartition("/")[2] for pod in pods)
 
 
 def test_pages_show_one_state(cluster: Cluster) -> None:

@@ -7,44 +7,6 @@ from tests.contract.cluster import MERGE, Cluster, Json
 NODES = "/api/v1/nodes"
 
 
-def test_invalid_objects_say_which_field(cluster: Cluster) -> None:
-    nameless = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {}})
-    assert (nameless.status, nameless.causes) == (422, ["FieldValueRequired"])
-    metadata = {"name": cluster.name("bad"), "labels": {"a": "not valid!"}}
-    bad_label = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    assert (bad_label.status, bad_label.causes) == (422, ["FieldValueInvalid"])
-
-
-def test_cordon_and_uncordon(cluster: Cluster) -> None:
-    path = f"{NODES}/{cluster.node()}"
-    assert cluster.patch(path, {"spec": {"unschedulable": True}}).body["spec"]["unschedulable"] is True
-    assert "unschedulable" not in cluster.patch(path, {"spec": {"unschedulable": None}}).body["spec"]
-    both = {"metadata": {"annotations": {"a/b": "c"}}, "spec": {"unschedulable": True}}
-    assert cluster.patch(path, both, MERGE).body["metadata"]["annotations"]["a/b"] == "c"
-    undone = cluster.patch(path, {"metadata": {"annotations": {"a/b": None}}, "spec": {"unschedulable": False}}, MERGE)
-    assert "unschedulable" not in undone.body["spec"]
-    assert "a/b" not in undone.body["metadata"].get("annotations", {})
-
-
-def test_taints_are_replaced_whole(cluster: Cluster) -> None:
-    path = f"{NODES}/{cluster.node()}"
-    for key in ("k1.example", "k2.example"):
-        cluster.patch(path, {"spec": {"taints": [{"key": key, "effect": "PreferNoSchedule"}]}})
-    taints = [taint["key"] for taint in cluster.get(path).body["spec"]["taints"]]
-    assert "k2.example" in taints
-    assert "k1.example" not in taints
-
-
-def test_conditions_merge_by_type_and_status_cannot_touch_spec(cluster: Cluster) -> None:
-    path = f"{NODES}/{cluster.node()}"
-    for kind in ("ContractA", "ContractB"):
-        patch = {"spec": {"unschedulable": True}, "status": {"conditions": [{"type": kind, "status": "True"}]}}
-        assert cluster.patch(f"{path}/status", patch).status == 200
-    node = cluster.get(path).body
-    assert {"ContractA", "ContractB"} <= {condition["type"] for condition in node["status"]["conditions"]}
-    assert "unschedulable" not in node["spec"]
-
-
 def test_the_main_resource_cannot_touch_status(cluster: Cluster) -> None:
     path = f"{NODES}/{cluster.node()}"
     cluster.patch(path, {"status": {"conditions": [{"type": "ContractA", "status": "True"}]}})
@@ -52,21 +14,8 @@ def test_the_main_resource_cannot_touch_status(cluster: Cluster) -> None:
     assert "ContractA" not in {condition["type"] for condition in conditions}
 
 
-def test_dry_runs_change_nothing(cluster: Cluster) -> None:
-    path = f"{NODES}/{cluster.node()}"
-    shown = cluster.patch(path, {"spec": {"unschedulable": True}}, dryRun="All")
-    assert shown.body["spec"]["unschedulable"] is True
-    assert "unschedulable" not in cluster.get(path).body["spec"]
-    assert cluster.send("DELETE", path, dryRun="All").status == 200
-    assert cluster.get(path).status == 200
-    unmade = cluster.name("contract")
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": unmade}}
-    assert cluster.send("POST", NODES, body, dryRun="All").status == 201
-    assert cluster.get(f"{NODES}/{unmade}").status == 404
-
-
 def test_only_one_of_two_takes_a_lease(cluster: Cluster) -> None:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
+    path = leases(cluster.namespace())
     lease = cluster.make(path, {"metadata": {"name": "lock"}, "spec": {"holderIdentity": ""}})
 
     def take(holder: str) -> int:
@@ -122,8 +71,7 @@ def leases(namespace: str) -> str:
 
 
 def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> None:
-    namespace = cluster.namespace()
-    path = leases(namespace)
+    path = leases(cluster.namespace())
 
     def put(spec: Json, **metadata: str) -> int:
         return cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", **metadata}, "spec": spec}).status
@@ -146,7 +94,7 @@ def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> 
 
 def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:
     """And who wrote what of it, by which a renewal is told from others' writes."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
+    path = leases(cluster.namespace())
     spec = {"holderIdentity": "ann", "renewTime": "2026-03-04T05:06:07.000001Z"}
     cluster.make(path, {"metadata": {"name": "l"}, "spec": spec})
     cluster.patch(f"{path}/l", {"metadata": {"labels": {"team": "a"}}}, MERGE, fieldManager="labeller")
@@ -159,11 +107,14 @@ def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster:
     assert "labels" not in cluster.get(f"{path}/l").body["metadata"]
 
 
-NOBODY = "00000000-0000-0000-0000-000000000000"
-
-
 def _terminating(cluster: Cluster, pod: str) -> bool:
     return "deletionTimestamp" in cluster.get(pod).body["metadata"]
+
+
+def placed(cluster: Cluster, count: int) -> tuple[str, list[str]]:
+    """So many pods on one node, and their namespace."""
+    namespace, node = cluster.namespace(), cluster.node()
+    return namespace, [cluster.pod(namespace, node) for _ in range(count)]
 
 
 @pytest.mark.sample
@@ -180,8 +131,7 @@ def test_without_a_budget(cluster: Cluster) -> None:
 
 @pytest.mark.sample
 def test_an_exhausted_budget_refuses(cluster: Cluster) -> None:
-    namespace, node = cluster.namespace(), cluster.node()
-    pods = [cluster.pod(namespace, node) for _ in range(2)]
+    namespace, pods = placed(cluster, 2)
     budget = cluster.budget(namespace, {"minAvailable": 2}, healthy=2, allowed=0)
     answer = cluster.evict(pods[0])
     assert (answer.status, answer.reason, answer.causes) == (429, "TooManyRequests", ["DisruptionBudget"])
@@ -193,8 +143,7 @@ def test_an_exhausted_budget_refuses(cluster: Cluster) -> None:
 
 @pytest.mark.sample
 def test_a_budget_is_used_up(cluster: Cluster) -> None:
-    namespace, node = cluster.namespace(), cluster.node()
-    pods = [cluster.pod(namespace, node) for _ in range(3)]
+    namespace, pods = placed(cluster, 3)
     cluster.budget(namespace, {"minAvailable": 2}, healthy=3, allowed=1)
     assert [cluster.evict(pod, dryRun=["All"]).status for pod in pods[:2]] == [201, 201]
     assert not _terminating(cluster, pods[0])
@@ -203,8 +152,7 @@ def test_a_budget_is_used_up(cluster: Cluster) -> None:
 
 @pytest.mark.sample
 def test_a_wrong_uid_still_costs_the_budget(cluster: Cluster) -> None:
-    namespace, node = cluster.namespace(), cluster.node()
-    pods = [cluster.pod(namespace, node) for _ in range(2)]
+    namespace, pods = placed(cluster, 2)
     budget = cluster.budget(namespace, {"minAvailable": 1}, healthy=2, allowed=1)
     answer = cluster.evict(pods[0], preconditions={"uid": NOBODY})
     assert (answer.status, answer.reason) == (409, "Conflict")

@@ -67,8 +67,6 @@ DOCUMENTS: Mapping[str, Any] = {
 A type that several have is told of where it comes first.
 """
 
-"""Those with tables of their own."""
-
 TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`, and a line of `status --watch -o json`",
     "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",

@@ -146,16 +146,8 @@ def test_every_page_is_on_the_site() -> None:
 
 def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
     commands = re.findall(r"^python3 -m venv .*$", text_of(ROOT / "README.md"), re.MULTILINE)
-    assert len(commands) == 2
+    assert ["pytest" in command for command in commands] == [False, True]
     assert commands[0].endswith("rollout demo")
-    found = subprocess.run(
-        ["grep", "-m1", "-E", "^python3 -m venv .*pytest", "README.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.strip() == commands[1]
 
 
 # The report that the documents show is what this code makes of its journal: `python -m tests.docs.example`.

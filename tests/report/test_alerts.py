@@ -109,15 +109,13 @@ _ALWAYS = frozenset({"cluster", "job", "instance"})
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
+# Every series' labels by its name.
 SERIES: Mapping[str, frozenset[str]] = {
     metric.name + suffix: _ALWAYS | set(family.labels) | ({"le"} if suffix == "_bucket" else set())
     for family in Families("").all
     for metric in family.instrument.describe()
     for suffix in _SUFFIXES.get(metric.type, ("",))
 }
-
-
-"""Every series' labels by its name."""
 
 
 def answered(text: str) -> frozenset[str]:

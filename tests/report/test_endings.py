@@ -36,6 +36,9 @@ HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: i
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
+REST = NotStarted("node-2", "stopped")
+
+
 def lines_of(result: RunResult, width: int | None = 100) -> list[str]:
     return summary_text(result, took=1450, width=width).splitlines()
 
@@ -93,7 +96,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     ("result", "step"),
     [
         (RunResult((DONE,)), ""),
-        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "rollout resume"),
+        (RunResult((DONE,), not_started=(REST,)), "rollout resume"),
         (
             RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
             "rollout resume --retry-failed",
@@ -108,7 +111,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
             "Version 4.1 is held. Once it is mended: rollout resume --retry-failed",
         ),
         (
-            RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
+            RunResult((DONE,), not_started=(REST,), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",
         ),
         (
@@ -116,7 +119,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
             "See: rollout status --run; then: rollout resume",
         ),
         (
-            RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), held=("4.1",)),
+            RunResult((DONE,), not_started=(REST,), held=("4.1",)),
             "See: rollout status; once you know the cause: rollout release 4.1; then: rollout resume",
         ),
         (
@@ -141,7 +144,7 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
 @pytest.mark.parametrize(
     ("result", "step"),
     [
-        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
+        (RunResult((DONE,), not_started=(REST,)), "The next pass takes up what is left."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
             "See: rollout status --run; the next pass takes up what is left, but for held versions.",

@@ -15,26 +15,15 @@ from rollout.model.progress import (
     PodReleased,
 )
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan.document import policy_document
 from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record, line, record_of
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.report import report_of
 from tests.report.builders import AT, EVENTS, FAILED
+from tests.report.journals import begun
 
-BEGUN = {
-    "type": "run",
-    "at": "2026-03-04T05:06:07.089Z",
-    "run": "0123456789abcdef",
-    "command": "apply",
-    "by": "ann@laptop/12",
-    "version": "1.2.3",
-    "format_version": "1.0",
-    "cluster": {"server": "https://127.0.0.1:6443"},
-    "policy": policy_document(
-        Policy(max_unavailable=Count(3), reboot_timeout=Duration(60), prefer_no_schedule_taint=True)
-    ),
-}
+RULES = Policy(max_unavailable=Count(3), reboot_timeout=Duration(60), prefer_no_schedule_taint=True)
+BEGUN = begun(rules=RULES, at="2026-03-04T05:06:07.089Z", cluster={"server": "https://127.0.0.1:6443"})
 HELD = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
 STEPS = (
     NodeStep(AT, "node-1", Phase.PENDING),

@@ -101,9 +101,7 @@ def page(request: pytest.FixtureRequest) -> str:
 
 def test_a_page_is_one_file_whose_own_policy_forbids_all_else(page: str) -> None:
     read = Page(page)
-    assert {tag for tag, _attributes in read.tags} <= TAGS
-    assert {name for _tag, attributes in read.tags for name in attributes} <= ATTRIBUTES
-    assert all(target.startswith("#") for target in read.attributes("href"))
+    assert_harmless(read, "prod.example")
     style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
     assert style
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()

@@ -3,8 +3,9 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyte
 import pytest
@@ -33,11 +34,15 @@ from rollout.report.sentences import sentence
 from tests.report.builders import AT, EVENTS, FAILED
 
 
-def screen(*events: StepEvent, width: int = 120) -> str:
-    """What a terminal has been sent, without colours, while all these happened."""
+def terminal(stream: io.StringIO, width: int = 120, height: int | None = None) -> Console:
+    """Without colours."""
+    return Console(file=stream, force_terminal=True, width=width, height=height, color_system=None, highlight=False)
+
+
+def screen(*events: StepEvent) -> str:
+    """What a terminal has been sent while all these happened."""
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=width, color_system=None, highlight=False)
-    with LiveProgress(console) as live:
+    with LiveProgress(terminal(stream)) as live:
         for event in events:
             live.notify(event)
         live._live.refresh()
@@ -110,7 +115,7 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
 def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     """Thirty nodes in twelve lines: the held back one, those longest in their phase, and figures of the others."""
     stream, hands = io.StringIO(), Hands()
-    console = Console(file=stream, force_terminal=True, width=100, height=12, color_system=None, highlight=False)
+    console = terminal(stream, 100, 12)
     live = LiveProgress(console, hands)
     live.notify(EVENTS[0])
     for number in range(30):
@@ -136,6 +141,15 @@ def test_no_escape_of_a_host_reaches_the_terminal() -> None:
     assert "\x1b[2J" not in shown
 
 
+def together(act: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Do it with each in a thread of its own."""
+    threads = [threading.Thread(target=act, args=(item,)) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class Slow(io.StringIO):
     """A terminal that takes its time, so that several threads have something to write."""
 
@@ -158,14 +172,10 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
 
     monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
     with LiveProgress(console) as shown:
-        threads = [threading.Thread(target=take, args=(nodes[first::8],)) for first in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    terminal = pyte.HistoryScreen(80, 24, history=5000)
-    pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
-    lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
+        together(take, [nodes[first::8] for first in range(8)])
+    shown_there = pyte.HistoryScreen(80, 24, history=5000)
+    pyte.Stream(shown_there).feed(stream.getvalue().replace("\n", "\r\n"))
+    lines = ["".join(row[column].data for column in range(80)) for row in shown_there.history.top] + shown_there.display
     assert sum("✘ node-" in line for line in lines) == len(nodes)
     assert [line for line in lines if "on its way" in line] == []
 
@@ -190,15 +200,14 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
 
 def board(live: LiveProgress, width: int = 80) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=width, color_system=None, highlight=False)
-    live._console = console
-    console.print(live._render())
+    live._console = terminal(stream, width)
+    live._console.print(live._render())
     return stream.getvalue()
 
 
 def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() -> None:
     hands = Hands()
-    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
+    live = LiveProgress(terminal(io.StringIO()), hands)
     ready = EVENTS[0]
     assert isinstance(ready, PlanReady)
     waves = tuple(replace(wave, estimate=Estimate(30)) for wave in ready.plan.waves)
@@ -221,7 +230,7 @@ def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() ->
 
 
 def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:
-    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), Hands())
+    live = LiveProgress(terminal(io.StringIO()), Hands())
     live.notify(EVENTS[0])
     live.notify(
         NodeStep(AT, "worker-1", Phase.DRAINING, "3 pods left, waiting for shop/cart-1 to end, its grace is 10m")
@@ -238,7 +247,7 @@ SILENT = "the connection was refused"
 
 def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_trouble_does_not() -> None:
     hands = Hands()
-    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
+    live = LiveProgress(terminal(io.StringIO()), hands)
     waiting = "waiting for the host: "
     live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{SILENT}"))
     hands.at = 12.0
@@ -266,9 +275,5 @@ def test_many_threads_never_mix_lines() -> None:
         for _ in range(100):
             lines.notify(structs.replace(step, node=f"node-{number}"))
 
-    threads = [threading.Thread(target=many, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(many, range(8))
     assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 800

@@ -8,14 +8,15 @@ from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.document import policy_document
 from rollout.report.rules import changed_rules, flat_rules, rule_lines
+from tests.report.journals import policy
 
 # a Wednesday
 NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
 
 
-def told(policy: Policy, now: datetime = NOW) -> list[str]:
+def told(rules: Policy) -> list[str]:
     """As of a command, which keeps the soft taint."""
-    return list(rule_lines(replace(policy, prefer_no_schedule_taint=True), now))
+    return list(rule_lines(replace(rules, prefer_no_schedule_taint=True), NOW))
 
 
 def test_defaults_are_not_told() -> None:
@@ -23,15 +24,11 @@ def test_defaults_are_not_told() -> None:
     assert told(Policy(ready_timeout=Duration(60))) == ["Rules: --ready-timeout 1m"]
 
 
-def windows(*written: str, wait: bool = False) -> Policy:
-    return Policy(gates=GatePolicy(windows=WindowPolicy(written, wait=wait)))
-
-
 def test_a_window_says_when_it_opens_next_or_how_long_it_stays_open() -> None:
-    (closed,) = [line for line in told(windows("sat 02:00 4h", wait=True)) if line.startswith("Window: ")]
+    (closed,) = [line for line in told(policy("sat 02:00 4h")) if line.startswith("Window: ")]
     assert "sat 02:00 4h: closed, opens in 2d21h (Sat 2026-03-07 " in closed
     assert closed.endswith("apply waits for it")
-    (open_now,) = [line for line in told(windows("wed 04:00 2h")) if line.startswith("Window: ")]
+    (open_now,) = [line for line in told(policy("wed 04:00 2h")) if line.startswith("Window: ")]
     assert open_now.endswith("wed 04:00 2h: open for another 1h00m")
 
 
@@ -41,6 +38,7 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
             max_unavailable=Count(25, percent=True),
             canary=1,
             own_reboot_command=True,
+            courtesy=CourtesyPolicy(drain_delay=Duration(60), fluo_labels=True),
             drain=DrainPolicy(disable_eviction=True, force=True),
             pools=(Pool("web", "pool=web", after=("db",), drain_timeout=Duration(60)),),
             gates=GatePolicy(
@@ -61,19 +59,11 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
         "gates.before-reboot-annotations example.com/ready",
         "gates.blocking-pod-selector app=backup",
         "reboot.command",
+        "drain.delay 1m, labels.fluo",
         "! --disable-eviction: pods are deleted",
         "! --force: pods that nothing starts again",
     ):
         assert part in text
-
-
-def test_what_is_done_for_people_and_programs_is_told() -> None:
-    courtesy = CourtesyPolicy(
-        drain_delay=Duration(60),
-        fluo_labels=True,
-    )
-    (rules,) = told(Policy(courtesy=courtesy))
-    assert rules == ("Rules: drain.delay 1m, labels.fluo")
 
 
 # The rules of a run are said in the words that an operator would write them with.

@@ -25,6 +25,8 @@ from tests.report.journals import (
     way,
 )
 
+pytestmark = pytest.mark.usefixtures("utc")
+
 
 def report(*records: Record, unreadable: int = 0) -> RunReport:
     return report_of(records, origin="run.jsonl", unreadable=unreadable)
@@ -34,7 +36,6 @@ def seconds(of: RunReport) -> dict[Part, float]:
     return {part.part: part.seconds for part in of.parts}
 
 
-@pytest.mark.usefixtures("utc")
 def test_the_parts_are_all_of_the_time() -> None:
     told = report(*Night().records())
     assert sum(seconds(told).values()) == pytest.approx(told.seconds) == 492
@@ -51,7 +52,6 @@ def test_the_parts_are_all_of_the_time() -> None:
     assert (drain.median, drain.longest) == (64, 64)
 
 
-@pytest.mark.usefixtures("utc")
 def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     steps = list(way("worker-1", 2))
     told = report(
@@ -67,7 +67,6 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")
 
 
-@pytest.mark.usefixtures("utc")
 def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     seen = {"ssh_error": "refused", "conditions": [], "console": "lab://2"}
     failed = finished("worker-1", 100, "not-back", **seen)
@@ -83,7 +82,6 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     assert (retried.ending, retried.failed, retried.succeeded) == (Ending.COMPLETED, 0, 1)
 
 
-@pytest.mark.usefixtures("utc")
 def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
     """The node goes on from where it stood; in between nobody drained it."""
     first = (begun(), planned(plan([["worker-1"]])), wave(1, 1, ["worker-1"], 2), *way("worker-1", 2, "draining"))
@@ -96,7 +94,6 @@ def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
     assert [command.command for command in told.commands] == ["apply", "resume"]
 
 
-@pytest.mark.usefixtures("utc")
 def test_closed_windows_are_no_settling() -> None:
     rules = policy("22:00 5m", "23:00 1h")
     night = (*way("worker-1", 2), finished("worker-1", 227))
@@ -108,7 +105,6 @@ def test_closed_windows_are_no_settling() -> None:
     assert seconds(told)[Part.SETTLE] == pytest.approx(300 - 227 + 1 + 4)
 
 
-@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("records", [(), ({"type": "step"},), ({"no": "record"},), ({"type": 7},)])
 def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
     with pytest.raises(InputError, match=r"no run is recorded in run\.jsonl"):

@@ -110,7 +110,7 @@ def raw(client: Cluster, method: str, path: str, body: Any = None) -> urllib3.Ba
 @pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true", "/version"])
 @pytest.mark.parametrize("answer", [*PAGES, FaultAnswer.TRUNCATED])
 def test_garbled_answers_say_200(api: StandaloneApi, client: Cluster, answer: FaultAnswer, path: str) -> None:
-    api.call(lambda: api.server.faults.add(ApiFault(answer=answer, path=path.partition("?")[0], requests=1)))
+    put_in_force(api, ApiFault(answer=answer, path=path.partition("?")[0], requests=1))
     garbled = raw(client, "GET", path)
     assert (garbled.status, int(garbled.headers["Content-Length"])) == (200, len(garbled.data))
     assert is_other_than_asked(garbled.data)
@@ -126,7 +126,7 @@ def is_other_than_asked(body: bytes) -> bool:
 
 @pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true"])
 def test_an_answer_that_breaks_off_has_announced_more(api: StandaloneApi, client: Cluster, path: str) -> None:
-    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.BROKEN_OFF, requests=1)))
+    put_in_force(api, ApiFault(answer=FaultAnswer.BROKEN_OFF, requests=1))
     with pytest.raises(urllib3.exceptions.ProtocolError, match="IncompleteRead"):
         raw(client, "GET", path)
 
@@ -137,7 +137,7 @@ def test_a_garbled_write_is_carried_out_where_the_rule_says_so(
     api: StandaloneApi, client: Cluster, answer: FaultAnswer, *, done: bool
 ) -> None:
     rule = ApiFault(answer=answer, verb="create", resource="nodes", requests=1, done=done)
-    api.call(lambda: api.server.faults.add(rule))
+    put_in_force(api, rule)
     raw(client, "POST", NODES, NODE)
     assert client.get(NODES).items == (["made"] if done else [])
     assert api.call(lambda: api.server.faults.struck(rule)) == 1

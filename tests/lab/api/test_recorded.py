@@ -33,6 +33,7 @@ and for what the real server's controllers did meanwhile.
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -195,32 +196,16 @@ def _unprocessed_budget(replay: Replay) -> None:
     _budget(replay, "b", {"maxUnavailable": 1}, "b")
 
 
-def _budget_controller_fails(replay: Replay) -> None:
-    _budget_status(replay, allowed=0, healthy=3, desired=0, expected=0)
-
-
 def _budget_that_allows_one(replay: Replay) -> None:
     replay.prepare("DELETE", f"{BUDGETS}/b")
     _budget(replay, "b", {"minAvailable": 2}, "b")
     _budget_status(replay, allowed=1, healthy=3, desired=2, expected=3)
 
 
-def _budget_controller_counts(replay: Replay) -> None:
-    _budget_status(replay, allowed=0, healthy=2, desired=2, expected=3)
-
-
-def _pending(replay: Replay) -> None:
-    _run(replay, "b2", "Pending")
-
-
 def _two_budgets(replay: Replay) -> None:
     _pod(replay, "c0")
     for name in ("c1", "c2"):
         _budget(replay, name, {"minAvailable": 1}, "c")
-
-
-def _pending_pod(replay: Replay) -> None:
-    _pod(replay, "d0", running=False)
 
 
 def _third_node_goes(replay: Replay) -> None:
@@ -240,12 +225,14 @@ PREPARATION: dict[str, Callable[[Replay], None]] = {
     "create lease": _namespace,
     "pods of a node": _running_pods,
     "budget before its controller saw it": _unprocessed_budget,
-    "budget of pods without controller": _budget_controller_fails,
+    # its controller fails
+    "budget of pods without controller": partial(_budget_status, allowed=0, healthy=3, desired=0, expected=0),
     "budget status": _budget_that_allows_one,
-    "eviction 2 of allowed 1": _budget_controller_counts,
-    "eviction of a pending pod, budget at zero": _pending,
+    # the controller has counted
+    "eviction 2 of allowed 1": partial(_budget_status, allowed=0, healthy=2, desired=2, expected=3),
+    "eviction of a pending pod, budget at zero": partial(_run, name="b2", phase="Pending"),
     "eviction under two budgets": _two_budgets,
-    "delete with wrong uid": _pending_pod,
+    "delete with wrong uid": partial(_pod, name="d0", running=False),
     "delete dry run": _node_controller_untaints,
     "watch from a version": _third_node_goes,
 }

@@ -97,18 +97,13 @@ async def rebooted(machine: Machine, agent: Zincati, _server: Server) -> None:
     await until(lambda: machine.reboots == 1 and agent.answers[-1].path == STEADY_STATE)
 
 
-def test_a_life_is_steady_ask_reboot_steady() -> None:
+def test_a_life_is_steady_ask_reboot_steady_by_requests_as_reqwest_sends_them() -> None:
+    """No user agent, no content type, no wish for compression; a body that is written for people."""
     server = Server()
     answers = live(rebooted, server)
     assert [answer.path for answer in answers] == [STEADY_STATE, PRE_REBOOT, STEADY_STATE]
     assert not any(answer.kind for answer in answers)
     assert [path for path, _, _ in server.asked] == [f"/fleet/{answer.path}" for answer in answers]
-
-
-def test_a_request_is_what_reqwest_sends() -> None:
-    """No user agent, no content type, no wish for compression; a body that is written for people."""
-    server = Server()
-    live(rebooted, server)
     _, headers, body = server.asked[1]
     assert headers["fleet-lock-protocol"] == "true"
     assert {name.lower() for name in headers} == {"host", "accept", "content-length", "fleet-lock-protocol"}

@@ -78,9 +78,8 @@ def test_daemon_mirror_pending_and_finished_pods_are_not_killed() -> None:
     sim.pod("starting", node="n1", annotations={"lab.node-rollout.dev/startup-seconds": "60"})
     sim.advance(1)
     sim.switch_off("n1")
-    board = score(sim)
-    assert board.killed == ()
-    assert board.clean
+    assert score(sim).killed == ()
+    assert score(sim).clean
 
 
 def test_evicting_more_than_the_budget_allows_breaks_it_once_and_tells_by_how_much() -> None:
@@ -119,8 +118,7 @@ def test_cordons_of_the_scenario_are_its_own() -> None:
     sim = Simulation(2)
     sim.add_node("theirs", NodeSetting(unschedulable=True))
     sim.begin()
-    board = score(sim)
-    assert (board.cordons_left, board.most_unavailable) == ((), 0)
+    assert (score(sim).cordons_left, score(sim).most_unavailable) == ((), 0)
     sim.cordon("n1")
     board = score(sim)
     assert (board.cordons_left, board.most_unavailable) == (("n1",), 1)
@@ -141,8 +139,7 @@ def test_the_most_unavailable_counts_all_reasons_together_and_stays() -> None:
     sim.switch_on("n2")
     sim.advance(20)
     sim.cordon("n1", wanted=False)
-    board = score(sim)
-    assert board.most_unavailable == 3
+    assert score(sim).most_unavailable == 3
 
 
 def test_annotations_left_behind_are_named_but_for_the_last_result() -> None:

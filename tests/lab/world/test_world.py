@@ -1,7 +1,6 @@
 """The world as a whole, in time that really passes."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,7 +11,6 @@ from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.objects import is_ready
-from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
 from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
 
@@ -65,31 +63,6 @@ class Cluster:
 
     def ready_pods(self) -> int:
         return sum(map(is_ready, self.store.items(PODS)))
-
-
-def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
-    cluster = Cluster(speed=100, nodes=2)
-    cluster.world.settle()
-    keeper = ScoreKeeper(cluster.world)
-
-    async def live() -> float:
-        async with passing_time(cluster.world):
-            await asyncio.sleep(0)
-            cluster.store.create(DEPLOYMENTS, web(2))
-            await until(lambda: cluster.ready_pods() == 2)
-            host, began = cluster.hosts[0], time.monotonic()
-            host.running = False
-            cluster.world.host_down(host.name)
-            await until(lambda: cluster.ready_nodes() == 1)
-            took = time.monotonic() - began
-            host.running, host.boot_id = True, "boot-2"
-            cluster.world.host_up(host.name)
-            await until(lambda: cluster.ready_nodes() == 2 and cluster.ready_pods() == 2)
-        return took
-
-    # Thirty to forty-five simulated seconds, as the last heartbeat was up to ten seconds before.
-    assert 0.29 <= asyncio.run(live()) < 5
-    assert keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
 
 
 @pytest.mark.parametrize("moment", range(1, 31))
