@@ -115,6 +115,7 @@ def test_what_blocks_others_keeps_no_node_that_is_under_way(lab: Lab, rollout: R
     assert "cp-2  pod kube-system/etcd-cp-1  is not Ready on cp-1" in resumed.stderr
     assert not is_cordoned(lab, "worker-1")
     assert rebooted(lab) == {"worker-1"}
+    assert rollout(lab, "status").stdout.endswith("Next:\n    rollout resume\n")
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=True))
     assert rollout(lab, "resume", "--yes").code == 0
     assert rebooted(lab) == {"worker-1", "cp-2"}

@@ -112,7 +112,8 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
     if unfinished.blocks or not failed or is_of_fleetlock(unfinished):
-        by_hand = word is RunWord.INTERRUPTED and not (unfinished.record.operating or unfinished.record.problem)
+        goes_on = word is RunWord.INTERRUPTED or (word is RunWord.ENDED and bool(unfinished.untouched))
+        by_hand = goes_on and not (unfinished.record.operating or unfinished.record.problem)
         return FollowUp(sentence, f"rollout {'resume' if by_hand else 'status --run'}", is_first=unfinished.blocks)
     command = "rollout abort" if unfinished.record.problem else "rollout resume --retry-failed"
     return FollowUp(sentence, command, once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended")
