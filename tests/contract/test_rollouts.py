@@ -91,6 +91,7 @@ def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[
     return ended(started(played, home, *arguments, **variables))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
 def test_limit_taint_labels_and_events(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
     before = played.reboots
