@@ -242,7 +242,7 @@ def test_the_lab_of_its_page_is_one_to_rehearse_on(variables: Mapping[str, str])
     ) as lab:
         assert lab.stdout is not None
         said: list[str] = []
-        while not said or not said[-1].startswith("Addresses and ports"):
+        while not said or not said[-1].startswith("Hosts answer SSH"):
             said.append(lab.stdout.readline())
             assert said[-1], said
         printed = [line.strip().replace(f"{folder}/", "") for line in said]
