@@ -2,13 +2,14 @@
 
 Besides what pods and budgets say by themselves, it is tried whether budgets wait in vain for replacements, which fit
 nowhere else. Which nodes a pod moves to is foreseen, not known, and in which order a drain's pods get the last room is
-chance: so the trial is a favourable one, in which pods that wait for one another take room first. Where a drain fails
-merely if pods arrive as foreseen, or take room in an unlucky order, the layout warns. Priorities are not known here:
-where a pod preempts another, whose budget is then broken, a drain might end all the same.
+chance: so the trial is the most favourable one, in which only pods that wait for one another take room. Where a drain
+fails merely if pods arrive as foreseen, or take room in an unlucky order, the layout warns. Priorities are not known
+here: where a pod preempts another, whose budget is then broken, a drain might end all the same.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rollout.model.cluster import Budget, Pod, finding_of
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
@@ -24,7 +25,7 @@ from rollout.planning.drain.budgets import (
     of_the_server,
 )
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
+from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason, movable
 
 _REFUSALS = {
     VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
@@ -153,43 +154,92 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str
 
 
 def stuck_budgets(
-    node: str, leaving: Sequence[Pod], index: BudgetIndex, scheduler: Scheduler, stuck_pods: StuckPods
-) -> tuple[tuple[Blocker, ...], frozenset[str]]:
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, scheduler: Scheduler, stuck_pods: StuckPods
+) -> tuple[Blocker, ...]:
     """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
 
     A budget that allows fewer evictions than the node needs lets the rest follow as replacements become ready; those
-    must run on other nodes, for this one is closed. The pods of such budgets take room first, the largest before the
-    others. Told as well are the UIDs of all pods that run nowhere else while the node is away.
+    must run on other nodes, for this one is closed. The pods of all such budgets compete for the same room.
     """
-    budgets, groups = dict[str, Budget](), defaultdict[str, list[Pod]](list)
-    for pod in leaving:
+    moving, budgets = movable(verdicts), dict[str, Budget]()
+    groups: dict[str, list[Pod]] = defaultdict(list)
+    for pod in moving:
         for budget in _asked(index.covering(pod)):
             if budget.disruptions_allowed > 0 and not bypasses(pod, budget):
                 budgets[budget.key] = budget
                 groups[budget.key].append(pod)
     at_once = {key: stuck_pods.most_away(budget) for key, budget in budgets.items()}
     tight = {key: pods for key, pods in groups.items() if len(pods) > at_once[key]}
-    first = {pod.uid: pod for pods in tight.values() for pod in pods}
-    ordered = sorted(first.values(), key=lambda pod: (-pod.requests.cpu_milli, -pod.requests.memory))
-    ordered += [pod for pod in leaving if pod.uid not in first]
-    scheduler.close((node,))
-    with scheduler.departed([(node, pod) for pod in ordered]) as targets:
-        waiting = {key: [pod for pod in pods if not targets[pod.uid]] for key, pods in tight.items()}
-        blockers = tuple(
-            Blocker(
-                node,
-                BlockerKind.FITS_NOWHERE,
-                finding_of(key),
-                f"allows {at_once[key]} of its {len(tight[key])} pods here to leave before replacements are ready, and "
-                f"they fit nowhere else ({homeless[0].name}: {scheduler.why_nowhere(homeless[0])}): make room on other "
-                "nodes, relax the budget temporarily, or use --disable-eviction",
-            )
-            for key, homeless in waiting.items()
-            if len(homeless) > at_once[key]
+    if not tight:
+        return ()
+    drain = _TightDrain(node, tight, at_once, scheduler)
+    stuck = drain.left_waiting()
+    if stuck:  # as well once all others have left: they may be drawn to those, or kept away by them
+        own = {pod.uid for pods in tight.values() for pod in pods}
+        with scheduler.departed([(node, pod) for pod in moving if pod.uid not in own]):
+            still = drain.left_waiting()
+        stuck = {key: why for key, why in stuck.items() if key in still}
+    return tuple(
+        Blocker(
+            node,
+            BlockerKind.FITS_NOWHERE,
+            finding_of(key),
+            f"allows {at_once[key]} of its {len(tight[key])} pods here to leave before replacements are ready, and "
+            f"they fit nowhere else ({why}): make room on other nodes, relax the budget temporarily, or use "
+            "--disable-eviction",
         )
-    return blockers, frozenset(uid for uid, target in targets.items() if target in ("", node))
+        for key, why in stuck.items()
+    )
 
 
 def _asked(budgets: Sequence[Budget]) -> Sequence[Budget]:
     """The budgets of a pod that may let it go; of two of the server's, none ever allows anything."""
     return budgets if len(of_the_server(budgets)) < 2 else ()  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class _TightDrain:
+    """A node's pods by the keys of budgets that let fewer be away `at_once` than it has of them."""
+
+    node: str
+    pods: Mapping[str, Sequence[Pod]]
+    at_once: Mapping[str, int]
+    scheduler: Scheduler
+
+    def left_waiting(self) -> Mapping[str, str]:
+        """Return the budgets whose pods never all leave, each with a pod that has no place, and why.
+
+        Pods leave as their budgets let them, the largest first, for that leaves most room to the others.
+        """
+        keys: dict[str, list[str]] = defaultdict(list)
+        for key, pods in self.pods.items():
+            for pod in pods:
+                keys[pod.uid].append(key)
+        pods_by_uid = {pod.uid: pod for pods in self.pods.values() for pod in pods}
+        staying = sorted(pods_by_uid.values(), key=lambda pod: (-pod.requests.cpu_milli, -pod.requests.memory))
+        waiting, targets = list[Pod](), dict[str, str]()
+        self.scheduler.close((self.node,))
+        while going := self._let_go(staying, Counter(key for pod in waiting for key in keys[pod.uid]), keys):
+            gone = {pod.uid for pod in going}
+            staying = [pod for pod in staying if pod.uid not in gone]
+            targets |= self.scheduler.put_anywhere([*waiting, *going])
+            waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
+        held = {key for pod in staying for key in keys[pod.uid]}
+        stuck = {
+            key: f"{pod.name}: {self.scheduler.why_nowhere(pod)}"
+            for pod in reversed(waiting)
+            for key in keys[pod.uid]
+            if key in held
+        }
+        self.scheduler.move_back([(self.node, pods_by_uid[uid]) for uid in targets], targets)
+        return stuck
+
+    def _let_go(self, staying: Sequence[Pod], used: Counter[str], keys: Mapping[str, Sequence[str]]) -> list[Pod]:
+        """Take out those for whom all their budgets have a permit left."""
+        going = list[Pod]()
+        for pod in staying:
+            if all(used[key] < self.at_once[key] for key in keys[pod.uid]):
+                used.update(keys[pod.uid])
+                self.scheduler.take_out(pod)
+                going.append(pod)
+        return going

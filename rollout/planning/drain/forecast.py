@@ -120,14 +120,10 @@ class DrainForecaster:
         name, stuck_pods = candidate.node.name, self._stuck_pods(candidate.policy.drain.timeout)
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(name, verdicts, self.index, stuck_pods, evicting=self.evicting)
+        if self.evicting:
+            blockers += stuck_budgets(name, verdicts, self.index, self.scheduler, stuck_pods)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
-        guarded, holds = self._guarded(verdicts), Counter[str]()
-        if guarded:
-            # Of a node that is refused as well: what its budgets would say once that is cleared.
-            stuck, homeless = stuck_budgets(name, movable(verdicts), self.index, self.scheduler, stuck_pods)
-            blockers += stuck
-            moving = {pod.uid for pod in leaving} - homeless
-            holds = Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
+        guarded = self._guarded(verdicts)
         return Drainable(
             candidate.node,
             facts,
@@ -137,7 +133,7 @@ class DrainForecaster:
             Counter(key for _, keys in guarded for key in keys),
             leaving,
             self.index,
-            holds,
+            self._holds(name, leaving, guarded) if guarded else {},
             guarded,
         )
 
@@ -149,3 +145,15 @@ class DrainForecaster:
             (verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts)
         )
         return [(pod, keys) for pod, keys in candidates if keys]
+
+    def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
+        """What comes back only with the node: pods that nothing replaces, or that find no other place."""
+        moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
+        return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
+
+
+def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away."""
+    scheduler.close((node,))
+    with scheduler.departed([(node, pod) for pod in moving]) as targets:
+        return frozenset(uid for uid, target in targets.items() if target in ("", node))
