@@ -16,7 +16,7 @@ MOST_ROWS = 60
 # In percent: what can still be seen.
 _LEAST = 0.25
 _TICKS = 5
-_DAY = 86400
+_HOUR, _DAY = 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,10 @@ def timeline(report: RunReport) -> Chart:
 
 
 def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
+    form = "%H:%M:%S" if whole.seconds < _HOUR else "%H:%M" if whole.seconds < _DAY else "%a %H:%M"
     for number in range(_TICKS):
         at = whole.begin + (whole.end - whole.begin) * number / _TICKS
-        yield 100 * number / _TICKS, f"{at.astimezone():{'%H:%M:%S' if whole.seconds < _DAY else '%a %H:%M'}}"
+        yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
 
 
 def _bars(whole: Stretch, stretches: Iterable[tuple[str, Stretch]]) -> Iterator[Bar]:
