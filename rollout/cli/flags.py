@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.keys import Key, Setting, Table, settings_of, written
+from rollout.cli.settings.keys import Setting, Table, settings_of, written
 from rollout.cli.settings.reading import (
     CLUSTER,
     HOSTS,
@@ -25,6 +25,7 @@ from rollout.cli.settings.reading import (
     variables,
 )
 from rollout.cli.settings.schema import settings
+from rollout.cli.settings.values import Form
 from rollout.errors import UsageError
 
 __all__ = ["CLUSTER", "HOSTS", "RULES", "SELECTION", "YesOption", "takes"]
@@ -110,10 +111,10 @@ def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
     for item in settings_of(table):
         option = typer.Option(
             f"--{item.name}",
-            metavar=item.key.metavar or None,
-            parser=item.key.read,
-            min=item.key.least,
-            max=item.key.most,
+            metavar=item.metavar or None,
+            parser=item.form.read,
+            min=item.least,
+            max=item.most,
             show_default=item.default != "",
             help=item.help,
         )
@@ -122,7 +123,7 @@ def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
 
 def _chosen(names: Iterable[str]) -> list[Setting]:
     """Return settings with flags, of tables or by their names, each once."""
-    every = [setting for setting in settings().values() if setting.key.flag]
+    every = [setting for setting in settings().values() if setting.flag]
     chosen = [item for name in names for item in every if name in (item.name, item.name.partition(".")[0])]
     return list(dict.fromkeys(chosen))
 
@@ -132,7 +133,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _parameter_name(setting: Setting) -> str:
-    return setting.key.flag.replace("-", "_")
+    return setting.flag.replace("-", "_")
 
 
 def _annotation(setting: Setting) -> Any:
@@ -140,8 +141,8 @@ def _annotation(setting: Setting) -> Any:
     counts = setting.name == "output.verbose"
     default = "" if counts or setting.is_flag else written(setting.default)
     option = typer.Option(
-        f"--{setting.key.flag}/--no-{setting.key.flag}" if setting.default is True else f"--{setting.key.flag}",
-        *([setting.key.short] if setting.key.short else []),
+        f"--{setting.flag}/--no-{setting.flag}" if setting.default is True else f"--{setting.flag}",
+        *([setting.short] if setting.short else []),
         envvar=setting.variable,
         show_envvar=False,
         metavar=setting.metavar or None,
@@ -170,7 +171,7 @@ def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, as
             environment[setting.name] = os.environ[setting.variable], f"the variable {setting.variable}"
         elif origin == "COMMANDLINE":
             _refuse_empty(setting, value)
-            typed[setting.name] = value, f"--{setting.key.flag}"
+            typed[setting.name] = value, f"--{setting.flag}"
     said = assignments(assigned or ())
     words = _words(context, typed, file, assigned or ())
     return given(file, variables(os.environ), environment, said, typed, typed=(*said, *typed), words=words)
@@ -183,13 +184,13 @@ def _words(
     for name, (value, _) in typed.items():
         setting = settings()[name]
         if setting.is_flag:
-            yield name, (f"--{'' if value else 'no-'}{setting.key.flag}",)
+            yield name, (f"--{'' if value else 'no-'}{setting.flag}",)
         elif name.partition(".")[0] not in _ALWAYS:
             values = value if isinstance(value, list) else [value]
-            yield from ((name, (f"--{setting.key.flag}", str(item))) for item in values)
+            yield from ((name, (f"--{setting.flag}", str(item))) for item in values)
     for word in assigned:
         name = word.partition("=")[0].strip().replace("_", "-")
-        if not settings()[name].is_secret:
+        if not settings()[name].hidden_in:
             yield name, ("--set", word)
     if file.name and getattr(context.get_parameter_source(_CONFIG), "name", "") == "COMMANDLINE":
         yield "", ("--config", file.name)
@@ -198,9 +199,9 @@ def _words(
 def _refuse_empty(setting: Setting, value: Any) -> None:
     """Refuse an empty value: it would mean that nothing was given: all nodes in place of one."""
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    if any(not text.replace(setting.key.between if setting.is_list else " ", " ").strip() for text in texts):
+    if any(not text.replace(setting.form.between if setting.is_list else " ", " ").strip() for text in texts):
         raise UsageError(
-            f"--{setting.key.flag} is empty, as a variable of a shell is that was not set",
+            f"--{setting.flag} is empty, as a variable of a shell is that was not set",
             hint="Drop the flag, or give it a value.",
         )
 
@@ -211,9 +212,8 @@ class PlainValue:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; `typer.BadParameter` names the parameter."""
         declared, kind = param.type_descriptor.parameter_info, param.type_descriptor.annotation
-        key = Key("", read=declared.parser, least=declared.min, most=declared.max)
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
-        setting = Setting("", "", kind, is_list=False, default=None, key=key)
+        setting = Setting(kind, Form(read=declared.parser), least=declared.min, most=declared.max)
         try:
             if param.multiple or param.nargs == -1:
                 return [setting.read(item) for item in value or ()]

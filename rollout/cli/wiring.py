@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.notify import Destination
     from rollout.adapters.silences import NodeSilences
-    from rollout.cli.settings.schema import Cluster
-    from rollout.cli.settings.unattended import Alerts, Notify
+    from rollout.cli.settings.schema import Alerts, Cluster, Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.checks import NodePlaybooks
     from rollout.execution.gates.policy_gates import AlertSource, GatePorts

@@ -44,7 +44,7 @@ def reasons() -> str:
 
 def flags() -> str:
     """A table a command, with its options that are no settings."""
-    known = {setting.key.flag for setting in settings().values()} | {"config", "set"}
+    known = {setting.flag for setting in settings().values()} | {"config", "set"}
     sections: dict[str, list[Any]] = {}
     for command, parameter in options():
         if not {name.removeprefix("--") for name in parameter.opts} & known:
@@ -141,7 +141,7 @@ def keys() -> str:
         table, _, key = setting.name.partition(".")
         tables.setdefault(f"[{table}]", []).append(_key(setting, key))
     for name in LISTS:
-        tables[f"[[{name}]]"] = [_key(setting, setting.name) for setting in settings_in(name).values()]
+        tables[f"[[{name}]]"] = [_key(setting, key) for key, setting in settings_in(name).items()]
     headings = ("key", "is", "default", "flag or variable")
     return "\n\n".join(f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items())
 
@@ -150,10 +150,8 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
     fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.metavar
     kind = "true\\|false" if setting.is_flag else fixed
     default = written(setting.default)
-    short = f", `{setting.key.short}`" if setting.key.short else ""
-    other = (
-        f"`--{setting.key.flag}`{short}" if setting.key.flag else f"`{setting.variable}`" if setting.variable else ""
-    )
+    short = f", `{setting.short}`" if setting.short else ""
+    other = f"`--{setting.flag}`{short}" if setting.flag else f"`{setting.variable}`" if setting.variable else ""
     shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
     return shown, f"{setting.help}.", f"`{default}`" if default else "", other
 

@@ -21,7 +21,7 @@ def schema() -> Mapping[str, Any]:
         name: {
             "type": "array",
             "items": _object({key: _of(setting) for key, setting in settings_in(name).items()})
-            | {"required": [key for key, setting in settings_in(name).items() if setting.key.is_required]},
+            | {"required": [key for key, setting in settings_in(name).items() if setting.is_required]},
         }
         for name in LISTS
     }
@@ -44,7 +44,7 @@ def _of(setting: Setting) -> Mapping[str, Any]:
 
 
 def _item(setting: Setting) -> dict[str, Any]:
-    limits = {"minimum": setting.key.least, "maximum": setting.key.most}
+    limits = {"minimum": setting.least, "maximum": setting.most}
     if setting.is_flag:
         return {"type": "boolean"}
     if setting.kind is int:

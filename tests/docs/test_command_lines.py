@@ -120,7 +120,7 @@ def flags_of(command: Any) -> set[str]:
 
 def judge(words: Sequence[str]) -> None:
     """The settings among these words, as a command would read them."""
-    flags = {f"--{setting.key.flag}": name for name, setting in settings().items() if setting.key.flag}
+    flags = {f"--{setting.flag}": name for name, setting in settings().items() if setting.flag}
     pairs = list(zip(words, (*words[1:], ""), strict=True))
     if words[0] in ("lab", "manifests"):
         return

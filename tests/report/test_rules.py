@@ -71,7 +71,7 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
 
 def test_every_rule_has_the_name_of_a_flag_or_a_key() -> None:
     """Whoever reads it can write it."""
-    known = {*settings(), *(f"--{setting.key.flag}" for setting in settings().values() if setting.key.flag)}
+    known = {*settings(), *(f"--{setting.flag}" for setting in settings().values() if setting.flag)}
     assert {name.split()[0] for name, _value in flat_rules(policy_document(Policy()))} <= known
 
 

@@ -15,7 +15,7 @@ from rollout.cli.settings.rules import (
     refuse_missing_commands,
     selection_of,
 )
-from rollout.cli.settings.unattended import Metrics
+from rollout.cli.settings.schema import Metrics
 from rollout.model.policy import Policy
 from rollout.model.text import counted
 

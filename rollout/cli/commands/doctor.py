@@ -11,7 +11,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.unattended import Notify
+from rollout.cli.settings.schema import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
 from rollout.cli.stages.plan import decide

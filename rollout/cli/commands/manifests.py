@@ -13,6 +13,7 @@ from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.settings.values import Form
 from rollout.cli.stages.pod_settings import PodSettings, read_pod_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
@@ -62,50 +63,39 @@ def object_name(value: str) -> str:
 class ManifestOptions(Table):
     """What is installed."""
 
-    namespace: str = setting(
-        DEFAULT_NAME, "Namespace of the pod, its account and its settings.", "NAME", read=values.namespace
+    namespace: values.Namespace = setting(DEFAULT_NAME, "Namespace of the pod, its account and its settings.")
+    name: Annotated[str, Form("NAME", object_name)] = setting(
+        "", f"Name of everything. Default: {DEFAULT_NAME}, {FLEETLOCK_NAME}."
     )
-    name: str = setting("", f"Name of everything. Default: {DEFAULT_NAME}, {FLEETLOCK_NAME}.", "NAME", read=object_name)
-    image: str = setting(
-        "",
-        "Image that you built, with its tag or digest. One without a registry is never pulled.",
-        "IMAGE",
-        read=fixed_image,
+    image: Annotated[str, Form("IMAGE", fixed_image)] = setting(
+        "", "Image that you built, with its tag or digest. One without a registry is never pulled."
     )
-    known_hosts: Path | None = setting(None, "Host keys that the pod trusts.", "FILE")
-    ssh_secret: str = setting("rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME")
-    env_secret: str = setting(
-        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME"
+    known_hosts: Path | None = setting(None, "Host keys that the pod trusts.")
+    ssh_secret: values.Name = setting("rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.")
+    env_secret: values.Name = setting(
+        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase."
     )
-    schedule: str = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON")
-    time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=checked_zone)
+    schedule: Annotated[str, Form("CRON")] = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.")
+    time_zone: Annotated[str, Form("ZONE", checked_zone)] = setting("Etc/UTC", "cronjob: timezone of the schedule.")
     active_deadline: Duration | None = setting(
-        None,
-        "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
-        "DURATION",
-        read=values.some_time,
+        None, "cronjob, job: time for one pass. Default: what the settings say, else 6h."
     )
     every: Duration | None = setting(
-        None,
-        "deployment: time from one pass to the next. Default: what the settings say, else 10m.",
-        "DURATION",
-        read=values.some_time,
+        None, "deployment: time from one pass to the next. Default: what the settings say, else 10m."
     )
-    replicas: int = setting(2, "fleetlock: how many pods serve; no two of them on one node.", "N", least=2, most=9)
-    tls_secret: str = setting(
+    replicas: int = setting(2, "fleetlock: how many pods serve; no two of them on one node.", least=2, most=9)
+    tls_secret: values.Name = setting(
         "",
         "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
-        "NAME",
     )
-    cluster_ip: str = setting(
+    cluster_ip: Annotated[str, Form("ADDRESS")] = setting(
         "",
         "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
-        "ADDRESS",
     )
-    hosts_network: list[str] | None = setting(
-        None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR"
+    hosts_network: list[Annotated[str, Form("CIDR")]] | None = setting(
+        None, "fleetlock: only these addresses may ask. Repeatable. Default: all."
     )
-    image_pull_secret: list[str] | None = setting(None, "Secret with which the image is pulled. Repeatable.", "NAME")
+    image_pull_secret: list[values.Name] | None = setting(None, "Secret with which the image is pulled. Repeatable.")
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
     )

@@ -11,7 +11,6 @@ from rollout.cli.flags import CLUSTER, HOSTS, YesOption, takes
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
-from rollout.cli.settings.values import duration
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Policy, Selection
@@ -132,7 +131,8 @@ def _nothing(unfinished: "Unfinished | None") -> str:
 
 
 WaitOption = Annotated[
-    Duration, typer.Option(parser=duration, metavar="DURATION", help="How long to watch a node that may be rebooting")
+    Duration,
+    typer.Option(parser=Duration.parse, metavar="DURATION", help="How long to watch a node that may be rebooting"),
 ]
 
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.cli import terminal
-from rollout.cli.settings.keys import Table, setting
+from rollout.cli.settings.keys import Table, flag, setting
 
 
 class OutputFormat(StrEnum):
@@ -19,8 +19,8 @@ class OutputFormat(StrEnum):
 class Output(Table):
     """How to print, and what is written down."""
 
-    format: OutputFormat = setting(OutputFormat.TEXT, "text, json, wide: every column", flag="output", short="-o")
-    verbose: int = setting(0, "Print more: stages; -vv: requests", flag="verbose", short="-v", least=0)
+    format: OutputFormat = flag(OutputFormat.TEXT, "text, json, wide: every column", "output", short="-o")
+    verbose: int = flag(0, "Print more: stages; -vv: requests", short="-v", least=0)
     journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property

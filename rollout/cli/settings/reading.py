@@ -1,17 +1,18 @@
 """From what an operator writes to `Settings`: a file that they name, variables, `--set`, and flags, which beat all."""
 
-import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
-from rollout.cli.settings.keys import Setting, Table
-from rollout.cli.settings.schema import LISTS, Settings, settings, settings_in
+from rollout.cli.settings.schema import LISTS, TABLES, Settings, settings, settings_in
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
@@ -46,7 +47,7 @@ _CONFIG = "ROLLOUT_CONFIG"
 _WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
-_TABLE = re.compile(r"\s*\[+\s*([\w.\"'-]+)\s*\]+")
+_LINE = re.compile(r"""\s*(\[+\s*)?["']?([\w.-]+)["']?\s*[\]=]""")
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 _ALL = "See them all in docs/configuration.md."
 
@@ -89,7 +90,7 @@ Source = Mapping[str, tuple[Any, str]]
 """Settings from one place, as they are written there, each with what messages call its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SettingsFile:
     """A settings file: its name, its text, and what it says; empty without one."""
 
@@ -97,11 +98,53 @@ class SettingsFile:
     text: str = ""
     document: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def _lines(self) -> Mapping[tuple[str, int, str], int]:
+        """The line of each key, by its table and which of its like that is; of the table itself under an empty key."""
+        lines, tables, table = dict[tuple[str, int, str], int](), Counter[str](), ""
+        for number, text in enumerate(self.text.splitlines(), 1):
+            if match := _LINE.match(text):
+                is_header, name = match.groups()
+                if is_header:
+                    table = name
+                    tables[table] += 1
+                # before the first header a key has its table in it
+                of, _, key = (table, "", "" if is_header else name) if table else name.partition(".")
+                lines.setdefault((of, tables[of] or 1, key), number)
+        return lines
+
+    def place(self, table: str, key: str = "", number: int = 1) -> str:
+        """Return the file with the line of this key, or of its table; `number` is which of its like, from 1 on."""
+        line = self._lines.get((table, number, key)) or self._lines.get((table, number, ""))
+        return f"{self.name}:{line}" if line else self.name
+
+    def tables(self, name: str) -> Iterator[Source]:
+        """Yield what stands in each table of this name, by key; one, which may be empty, but of `LISTS`."""
+        is_list, known = name in LISTS, settings_in(name)
+        content = self.document.get(name, [] if is_list else {})
+        tables = content if is_list else [content]
+        if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
+            what, how = ("a list of tables", f"each as [[{name}]]") if is_list else ("a table", f"it once, as [{name}]")
+            raise UsageError(f"{self.place(name)}: {name} is not {what}", hint=f"Write {how}.")
+        for number, table in enumerate(tables, 1):
+            of = f"[[{name}]] {table.get('name') or f'number {number}'}" if is_list else name
+            read = {
+                key: (value, f"{self.place(name, key, number)}: {of}{': ' if is_list else '.'}{key}")
+                for key, value in table.items()
+            }
+            if strange := next((key for key in read if key not in known), None):
+                raise UsageError(f"{read[strange][1]}: unknown setting", hint=_nearest(f"{name}.{strange}"))
+            for key, setting in known.items():
+                if setting.is_required and table.get(key) in (None, ""):
+                    hint = f"{key}: {setting.help}."
+                    raise UsageError(f"{self.place(name, '', number)}: {of} has no {key}", hint=hint)
+            yield read
+
 
 def shown(name: str) -> str:
     """Return a setting as an operator types it: its flag, or --set with its name."""
     setting = settings()[name]
-    return f"--{setting.key.flag}" if setting.key.flag else f"--set {name}"
+    return f"--{setting.flag}" if setting.flag else f"--set {name}"
 
 
 def read_file(path: Path | None) -> SettingsFile:
@@ -124,29 +167,32 @@ def given(
     file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Iterable[tuple[str, tuple[str, ...]]] = ()
 ) -> Given:
     """Return what holds: the file's word, unless one of these sources says otherwise, the last of them first."""
-    values = {name: given for layer in (_of_file(file), *sources) for name, given in layer.items()}
-    tables: dict[str, dict[str, Any]] = {}
-    for name, (value, origin) in values.items():
-        setting = settings()[name]
-        tables.setdefault(name.partition(".")[0], {})[setting.field] = _read(setting, value, origin)
-    kinds = get_type_hints(Settings)
-    read: dict[str, Any] = {table: kinds[table](**fields) for table, fields in tables.items()}
-    read |= {name: _tables(file, name, kind) for name, kind in LISTS.items()}
+    if strange := next((name for name in file.document if name not in TABLES), None):
+        raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_nearest(strange))
+    said = {name: value for source in sources for name, value in source.items()}
+    read: dict[str, Any] = {}
+    for name, kind in TABLES.items():
+        made = [_fields(name, table) for table in file.tables(name)]
+        if name in LISTS:
+            read[name] = tuple(kind(**fields) for fields in made)
+        else:
+            beside = {key.partition(".")[2]: value for key, value in said.items() if key.startswith(f"{name}.")}
+            read[name] = kind(**{**made[0], **_fields(name, beside)})
     return Given(**read, typed=frozenset(typed), file=file.name, words=tuple(words))
 
 
-def _read(setting: Setting, value: Any, origin: str) -> Any:
-    """Return the value; `UsageError` names where it stands, and shows it unless it is a secret."""
-    try:
-        return setting.read(value)
-    except UsageError as error:
-        raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (None if setting.is_secret else error)
-    except ValueError as error:
-        raise UsageError(f"{origin}: {error}", hint=_hint(setting)) from None
-
-
-def _hint(setting: Setting) -> str:
-    return f"{setting.name}: {setting.help}."
+def _fields(table: str, written: Source) -> Mapping[str, Any]:
+    """Return the values of a table; `UsageError` names where one stands, and shows it unless it is a secret."""
+    read: dict[str, Any] = {}
+    for key, (value, origin) in written.items():
+        setting = settings_in(table)[key]
+        try:
+            read[setting.field] = setting.read(value)
+        except UsageError as error:
+            raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (None if setting.hidden_in else error)
+        except ValueError as error:
+            raise UsageError(f"{origin}: {error}", hint=f"{setting.name}: {setting.help}.") from None
+    return read
 
 
 def assignments(words: Iterable[str]) -> Source:
@@ -163,90 +209,37 @@ def assignments(words: Iterable[str]) -> Source:
     return {name: (value, f"--set {name}") for name, value in values.items()}
 
 
-def _of_file(file: SettingsFile) -> Source:
-    values: dict[str, tuple[Any, str]] = {}
-    for table, content in file.document.items():
-        if table in LISTS:
-            continue
-        if not isinstance(content, Mapping):
-            hint = f"Write it once, as [{table}]." if table in get_type_hints(Settings) else _nearest(table)
-            raise UsageError(f"{_place(file, '', table)}: {table!r} is not a table", hint=hint)
-        for key, value in content.items():
-            if (name := f"{table}.{key}") not in settings():
-                raise UsageError(f"{_place(file, table, key)}: unknown setting {name!r}", hint=_nearest(name))
-            values[name] = value, f"{_place(file, table, key)}: {name}"
-        if not content and not any(name.startswith(f"{table}.") for name in settings()):
-            raise UsageError(f"{_place(file, table, '')}: unknown table [{table}]", hint=_nearest(table))
-    return values
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Return what settings and tables may be called, each with its name."""
+    keys = Counter(name.partition(".")[2] for name in settings())
+    return {
+        **{key: name for name in settings() if keys[key := name.partition(".")[2]] == 1},
+        **{name.replace(".", "-"): name for name in settings()},
+        **{setting.flag: name for name, setting in settings().items() if setting.flag},
+        **{setting.name: setting.name for table in TABLES for setting in settings_in(table).values()},
+        **{table: f"[[{table}]]" if table in LISTS else f"[{table}]" for table in TABLES},
+    }
 
 
 def _nearest(name: str) -> str:
-    """Return what was meant; flags' names are understood, too."""
-    flags = {setting.key.flag: key for key, setting in settings().items() if setting.key.flag}
-    keys = {key.partition(".")[2]: key for key in settings()}
-    meant = {**{key: key for key in settings()}, **keys, **flags, **{name: f"[[{name}]]" for name in LISTS}}
-    close = difflib.get_close_matches(name, meant, n=1) or difflib.get_close_matches(
-        name.rpartition(".")[2], meant, n=1
-    )
-    return f"Did you mean {meant[close[0]]}? {_EXAMPLE}" if close else _ALL
+    """Return a hint with what was meant; flags' names are understood, too."""
+    for word in (name, name.rpartition(".")[2]):
+        if close := get_close_matches(word, _spellings(), n=1):
+            return f"Did you mean {_spellings()[close[0]]}? {_EXAMPLE}"
+    return _ALL
 
 
 def without_flag(word: str) -> str:
     """Return the setting without a flag that somebody means who writes this one; empty where there is none."""
-    last = [name.partition(".")[2] for name in settings()]
-    meant = {key: name for key, name in zip(last, settings(), strict=True) if last.count(key) == 1}
-    meant |= {name.replace(".", "-"): name for name in settings()}
-    meant = {written: name for written, name in meant.items() if not settings()[name].key.flag}
-    close = difflib.get_close_matches(word, meant, n=1, cutoff=0.85)
-    return meant[close[0]] if close else ""
-
-
-def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
-    """Return the file, and the line of this key, or of its table; `number` is which of its like, from 1 on.
-
-    A key in a table that is written in one line has no line of its own.
-    """
-    current, seen, of_table = "", 0, 0
-    here = re.compile(rf"\s*({re.escape(table)}\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[=.]")
-    for line, text in enumerate(file.text.splitlines(), 1):
-        if header := _TABLE.match(text):
-            current = header[1].strip("\"'")
-            seen += current == table
-            if current == (table or key) and (not number or seen == number):
-                of_table = of_table or line
-        elif key and (match := here.match(text)) and (number in (0, seen)) and current == ("" if match[1] else table):
-            return f"{file.name}:{line}"
-    return f"{file.name}:{of_table}" if of_table else file.name
-
-
-def _tables(file: SettingsFile, name: str, kind: type[Table]) -> tuple[Table, ...]:
-    """Return the tables of a list; there is no other way to give them."""
-    tables = file.document.get(name, [])
-    if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
-        raise UsageError(f"{_place(file, '', name)}: {name} is not a list of tables", hint=f"Write each as [[{name}]].")
-    return tuple(kind(**_fields(file, name, table, number)) for number, table in enumerate(tables, 1))
-
-
-def _fields(file: SettingsFile, name: str, table: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    known = settings_in(name)
-    of = f"[[{name}]] {table.get('name') or f'number {number}'}"
-    for key in table:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"A {name} has: {', '.join(known)}."
-            raise UsageError(f"{_place(file, name, key, number)}: {of}: unknown setting {key!r}", hint=hint)
-    for key, setting in known.items():
-        if setting.key.is_required and table.get(key) in (None, ""):
-            raise UsageError(f"{_place(file, name, '', number)}: {of} has no {key}", hint=f"{key}: {setting.help}.")
-    return {
-        known[key].field: _read(known[key], value, f"{_place(file, name, key, number)}: {of}: {key}")
-        for key, value in table.items()
-    }
+    close = get_close_matches(word, _spellings(), n=1, cutoff=0.85)
+    meant = settings().get(_spellings()[close[0]]) if close else None
+    return meant.name if meant and not meant.flag else ""
 
 
 def variables(environ: Mapping[str, str]) -> Source:
     """Return the secrets that the environment holds."""
-    secrets = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
+    secrets = {name: setting.hidden_in for name, setting in settings().items() if setting.hidden_in}
     return {
         name: (environ[variable], f"the variable {variable}")
         for name, variable in secrets.items()
@@ -256,12 +249,9 @@ def variables(environ: Mapping[str, str]) -> Source:
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each variable that looks like a setting and is none, of which the name alone is told."""
-    written = sorted(name for name in environ if name.startswith("ROLLOUT_") and not _OF_SERVICES.fullmatch(name))
-    if not written:
-        return
-    valid = {_CONFIG, *_WITHOUT_SETTING, *(item.variable for item in settings().values() if item.variable)}
-    for name in written:
-        if name not in valid and name not in set(GateVariable):
-            close = difflib.get_close_matches(name, valid, n=1, cutoff=0.8)
+    valid = {_CONFIG, *_WITHOUT_SETTING, *GateVariable, *(setting.variable for setting in settings().values())}
+    for name in sorted(environ):
+        if name.startswith("ROLLOUT_") and name not in valid and not _OF_SERVICES.fullmatch(name):
+            close = get_close_matches(name, valid, n=1, cutoff=0.8)
             hint = f"did you mean {close[0]}?" if close else "flags have variables; other settings: --set, --config"
             yield f"{name} is not a variable of rollout: {hint}"

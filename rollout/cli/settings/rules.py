@@ -6,8 +6,7 @@ from typing import Any
 
 from rollout.cli.settings.keys import Table, settings_of
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
-from rollout.cli.settings.unattended import FleetLock
+from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import get_type_hints
+from typing import Annotated, get_args, get_type_hints
 
 from rollout.cli.settings import values
-from rollout.cli.settings.keys import Setting, Table, setting, settings_of
+from rollout.cli.settings.keys import Setting, Table, flag, setting, settings_of
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.unattended import Alerts, Evidence, FleetLock, Labels, Metrics, Notify, Operate
+from rollout.cli.settings.values import Form
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.marks import LEASE_NAMESPACE
+from rollout.model.notification import NotifyEvent
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
@@ -60,19 +61,15 @@ class Allow(StrEnum):
 class Cluster(Table):
     """Which cluster."""
 
-    kubeconfig: Path | None = setting(None, "Default: $KUBECONFIG, ~/.kube/config, the pod's own", flag="kubeconfig")
-    context: str = setting("", "Context of the kubeconfig; default: its current", "NAME", flag="context")
-    name: str = setting(
-        "", "What metrics, notifications and reports call it; default: its address", "NAME", read=values.one_line
-    )
+    kubeconfig: Path | None = flag(None, "Default: $KUBECONFIG, ~/.kube/config, the pod's own")
+    context: values.Name = flag("", "Context of the kubeconfig; default: its current")
+    name: values.Line = setting("", "What metrics, notifications and reports call it; default: its address")
 
 
 class Lock(Table):
     """The Lease that keeps rollouts from running side by side."""
 
-    namespace: str = setting(
-        LEASE_NAMESPACE, "Namespace of Lease, record and memory", "NAMESPACE", read=values.namespace
-    )
+    namespace: values.Namespace = setting(LEASE_NAMESPACE, "Namespace of Lease, record and memory")
     duration: Duration = setting(Duration(30), "How long it goes unrenewed before another process may take it")
 
     @property
@@ -84,22 +81,13 @@ class Lock(Table):
 class Nodes(Table):
     """Which nodes, and what becomes of those that cannot be rebooted."""
 
-    selector: str = setting(
-        "",
-        "Nodes with these labels, as kubectl takes them",
-        "SELECTOR",
-        read=values.label_selector,
-        flag="selector",
-        short="-l",
+    selector: values.Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
+    node: tuple[values.NodeName, ...] = flag((), "Only this node")
+    exclude: tuple[values.NodeName, ...] = flag((), "Leave this node, or pattern, out")
+    allow: tuple[Annotated[str, Form(words=(*Allow, *RIVALS))], ...] = flag(
+        (), f"{', '.join(Allow)}, or a rival's name"
     )
-    node: tuple[str, ...] = setting((), "Only this node", "NAME", read=values.node_name, flag="node")
-    exclude: tuple[str, ...] = setting(
-        (), "Leave this node, or pattern, out", "NAME", read=values.node_name, flag="exclude"
-    )
-    allow: tuple[str, ...] = setting(
-        (), f"{', '.join(Allow)}, or a rival's name", words=(*Allow, *RIVALS), flag="allow"
-    )
-    skip: tuple[Skip, ...] | None = setting(None, "blocked: leave out nodes with blockers", flag="skip")
+    skip: tuple[Skip, ...] | None = flag(None, "blocked: leave out nodes with blockers")
 
 
 class Detect(Table):
@@ -109,33 +97,25 @@ class Detect(Table):
         DEFAULT_SOURCES,
         "Any of these will do: update-engine, annotation (reboot-needed on the Node), reboot-required (the file in "
         "/run), rpm-ostree (a staged deployment), command (detect.command)",
-        "SOURCE",
     )
-    command: str = setting(
-        "",
-        "Command that tells, by exit status 0, that its host needs a reboot; run as the SSH user, 15 s at most",
-        "COMMAND",
-        read=values.one_line,
+    command: values.Command = setting(
+        "", "Command that tells, by exit status 0, that its host needs a reboot; run as the SSH user, 15 s at most"
     )
 
 
 class Ssh(Table):
     """How hosts are reached."""
 
-    executor: Executor = setting(Executor.SSH, "ssh, or ansible: as your inventory says", flag="executor")
-    inventory: Path | None = setting(
-        None, "As Ansible reads it; default: the Nodes' addresses", flag="inventory", short="-i"
+    executor: Executor = flag(Executor.SSH, "ssh, or ansible: as your inventory says")
+    inventory: Path | None = flag(None, "As Ansible reads it; default: the Nodes' addresses", short="-i")
+    user: values.Name = flag("", f"Default: the SSH configuration's, else {DEFAULT_SSH_USER}", "ssh-user")
+    port: int | None = flag(
+        None, f"Default: the SSH configuration's, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535
     )
-    user: str = setting("", f"Default: the SSH configuration's, else {DEFAULT_SSH_USER}", "USER", flag="ssh-user")
-    port: int | None = setting(
-        None, f"Default: the SSH configuration's, else {DEFAULT_SSH_PORT}", "PORT", flag="ssh-port", least=1, most=65535
-    )
-    key: Path | None = setting(None, "Private key; default: the agent's, ~/.ssh", flag="ssh-key")
-    known_hosts: Path | None = setting(None, "Host keys to trust; default: as ssh has them", flag="known-hosts")
-    config: Path | None = setting(None, "OpenSSH configuration, or none; default: ssh's own", flag="ssh-config")
-    host_key_checking: HostKeyChecking = setting(
-        HostKeyChecking.STRICT, "strict or accept-new", "MODE", flag="host-key-checking"
-    )
+    key: Path | None = flag(None, "Private key; default: the agent's, ~/.ssh", "ssh-key")
+    known_hosts: Path | None = flag(None, "Host keys to trust; default: as ssh has them")
+    config: Path | None = flag(None, "OpenSSH configuration, or none; default: ssh's own", "ssh-config")
+    host_key_checking: HostKeyChecking = flag(HostKeyChecking.STRICT, "strict or accept-new")
     probe_timeout: Duration = setting(Duration(60), "How long one host may take to answer")
     probe_concurrency: int = setting(50, "How many hosts are asked at once", least=1)
 
@@ -143,41 +123,23 @@ class Ssh(Table):
 class Waves(Table):
     """How many nodes at once, and which of them first."""
 
-    max_unavailable: Count | None = setting(
-        None, "Most nodes away at once, 3 or 25%; default: 1", flag="max-unavailable"
-    )
-    max_failures: Count = setting(
-        _POLICY.max_failures, "Start no further node after so many failed", flag="max-failures"
-    )
-    strategy: Strategy = setting(_POLICY.strategy, "waves, or rolling: next as one is back", flag="strategy")
-    canary: int = setting(_POLICY.canary, "Reboot this many first, one at a time", flag="canary", least=0)
-    spread_by: str = setting(
-        _POLICY.spread_by,
-        "One value of this label in a wave: one zone",
-        "LABEL",
-        read=values.label_name,
-        flag="spread-by",
-    )
-    control_plane: ControlPlaneOrder = setting(
-        _POLICY.control_plane, "last, first, exclude; one at a time", flag="control-plane"
-    )
-    control_plane_selector: str = setting(
+    max_unavailable: Count | None = flag(None, "Most nodes away at once, 3 or 25%; default: 1")
+    max_failures: Count = flag(_POLICY.max_failures, "Start no further node after so many failed")
+    strategy: Strategy = flag(_POLICY.strategy, "waves, or rolling: next as one is back")
+    canary: int = flag(_POLICY.canary, "Reboot this many first, one at a time", least=0)
+    spread_by: values.Label = flag(_POLICY.spread_by, "One value of this label in a wave: one zone")
+    control_plane: ControlPlaneOrder = flag(_POLICY.control_plane, "last, first, exclude; one at a time")
+    control_plane_selector: values.Selector = setting(
         _POLICY.control_plane_selector,
         "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
         "for Typhoon",
-        "SELECTOR",
-        read=values.label_selector,
     )
     ramp: tuple[Count, ...] = setting(
-        (),
-        "Sizes of the first waves, the last for all that follow: 1,10%,25%; never above waves.max-unavailable",
-        "COUNTS",
+        (), "Sizes of the first waves, the last for all that follow: 1,10%,25%; never above waves.max-unavailable"
     )
     health_checks: int = setting(_GATES.health_checks, "How many good checks in a row settle a wave", least=1)
-    settle_timeout: Duration = setting(
-        _POLICY.settle_timeout, "Time for moved pods to be available again", read=values.duration, flag="settle-timeout"
-    )
-    soak: Duration = setting(_GATES.soak, "Pause between two waves", read=values.duration)
+    settle_timeout: values.Pause = flag(_POLICY.settle_timeout, "Time for moved pods to be available again")
+    soak: values.Pause = setting(_GATES.soak, "Pause between two waves")
     stop: StopMode = setting(
         StopMode.FINISH, "At the first Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet"
     )
@@ -186,62 +148,38 @@ class Waves(Table):
 class Drain(Table):
     """How a node is emptied."""
 
-    timeout: Duration = setting(_DRAIN.timeout, "Time for a node's pods to leave", flag="drain-timeout")
-    grace_period: int | None = setting(
-        _DRAIN.grace_period,
-        "For pods to end; default: each pod's own",
-        "SECONDS",
-        flag="grace-period",
-        least=0,
-        most=LONGEST,
+    timeout: Duration = flag(_DRAIN.timeout, "Time for a node's pods to leave", "drain-timeout")
+    grace_period: values.Seconds | None = flag(
+        _DRAIN.grace_period, "For pods to end; default: each pod's own", least=0, most=LONGEST
     )
-    force: bool = setting(_DRAIN.force, "Evict pods that nothing will start again", flag="force")
-    delete_emptydir_data: bool = setting(
-        _DRAIN.delete_emptydir_data, "The default; --no-delete-… refuses to", flag="delete-emptydir-data"
-    )
-    disable_eviction: bool = setting(
-        _DRAIN.disable_eviction, "Delete pods: disruption budgets are ignored", flag="disable-eviction"
-    )
-    pod_selector: str = setting(
-        _DRAIN.pod_selector,
-        "Evict only these pods; the reboot ends others",
-        "SELECTOR",
-        read=values.label_selector,
-        flag="pod-selector",
-    )
-    skip_wait_for_delete_timeout: int = setting(
+    force: bool = flag(_DRAIN.force, "Evict pods that nothing will start again")
+    delete_emptydir_data: bool = flag(_DRAIN.delete_emptydir_data, "The default; --no-delete-… refuses to")
+    disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods: disruption budgets are ignored")
+    pod_selector: values.Selector = flag(_DRAIN.pod_selector, "Evict only these pods; the reboot ends others")
+    skip_wait_for_delete_timeout: values.Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
         "Do not wait for pods that should have been gone for longer than this; 0 waits for all",
-        "SECONDS",
         least=0,
         most=LONGEST,
     )
-    delay: Duration = setting(
-        _POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction", read=values.duration
-    )
+    delay: values.Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
     prefer_no_schedule_taint: bool = setting(
         True, "Taint nodes that wait for their turn PreferNoSchedule, so that evicted pods go to nodes that are done"
     )
-    exclude_from_load_balancers: Duration = setting(
+    exclude_from_load_balancers: values.Pause = setting(
         _POLICY.exclude_from_load_balancers,
         "Take a node out of external load balancers, and wait this long before its drain; 0s: leave it in",
-        read=values.duration,
     )
 
 
 class Reboot(Table):
     """How a host is rebooted, and how long that may take."""
 
-    timeout: Duration = setting(_POLICY.reboot_timeout, "Time for a host to come back", flag="reboot-timeout")
-    ready_timeout: Duration = setting(_POLICY.ready_timeout, "Time for it to be Ready then", flag="ready-timeout")
-    delay: Duration = setting(
-        _POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot", read=values.duration
-    )
-    command: str = setting(
-        "",
-        "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n",
-        "COMMAND",
-        read=values.one_line,
+    timeout: Duration = flag(_POLICY.reboot_timeout, "Time for a host to come back", "reboot-timeout")
+    ready_timeout: Duration = flag(_POLICY.ready_timeout, "Time for it to be Ready then")
+    delay: values.Pause = setting(_POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot")
+    command: values.Command = setting(
+        "", "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n"
     )
     pre_playbook: Path | None = setting(
         None, "Ansible playbook to run on each drained node; if it fails, the node is given back"
@@ -254,77 +192,155 @@ class Reboot(Table):
 class Gates(Table):
     """What is asked before a node is started, rebooted or given back."""
 
-    window: tuple[str, ...] = setting(
-        (), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]", "WINDOW", read=values.window, flag="window", between=";"
-    )
-    freeze: tuple[str, ...] = setting(
+    window: tuple[values.Window, ...] = flag((), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]")
+    freeze: tuple[values.Freeze, ...] = setting(
         (),
         "Start no node then, window or not: 2026-12-20..2027-01-04, each year 12-20..01-04, last fri; with HH:MM "
         "LENGTH where it is no whole day, and a ZONE",
-        "FREEZE",
-        read=values.freeze,
-        between=";",
     )
     calendar: Path | None = setting(
         None, "Start no node during the events of this iCalendar file; operate reads it at each pass"
     )
     wait_window: bool = setting(False, "Wait for the next window instead of ending with what is left")
-    interactive: bool = setting(False, "Ask before each wave", flag="interactive")
-    command: str = setting(
-        "",
-        "Command to run before the rollout, each wave and each node; it holds them until it succeeds",
-        "COMMAND",
-        read=values.command_words,
+    interactive: bool = flag(False, "Ask before each wave")
+    command: values.GateCommand = setting(
+        "", "Command to run before the rollout, each wave and each node; it holds them until it succeeds"
     )
     timeout: Duration = setting(_GATES.timeout, "How long pods, alerts or the gate command may hold a node")
-    blocking_pod_selector: tuple[str, ...] = setting(
-        (),
-        "Do not start a node while a pod with these labels runs on it",
-        "SELECTOR",
-        read=values.label_selector,
-        between=";",
+    blocking_pod_selector: tuple[values.Selector, ...] = setting(
+        (), "Do not start a node while a pod with these labels runs on it"
     )
-    before_reboot_annotations: tuple[str, ...] = setting(
-        (), "Drain a node only once its checks have set these annotations to true", "NAME", read=values.label_name
+    before_reboot_annotations: tuple[values.Label, ...] = setting(
+        (), "Drain a node only once its checks have set these annotations to true"
     )
-    after_reboot_annotations: tuple[str, ...] = setting(
-        (), "Give a rebooted node back only once its checks have set these to true", "NAME", read=values.label_name
+    after_reboot_annotations: tuple[values.Label, ...] = setting(
+        (), "Give a rebooted node back only once its checks have set these to true"
     )
-    hook_prefix: str = setting(
-        _HOOKS.prefix,
-        "Prefix of the labels before-reboot and after-reboot that ask for checks",
-        "PREFIX",
-        read=values.label_prefix,
+    hook_prefix: values.LabelPrefix = setting(
+        _HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot that ask for checks"
     )
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long checks may take")
+
+
+class Alerts(Table):
+    """Prometheus' firing alerts that hold nodes."""
+
+    prometheus_url: values.PrometheusUrl = setting(
+        "", "Start no node while this Prometheus has firing alerts, or cannot be reached"
+    )
+    alertmanager_url: values.PrometheusUrl = setting("", "Alerts that this Alertmanager has silenced do not count")
+    silence: values.AlertLabel = setting(
+        "",
+        "Have that Alertmanager silence, while a node is under way, alerts in which this label is its name or address: "
+        "node, instance",
+    )
+    filter_regexp: values.Pattern = setting("", "Alerts whose names match do not count")
+    filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
+    matchers: tuple[values.Matcher, ...] = setting(
+        (), 'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"'
+    )
+
+
+class Labels(Table):
+    """Labels on nodes for other programs."""
+
+    fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
+
+
+class Metrics(Table):
+    """Where metrics go."""
+
+    textfile: values.Textfile | None = setting(
+        None, "Keep metrics in this .prom file, for node_exporter's textfile collector"
+    )
+    pushgateway: values.PushgatewayUrl = setting(
+        "",
+        "Push metrics to this Pushgateway; a URL with a password: in the variable",
+        hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
+    )
+    listen: values.ListenAddress = setting(
+        "", "operate: serve /metrics, /healthz and /readyz here: :9732 is all addresses, 127.0.0.1:9732 this machine"
+    )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether metrics are left anywhere."""
+        return bool(self.textfile or self.pushgateway)
+
+
+class Notify(Table):
+    """Who hears of a rollout that nobody watches."""
+
+    url: tuple[values.Url, ...] = setting(
+        (),
+        "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
+        "best in the variable",
+        check=values.notify_urls,
+        hidden_in="ROLLOUT_NOTIFY",
+    )
+    on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all")
+    held_after: Duration = setting(Duration(600), "How long an eviction may be held before it is told of")
+
+
+class Operate(Table):
+    """The pace of unattended passes."""
+
+    every: Duration = flag(Duration(600), "Time from the start of one pass to the next")
+    active_deadline: Duration | None = flag(
+        None, "How long a pass may take: it starts no node that is not estimated to be back by then"
+    )
+    finish_by: values.Time = flag("", "By when all is to be done: it tells as soon as its forecast is later")
+
+
+class Evidence(Table):
+    """What another cluster has to prove of a version before operate takes it."""
+
+    source: values.Source = flag(
+        "", "Take only versions proven so: a file, folder or URL of rollout evidence, or configmap", "require-evidence"
+    )
+    cluster: values.Principal = setting("", "The cluster that proves: its cluster.name or UID, and its principal")
+    allowed_signers: Path | None = setting(None, "OpenSSH's file of who may sign: PRINCIPAL KEY-TYPE KEY")
+    nodes: int = setting(1, "How many nodes have to run it there", least=1)
+    hours: int = setting(24, "For how many hours since the last of them was rebooted", least=0)
+    max_age: Duration = setting(Duration(7 * 86400), "How old evidence may be")
+
+
+class FleetLock(Table):
+    """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
+
+    listen: values.ListenAddress = flag("0.0.0.0:8080", "Where hosts ask: :8080 is all addresses")
+    tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
+    tls_key: Path | None = flag(None, "The certificate's private key")
+    slots: Count = flag(Count(1), "Hosts of a group on their way at once: 1, or 25%")
+    group: tuple[values.GroupSlots, ...] = flag((), "Slots of a group; others are refused then")
+    group_selector: tuple[values.GroupSelector, ...] = flag((), "Only nodes with these labels are of this group")
+    slot_timeout: Duration = flag(Duration(3600), "Time for a granted host to come back")
 
 
 class PoolTable(Table):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
-    name: str = setting("", "What it is called: web", "NAME", read=values.pool_name, is_required=True)
-    selector: str = setting("", "Its nodes", "SELECTOR", read=values.label_selector, is_required=True)
-    after: tuple[str, ...] = setting((), "Pools that come before this one", "NAME")
+    name: values.PoolName = setting("", "What it is called: web", is_required=True)
+    selector: values.Selector = setting("", "Its nodes", is_required=True)
+    after: tuple[values.Name, ...] = setting((), "Pools that come before this one")
     max_unavailable: Count | None = setting(None, "Most of its nodes away at once")
     canary: int | None = setting(None, "Reboot this many first, one at a time", least=0)
-    ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves", "COUNTS")
+    ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves")
     strategy: Strategy | None = setting(None, "Waves, or rolling")
-    spread_by: str | None = setting(None, "One value of this label in a wave", "LABEL", read=values.label_name)
+    spread_by: values.Label | None = setting(None, "One value of this label in a wave")
     reboot_idle: bool | None = setting(None, "Also reboot its nodes with no update staged")
     drain_timeout: Duration | None = setting(None, "Time for a node's pods to leave")
     reboot_timeout: Duration | None = setting(None, "Time for a host to come back")
     ready_timeout: Duration | None = setting(None, "Time for it to be Ready then")
-    window: tuple[str, ...] = setting(
-        (), "Start its nodes only then, and within gates.window", "WINDOW", read=values.window, between=";"
-    )
+    window: tuple[values.Window, ...] = setting((), "Start its nodes only then, and within gates.window")
 
 
 class CriticalTable(Table):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
-    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace, is_required=True)
-    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector, is_required=True)
-    min_available: int = setting(0, "So many of them stay Ready", "N", least=1, is_required=True)
+    namespace: values.Namespace = setting("", "Their namespace", is_required=True)
+    selector: values.Selector = setting("", "Their labels", is_required=True)
+    min_available: int = setting(0, "So many of them stay Ready", least=1, is_required=True)
 
 
 class Settings(Table):
@@ -351,18 +367,21 @@ class Settings(Table):
     critical: tuple[CriticalTable, ...] = ()
 
 
-LISTS: Mapping[str, type[Table]] = {"pool": PoolTable, "critical": CriticalTable}
+_KINDS = get_type_hints(Settings)
+LISTS = frozenset(name for name, kind in _KINDS.items() if get_args(kind))
 """Tables of which there may be any number."""
+TABLES: Mapping[str, type[Table]] = {
+    name: get_args(kind)[0] if name in LISTS else kind for name, kind in _KINDS.items()
+}
+
+
+@cache
+def settings_in(table: str) -> Mapping[str, Setting]:
+    """Those of a table, by key."""
+    return {item.name.partition(".")[2]: item for item in settings_of(TABLES[table], f"{table}.")}
 
 
 @cache
 def settings() -> Mapping[str, Setting]:
     """Every setting but those of `LISTS`, by its dotted name, in the order of the schema."""
-    tables = {name: kind for name, kind in get_type_hints(Settings).items() if name not in LISTS}
-    return {item.name: item for table, kind in tables.items() for item in settings_of(kind, f"{table}.")}
-
-
-@cache
-def settings_in(table: str) -> Mapping[str, Setting]:
-    """Those of one of the `LISTS`, by key."""
-    return {item.name: item for item in settings_of(LISTS[table])}
+    return {item.name: item for table in TABLES if table not in LISTS for item in settings_in(table).values()}

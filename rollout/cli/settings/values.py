@@ -1,29 +1,64 @@
-"""Readers of single values: `UsageError` or `ValueError` for what cannot be one, which is told with the setting's name.
+"""How single values are written: `UsageError` or `ValueError` for what cannot be one, told with the setting's name.
 
-What they need is imported where it is needed: a help text and a completion need none of it.
+What only some need is imported where it is needed: a help text and a completion need none of it.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated, Any
 
 from rollout.errors import UsageError
+from rollout.model.fleetlock import is_group
+from rollout.model.gates import is_matcher
 from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
+from rollout.planning.eligibility.selector import checked_label, parse_selector
 
 TRUTH = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
 }
-_PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
-_ALERT_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-def duration(value: str) -> Duration:
-    """Return a written duration."""
-    return Duration.parse(value)
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a value is written, besides its type, which it is an annotation of.
+
+    `metavar` stands for it in help texts, `read` makes it of one text, `words` are all that it may be. What separates
+    the items of a list in one text is `between`; a flag of a list is repeatable as well.
+    """
+
+    metavar: str = ""
+    read: Callable[[str], Any] | None = None
+    words: Sequence[str] = ()
+    between: str = ","
+
+
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return what reads a text as it was written, where `check` takes it; or none."""
+
+    def read(value: str) -> str:
+        if text := value.strip():
+            check(text)
+        return text
+
+    return read
+
+
+def shaped(shape: str, what: str) -> Callable[[str], str]:
+    """Return what reads a text of this shape; `what` it has to be is told otherwise."""
+    pattern = re.compile(shape, re.ASCII)
+
+    def read(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{value!r} is not {what}")
+        return value
+
+    return read
 
 
 def some_time(value: str) -> Duration:
@@ -32,15 +67,6 @@ def some_time(value: str) -> Duration:
     if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
     return seconds
-
-
-def date_with_time(value: str) -> str:
-    """A moment, or none; a duration would begin anew with each pass."""
-    from rollout.model.memory import moment
-
-    if value and moment(value) is None:
-        raise ValueError(f"{value!r} is not a date with a time. Write it as 2026-11-23T06:00Z.")
-    return value
 
 
 def at_least_one(value: str) -> Count:
@@ -56,191 +82,115 @@ def node_name(value: str) -> str:
     return value.removeprefix("node/").removeprefix("nodes/")
 
 
-def label_selector(value: str) -> str:
-    """Return a label selector that can be read, as it was written; or none."""
-    if value.strip():
-        from rollout.planning.eligibility.selector import parse_selector
-
-        parse_selector(value)
-    return value.strip()
-
-
-def label_name(value: str) -> str:
-    """Return the name of a label or annotation, or none."""
-    if not value.strip():
-        return ""
-    from rollout.planning.eligibility.selector import checked_label
-
-    return checked_label(value.strip())
-
-
 def label_prefix(value: str) -> str:
     """Return the prefix of a label, with its slash."""
     prefix, slash, name = value.partition("/")
     if not slash or name:
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
-    label_name(f"{prefix}/name")
+    checked_label(f"{prefix}/name")
     return value
 
 
-def window(value: str) -> str:
-    """Return a window that can be read, as it was written."""
+def _window(value: str) -> None:
     from rollout.planning.eligibility.windows import Window
 
     Window.parse(value)
-    return value
 
 
-def freeze(value: str) -> str:
-    """A freeze that can be read, as it was written."""
+def _freeze(value: str) -> None:
     from rollout.planning.eligibility.windows import parse_freeze
 
     parse_freeze(value)
-    return value
 
 
-def principal(value: str) -> str:
-    """What names one signer in a file of allowed signers, or none."""
-    if value and not _PRINCIPAL.fullmatch(value):
-        raise ValueError(f"{value!r} is not the name of a cluster. Write letters, digits, dots and dashes.")
-    return value
+def _date_with_time(value: str) -> None:
+    # a duration would begin anew with each pass
+    if moment(value) is None:
+        raise ValueError(f"{value!r} is not a date with a time. Write it as 2026-11-23T06:00Z.")
 
 
-def evidence_source(value: str) -> str:
-    """A place where evidence may be, or none."""
+def _evidence_source(value: str) -> None:
     if not value.startswith(("http://", "https://")):
-        return value
+        return
     from rollout.adapters.prometheus import parsed_url
 
     parts = parsed_url(value)
     if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
         raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
-    return value
 
 
-def command_words(value: str) -> str:
-    """Return a command that can be split into words as a shell does, as it was written; or none."""
-    if value:
-        from rollout.adapters.gate_command import split_command
+def _command_words(value: str) -> None:
+    from rollout.adapters.gate_command import split_command
 
-        split_command(value)
-    return value
+    split_command(value)
 
 
 def one_line(value: str) -> str:
-    """One line of printable text."""
+    """Return one line of printable text."""
     if not value.strip().isprintable():
         raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
 
 
-def namespace(value: str) -> str:
-    """Return the name of a namespace."""
-    if not _NAMESPACE.fullmatch(value):
-        raise ValueError(f"{value!r} is not a namespace name. Write it as kube-system.")
-    return value
-
-
 def is_label_like(value: str) -> bool:
     """Whether it has the form of a DNS label, as names of pools do."""
-    return bool(_NAMESPACE.fullmatch(value))
+    return re.fullmatch(_NAMESPACE, value) is not None
 
 
-def pool_name(value: str) -> str:
-    """Return the name of a pool."""
-    if not is_label_like(value):
-        raise ValueError(f'{value!r} is not a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')
-    return value
+def _pattern(value: str) -> None:
+    from rollout.adapters.prometheus import checked_pattern
+
+    checked_pattern(value)
 
 
-def pattern(value: str) -> str:
-    """Return a regular expression that can be read, or none."""
-    if value:
-        from rollout.adapters.prometheus import checked_pattern
-
-        checked_pattern(value)
-    return value
-
-
-def matcher(value: str) -> str:
-    """Return a label matcher, as it was written."""
-    from rollout.model.gates import is_matcher
-
+def _matcher(value: str) -> None:
     if not is_matcher(value):
         raise ValueError(f'{value!r} is not a label matcher. Write it as severity="critical", with =, !=, =~ or !~.')
-    return value
 
 
-def alert_label(value: str) -> str:
-    """The name of an alert's label, or none."""
-    if value and not _ALERT_LABEL.fullmatch(value):
-        raise ValueError(f"{value!r} is not the name of an alert's label. Write it as node, or instance.")
-    return value
-
-
-def prometheus_url(value: str) -> str:
-    """Return a URL that can be asked, or none."""
-    if not value.strip():
-        return ""
+def _prometheus_url(value: str) -> None:
     from rollout.adapters.prometheus import checked_url
 
-    return checked_url(value.strip())
+    checked_url(value)
 
 
-def pushgateway_url(value: str) -> str:
-    """Return the address of a Pushgateway, or none."""
-    if not value.strip():
-        return ""
+def _pushgateway_url(value: str) -> None:
     from rollout.adapters.metrics import checked_push_url
 
-    return checked_push_url(value.strip())
+    checked_push_url(value)
 
 
-def listen_address(value: str) -> str:
-    """Return an address to listen on, or none."""
-    if value.strip():
-        from rollout.adapters.metrics import parsed_address
+def _listen_address(value: str) -> None:
+    from rollout.adapters.metrics import parsed_address
 
-        parsed_address(value.strip())
-    return value.strip()
+    parsed_address(value)
 
 
-def textfile(value: str) -> Path:
-    """Return a file that node_exporter would read."""
+def _textfile(value: str) -> Path:
     path = Path(value)
     if path.suffix != ".prom":
         raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
     return path
 
 
-def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
-    """URLs that can be sent to. None is part of a complaint, which has their number."""
+def notify_urls(urls: Sequence[str]) -> None:
+    """Refuse URLs that cannot be sent to. None is part of a complaint, which has their number."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
-    return tuple(urls)
 
 
-def group_slots(value: str) -> str:
-    """Return a group and its slots, as they were written."""
-    name, count = _group(value, "NAME=3, or NAME=25%")
-    at_least_one(count)
-    return f"{name}={count}"
+def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], str]:
+    """Return what reads a group and, after its `=`, what is said of it, as they were written."""
 
+    def group(value: str) -> str:
+        name, _, rest = (part.strip() for part in value.partition("="))
+        if not rest or not is_group(name):
+            raise ValueError(f"{value!r} names no group of FleetLock. Write it as {example}.")
+        read(rest)
+        return f"{name}={rest}"
 
-def group_selector(value: str) -> str:
-    """Return a group and the labels of its nodes, as they were written."""
-    name, selector = _group(value, "NAME=SELECTOR: workers=node.kubernetes.io/role=worker")
-    return f"{name}={label_selector(selector)}"
-
-
-def _group(value: str, example: str) -> tuple[str, str]:
-    from rollout.model.fleetlock import is_group
-
-    name, equals, rest = value.partition("=")
-    if not equals or not rest.strip() or not is_group(name.strip()):
-        raise ValueError(f"{value!r} names no group of FleetLock. Write it as {example}.")
-    return name.strip(), rest.strip()
+    return group
 
 
 def written_time(value: str) -> str:
@@ -267,3 +217,44 @@ def time_meant(written: str, now: datetime, flag: str) -> datetime | None:
     if meant <= now:
         raise UsageError(f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
     return meant
+
+
+AlertLabel = Annotated[
+    str,
+    Form("LABEL", shaped(r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance.")),
+]
+Command = Annotated[str, Form("COMMAND", one_line)]
+Freeze = Annotated[str, Form("FREEZE", checked(_freeze), between=";")]
+GateCommand = Annotated[str, Form("COMMAND", checked(_command_words))]
+GroupSelector = Annotated[
+    str,
+    Form("NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"),
+]
+GroupSlots = Annotated[str, Form("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
+Label = Annotated[str, Form("LABEL", checked(checked_label))]
+LabelPrefix = Annotated[str, Form("PREFIX", label_prefix)]
+Line = Annotated[str, Form("NAME", one_line)]
+ListenAddress = Annotated[str, Form("[ADDRESS]:PORT", checked(_listen_address))]
+Matcher = Annotated[str, Form("MATCHER", checked(_matcher), between=";")]
+Name = Annotated[str, Form("NAME")]
+Namespace = Annotated[str, Form("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
+NodeName = Annotated[str, Form("NAME", node_name)]
+Pattern = Annotated[str, Form("REGEXP", checked(_pattern))]
+Pause = Annotated[Duration, Form("DURATION", Duration.parse)]
+PoolName = Annotated[
+    str,
+    Form("NAME", shaped(_NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')),
+]
+Principal = Annotated[
+    str,
+    Form("NAME", shaped(r"([A-Za-z0-9][\w.@-]{0,99})?", "the name of a cluster. Write letters, digits, dots, dashes.")),
+]
+PrometheusUrl = Annotated[str, Form("URL", checked(_prometheus_url))]
+PushgatewayUrl = Annotated[str, Form("URL", checked(_pushgateway_url))]
+Seconds = Annotated[int, Form("SECONDS")]
+Selector = Annotated[str, Form("SELECTOR", checked(parse_selector), between=";")]
+Source = Annotated[str, Form("SOURCE", checked(_evidence_source))]
+Textfile = Annotated[Path, Form("FILE", _textfile)]
+Time = Annotated[str, Form("TIME", checked(_date_with_time))]
+Url = Annotated[str, Form("URL", between=" ")]
+Window = Annotated[str, Form("WINDOW", checked(_window), between=";")]

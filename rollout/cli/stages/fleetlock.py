@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
-from rollout.cli.settings.schema import Settings
-from rollout.cli.settings.unattended import FleetLock
+from rollout.cli.settings.schema import FleetLock, Settings
 from rollout.cli.stages.execute import display
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of

@@ -13,7 +13,7 @@ import typer
 
 from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
-from rollout.cli.settings.unattended import Metrics as Places
+from rollout.cli.settings.schema import Metrics as Places
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
