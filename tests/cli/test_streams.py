@@ -219,12 +219,10 @@ except KeyboardInterrupt:
 """
 DROPPED_AT_THE_END = """
 import os, signal, time
-from rollout.adapters.clock import SystemClock
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.operate import Lasting, Loop, PassEnd
-from rollout.errors import ExitCode
+from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.operate import Operation
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import LeaseWatch
 from rollout.cli.settings.reading import Given
 
 class Tidied:
@@ -232,18 +230,16 @@ class Tidied:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
 
-class Tidying(Loop):
-    def _pass(self):
+class Tidying(Operation):
+    def make_pass(self):
         Tidied()
-        return PassEnd(ExitCode.OK)
 
-    def _idle(self, until):
-        self.lasting.ending.wait(60)
+    def _idle(self, clock, until):
+        self.ending.wait(60)
 
-clock, ending = SystemClock(), StopRequest()
-lasting = Lasting(Given(), LeaseWatch(clock), ending, None, None)
+ending = StopRequest()
 with interrupted_by_signals(ending) as undisturbed:
-    Tidying(clock, lasting, undisturbed).run()
+    Tidying(Given(), ending, Meter()).make_passes(undisturbed)
     time.sleep(1)
 time.sleep(1)
 print("ended well")

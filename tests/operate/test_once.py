@@ -181,7 +181,7 @@ def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> N
     lab.call(lambda: lab.store.create(LEASES, lease))
     ended = rollout(lab, *ONCE)
     assert ended.code == 0, ended.stderr
-    assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
+    assert "watching up to 3s for dead@elsewhere/1 to renew the lock" in ended.stderr
     assert_all_done(lab)
 
 

@@ -62,11 +62,12 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
     session = replace(connect(settings, selection, policy), saved=saved, gates=gates)
     measured = Metrics() if dry_run else settings.metrics
     metering = metered(measured, settings.cluster.name, session.api.server)
-    with metering as meter, meter.measured_pass(session.api, session.namespace):
+    with metering as meter, meter.measured_pass():
         watch = refuse_beside_living(session.api, session.namespace)
         session = replace(session, watch=watch, observers=meter.observers)
         gathered = plan.gather_for_run(session)
-        meter.observe(gathered.targets.observations, gathered.snapshot.memory)
+        meter.observe_hosts(gathered.targets.observations)
+        meter.observe_memory(gathered.snapshot.memory)
         run = plan.planned_run(session, gathered)
         refusals.refuse_unfit(session, run.plan)
         if dry_run:

@@ -31,10 +31,8 @@ def operate(settings: Given, once: OnceOption = False) -> None:
     """
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.evidence import evidence_rules
-    from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.metrics import metered
-    from rollout.cli.stages.notify import News
-    from rollout.cli.stages.operate import Lasting, Loop, make_pass
+    from rollout.cli.stages.operate import Operation
     from rollout.execution.base.stop import StopRequest
 
     settings = _unattended(settings)
@@ -44,11 +42,11 @@ def operate(settings: Given, once: OnceOption = False) -> None:
     server = _server(settings.cluster) if settings.metrics.is_used or settings.metrics.listen else ""
     with metered(settings.metrics, settings.cluster.name, server, settings.metrics.listen) as meter:
         ending = StopRequest()
-        lasting = Lasting(settings, lock_watch(), ending, meter, News(), is_standing=not once)
+        operation = Operation(settings, ending, meter, is_standing=not once)
         with interrupted_by_signals(ending) as undisturbed:
             if once:
-                raise typer.Exit(make_pass(lasting).code)
-            Loop(wiring.system_clock(), lasting, undisturbed).run()
+                raise typer.Exit(operation.make_pass())
+            operation.make_passes(undisturbed)
 
 
 def _unattended(settings: Given) -> Given:

@@ -77,7 +77,7 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
     metering = metered(settings.metrics, settings.cluster.name, session.api.server)
-    with metering as meter, meter.measured_pass(session.api, session.namespace):
+    with metering as meter, meter.measured_pass():
         run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):

@@ -11,7 +11,7 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import notified
 from rollout.cli.stages.session import Run, Session
-from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, shown_meanwhile
+from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, show_lines, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
@@ -22,6 +22,7 @@ from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
@@ -29,7 +30,7 @@ from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.plan_parts import rehearsal_text
 from rollout.report.sentences import ended
-from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.summary import rehearsal_ending, summary_text, tallied
 
 
 def run_options(session: Session, selected: int, own_node: OwnNode | None = None) -> RunOptions:
@@ -164,13 +165,17 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 
 
 def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
-    """Tell of a run without nodes: people have seen all of it in the plan.
+    """Tell of a run without nodes: people have seen all of it in the plan, but of an operating process.
 
     Whoever reads the lines still gets a plan and a summary, and the journal what it owes.
     """
-    now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
+    session, now, result = run.session, wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
+    if session.operating and not session.as_json:
+        _show_nothing(result, session)
+        notify_end(run, result, stop)
+        return result
     with ExitStack() as owing:
-        observer: Observer = owing.enter_context(display(as_json=True)) if run.session.as_json else Observers(())
+        observer: Observer = owing.enter_context(display(as_json=True)) if session.as_json else Observers(())
         observers = _all_of(run, observer)
         if result.not_done:
             observers = owing.enter_context(_journalled(run, observers, observer))
@@ -179,6 +184,16 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
         observers.notify(PlanReady(now, run.plan))
         observers.notify(RunFinished(now, result))
     return result
+
+
+def _show_nothing(result: RunResult, session: Session) -> None:
+    """Say so in a line, or name the nodes that cannot be taken."""
+    if result.not_done:
+        show(summary_text(result, width=session.width, operating=True, repeated=session.settings.repeated))
+        return
+    held_back = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
+    left_out = f" (left out: {tallied(held_back)})" if held_back else ""
+    show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
 
 
 def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:

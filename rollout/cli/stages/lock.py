@@ -6,7 +6,7 @@ from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
-from rollout.errors import ApiError, LockedError
+from rollout.errors import ApiError
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
 from rollout.model.text import is_run_id
 from rollout.ports import ClusterApi
@@ -52,12 +52,14 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(api: ClusterApi, namespace: str, force_unlock: str = "") -> LeaseWatch:
+def refuse_beside_living(
+    api: ClusterApi, namespace: str, force_unlock: str = "", watch: LeaseWatch | None = None
+) -> LeaseWatch:
     """`LockedError` while a living process holds the lock; what was seen of it, for whoever takes it then.
 
-    An operator who names the run to pass over is held against the lock when it is taken.
+    An operator who names the run to pass over is held against the lock when it is taken. `watch`: of earlier looks.
     """
-    watch = lock_watch()
+    watch = watch or lock_watch()
     if force_unlock:
         return watch
     try:
@@ -68,11 +70,6 @@ def refuse_beside_living(api: ClusterApi, namespace: str, force_unlock: str = ""
         # that this user may not see the lock is told with all the other rights that are missing
         return watch
     if state is Holder.ALIVE:
-        raise beside_living(api, namespace)
+        seen = glance_at_lock(api, namespace)
+        raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
     return watch
-
-
-def beside_living(api: ClusterApi, namespace: str) -> LockedError:
-    """Return the refusal beside the process that holds the lock, which was seen to live."""
-    seen = glance_at_lock(api, namespace)
-    return locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)

@@ -22,14 +22,10 @@ from rollout.report.notifications import Noteworthy, ended_by
 
 @dataclass(slots=True)
 class News:
-    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news.
-
-    `slipped_from` is the date of which it has told that it is missed, where that could not be remembered, too.
-    """
+    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
 
     before: object = None
     now: object = None
-    slipped_from: str = ""
 
     def turn(self) -> None:
         """Begin a pass."""
