@@ -37,6 +37,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from http import HTTPStatus
 
 
 class ExitCode(IntEnum):
@@ -121,6 +122,11 @@ class ApiError(RolloutError):
         self.reason = reason
         self.causes = causes
         self.retry_after = retry_after
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether this user has not the right."""
+        return self.status == HTTPStatus.FORBIDDEN
 
     def has_cause(self, reason: str) -> bool:
         """Whether one of the causes carries this reason word."""

@@ -15,6 +15,7 @@ __all__ = [
     "CONTROL_PLANE_LABELS",
     "CRITICAL",
     "HOST_PORT",
+    "OSD_APP",
     "ZONE_LABEL",
     "Budget",
     "ClusterIdentity",
@@ -32,6 +33,7 @@ __all__ = [
     "Requirement",
     "Resources",
     "SelectorOperator",
+    "StoredData",
     "Taint",
     "VolumeAttachment",
     "finding_of",
@@ -48,6 +50,7 @@ CONTROL_PLANE_LABELS = (
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
+OSD_APP = "rook-ceph-osd"
 # Taints that Kubernetes sets by itself.
 SELF_SET = "node.kubernetes.io/"
 
@@ -188,6 +191,16 @@ class Pod:
         return self.phase in _ENDED
 
     @property
+    def is_longhorns(self) -> bool:
+        """Whether it is one of Longhorn's own on its node, as the managers of replicas are."""
+        return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
+
+    @property
+    def is_osd(self) -> bool:
+        """Whether it stores for Ceph, as Rook labels it."""
+        return self.labels.get("app") == OSD_APP and not self.finished
+
+    @property
     def terminating(self) -> bool:
         """Whether its deletion has begun."""
         return bool(self.deleted_at)
@@ -257,6 +270,26 @@ class VolumeAttachment:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredData:
+    """Data of which several nodes hold copies: volumes of Longhorn, or all that a Ceph cluster stores.
+
+    `object` names it as `kubectl get` takes it: type.group/namespace/name. `well` are those of the `nodes` whose copy
+    can be used now, and `needed` is how many of them have to stay; `why` says what is lacking where no other may go.
+    """
+
+    object: str
+    nodes: frozenset[str]
+    well: frozenset[str]
+    needed: int
+    why: str
+
+    @property
+    def spare(self) -> int:
+        """How many of the nodes may be away at a time; below one where none may."""
+        return len(self.well) - self.needed
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterIdentity:
     """Which cluster this is: the UID of its kube-system namespace is what no two share."""
 
@@ -286,6 +319,7 @@ class ClusterSnapshot:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     read_at: datetime | None = None
     memory: Memory = NO_MEMORY
+    stored: tuple[StoredData, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """Return the Node of that name."""

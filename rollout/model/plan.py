@@ -96,6 +96,7 @@ class BlockerKind(StrEnum):
     STUCK_TERMINATING = "stuck-terminating"
     FITS_NOWHERE = "fits-nowhere"
     CONTROL_PLANE_UNHEALTHY = "control-plane-unhealthy"
+    STORAGE_UNHEALTHY = "storage-unhealthy"
     NODES_UNAVAILABLE = "nodes-unavailable"
     RIVAL = "rival"
 

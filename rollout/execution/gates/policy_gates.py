@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
+from rollout.errors import ApiError, ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -13,17 +13,20 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import NodePlaybooks, check_after, check_before, run_after_reboot, run_before_reboot
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.transitions import NodeFailure
-from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes
+from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
+from rollout.gather.cluster.storage import read_stored
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.cluster import OSD_APP
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.eligibility.away import ControlPlane
+from rollout.planning.eligibility.away import ControlPlane, is_away
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.storage import storage_blockers
 from rollout.ports import ClusterApi
 
 _FRESH_SECONDS = 5.0
@@ -152,6 +155,7 @@ class PolicyGates:
             Condition(self._unasked_alerts),
             Condition(self._blocking_pods, is_bounded=True),
             Condition(self._control_plane, is_bounded=True),
+            Condition(self._storage, is_bounded=True),
             Condition(self._alert, is_bounded=True),
         )
 
@@ -301,9 +305,17 @@ class PolicyGates:
 
     def _control_plane(self, node: PlannedNode) -> Hold:
         """Whether others of the control plane are not well, beyond what the operator has accepted with the plan."""
-        plan = self._around.plan
-        accepted = {entry.object for entry in plan.blockers if entry.node == node.name}
-        return Hold(self._around.cluster.ask(lambda api: why_not_away(api, node.name, plan.policy, accepted)))
+        policy, accepted = self._around.plan.policy, self._accepted(node)
+        return Hold(self._around.cluster.ask(lambda api: why_not_away(api, node.name, policy, accepted)))
+
+    def _storage(self, node: PlannedNode) -> Hold:
+        """Whether data would lack copies without the node, beyond what the operator has accepted with the plan."""
+        accepted = self._accepted(node)
+        return Hold(self._around.cluster.ask(lambda api: why_stored(api, node.name, accepted)))
+
+    def _accepted(self, node: PlannedNode) -> Collection[str]:
+        """Return the objects that were in the way of a node when it was planned."""
+        return {entry.object for entry in self._around.plan.blockers if entry.node == node.name}
 
     def _alert(self, _node: PlannedNode) -> Hold:
         if not self._policy.alerts.url or self._ports.alerts is None:
@@ -372,4 +384,25 @@ def why_not_away(api: ClusterApi, name: str, policy: Policy, accepted: Collectio
     nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
     pods = [pod for node in nodes for pod in read_node_pods(api, node.name)]
     blockers = ControlPlane.of(nodes, pods, policy).blockers(name)
+    return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")
+
+
+def why_stored(api: ClusterApi, name: str, accepted: Collection[str]) -> str:
+    """Why stored data keeps this node from being away now; empty where nothing does, or where it may not be seen.
+
+    Nothing but the node's own pods is read where it holds none.
+    """
+    pods = read_node_pods(api, name)
+    namespaces = {pod.namespace for pod in pods if pod.is_osd}
+    if not namespaces and not any(pod.is_longhorns for pod in pods):
+        return ""
+    osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
+    try:
+        stored = read_stored(api, (*pods, *osds))
+    except ApiError as error:
+        if not error.is_forbidden:
+            raise
+        return ""
+    away = {node.name for node in read_nodes(api) if is_away(node)}
+    blockers = storage_blockers(name, stored, away)
     return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")

@@ -111,6 +111,8 @@ def plan_rights() -> tuple[Right, ...]:
         *_all("list", "upgrade.cattle.io", "plans", "see what the upgrade controller is to do", optional=True),
         *_all("list", "", "persistentvolumes", "know which nodes volumes attach to", optional=True),
         *_all("list", "", "namespaces", seen, optional=True),
+        *_all("list", "longhorn.io", "replicas settings", "spare the last healthy replica of a volume", optional=True),
+        *_all("list", "ceph.rook.io", "cephclusters", "wait until Ceph is healthy", optional=True),
     )
 
 

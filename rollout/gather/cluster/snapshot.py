@@ -17,6 +17,7 @@ from rollout.gather.background import in_background
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.rivals import read_coordinators
+from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
@@ -43,6 +44,7 @@ VERSION = "/version"
 _FORBIDDEN = 403
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
 _UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
+_UNSEEN_STORED = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
@@ -92,6 +94,7 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     volumes = begun(lambda: _optional(lambda: read_volumes(api, kept), _UNSEEN_VOLUMES))
     all_pods = pods.result()
     namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
+    stored, unseen_stored = _optional(lambda: read_stored(api, all_pods), _UNSEEN_STORED)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()
@@ -102,11 +105,12 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
         budgets=budgets.result(),
         daemon_sets=daemon_sets.result(),
         attachments=attached,
-        warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
+        warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces, *unseen_stored),
         volumes=bound_volumes,
         coordinators=others,
         namespaces=dict(namespaces),
         read_at=api.server_time(),
+        stored=stored,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
 _BY_ADDRESS: dict[tuple[str, str, str], Resource] = {
-    (resource.group, "v1", resource.plural): resource for resource in SERVED
+    (resource.group, resource.version, resource.plural): resource for resource in SERVED
 }
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}

@@ -21,11 +21,12 @@ class Resource:
     subresources: tuple[str, ...] = ("status",)
     namespaced: bool = True
     verbs: tuple[str, ...] = _ALL_VERBS
+    version: str = "v1"
 
     @property
     def api_version(self) -> str:
         """`v1`, `apps/v1`."""
-        return f"{self.group}/v1" if self.group else "v1"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
@@ -62,6 +63,10 @@ ROLES = Resource(_RBAC, "roles", "Role", subresources=())
 ROLE_BINDINGS = Resource(_RBAC, "rolebindings", "RoleBinding", subresources=())
 CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False)
+# Of storage that runs on the cluster's own nodes; a test, or whoever plays with the lab, plays its operator.
+REPLICAS = Resource("longhorn.io", "replicas", "Replica", version="v1beta2")
+LONGHORN_SETTINGS = Resource("longhorn.io", "settings", "Setting", subresources=(), version="v1beta2")
+CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
     "selfsubjectaccessreviews",
@@ -92,8 +97,9 @@ def discovered(path: str) -> dict[str, Any] | None:
         return _FIXED[path]
     match path.split("/"):
         case ["", "apis"]:
-            groups = dict.fromkeys(resource.group for resource in SERVED if resource.group)
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]}
+            groups = {resource.group: resource.version for resource in SERVED if resource.group}
+            listed = [_group(name, version) for name, version in groups.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
         case ["", "api", version]:
             return resource_list("", version)
         case ["", "apis", group, version]:
@@ -104,8 +110,8 @@ def discovered(path: str) -> dict[str, Any] | None:
             return None
 
 
-def _group(name: str) -> dict[str, Any]:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+def _group(name: str, served: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/{served}", "version": served}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
@@ -152,6 +158,6 @@ def _openapi(path: list[str]) -> dict[str, Any] | None:
 
 
 def _openapi_patch(resource: Resource) -> dict[str, Any]:
-    kind = {"group": resource.group, "version": "v1", "kind": resource.kind}
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
     return {"patch": {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}}

@@ -91,14 +91,10 @@ def _held_by_budgets(
         return
     for budget in budgets:
         subject, is_open = finding_of(budget.key), budget.disruptions_allowed > 0
-        if bypasses(pod, budget) or (is_open and _gives_way(pod)):
+        if bypasses(pod, budget) or (is_open and _way_given(pod)):
             continue
-        if _gives_way(pod):
-            message = (
-                "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
-                "or stays attached: then the drain waits in vain, up to --drain-timeout"
-            )
-            yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
+        if way := _way_given(pod):
+            yield PlanWarning(node, subject, way, WarningKind.BUDGET_WAITING)
         elif stuck_pods.can_never_allow(budget):
             yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, stuck_pods.headcount))
         elif is_open:
@@ -114,9 +110,16 @@ def _held_by_budgets(
             yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
 
 
-def _gives_way(pod: Pod) -> bool:
-    """Whether whoever made the pod and its budget takes that away once the node is cordoned, as Longhorn does."""
-    return pod.owner is not None and pod.owner.api_version.startswith("longhorn.io/")
+def _way_given(pod: Pod) -> str:
+    """How the storage whose pod this is lets its own budget give way; empty for all other pods."""
+    if pod.is_longhorns:
+        return (
+            "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
+            "or stays attached: then the drain waits in vain, up to --drain-timeout"
+        )
+    if pod.is_osd:
+        return "Rook opens it for one failure domain at a time, once Ceph is healthy: the drain waits for it"
+    return ""
 
 
 def _never(budget: Budget, headcount: Headcount) -> str:
@@ -165,7 +168,7 @@ def stuck_budgets(
     groups: dict[str, list[Pod]] = defaultdict(list)
     for pod in moving:
         for budget in _asked(index.covering(pod)):
-            if budget.disruptions_allowed > 0 and not bypasses(pod, budget):
+            if budget.disruptions_allowed > 0 and not bypasses(pod, budget) and not _way_given(pod):
                 budgets[budget.key] = budget
                 groups[budget.key].append(pod)
     at_once = {key: stuck_pods.most_away(budget) for key, budget in budgets.items()}

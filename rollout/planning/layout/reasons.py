@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rollout.model.quantity import Duration
+from rollout.planning.eligibility.storage import is_storage
 from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool, is_room
 from rollout.planning.layout.waves import Placed, used_by
 
@@ -89,7 +90,9 @@ def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
     allowed = limits.allowed.get(key, 0)
     if pool := is_pool(key):
         return _noted(f"at most {allowed} at once of the pool {pool}")
-    if is_owner(key):
+    if is_storage(key):
+        price = f"{key} would lack copies"
+    elif is_owner(key):
         price = f"{key} would lose all its {allowed + 1} pods at once"
     elif held:
         price = f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"

@@ -36,6 +36,7 @@ from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
+from rollout.planning.eligibility.storage import copies_spare, copies_taken, storage_blockers
 from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
 from rollout.planning.layout.reasons import explained
@@ -271,7 +272,13 @@ def _forecasts(
         if candidate.node.name not in excluded and candidate.facts is not None
     )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
-    return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
+    away = {node.name for node in snapshot.nodes if is_away(node)} - inputs.begun
+
+    def endangered(name: str) -> Iterator[Blocker]:
+        yield from control_plane.blockers(name)
+        yield from storage_blockers(name, snapshot.stored, away, inputs.begun)
+
+    return [replace(item, blockers=(*item.blockers, *endangered(item.node.name))) for item in forecasts]
 
 
 def _skipped(item: Drainable) -> Exclusion:
@@ -297,7 +304,7 @@ def _limits(
     rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
     allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
-    allowed |= {**owners.allowed, **free_room(forecaster.scheduler)}
+    allowed |= {**owners.allowed, **free_room(forecaster.scheduler), **copies_spare(inputs.snapshot.stored)}
     return Limits(size, allowed, rates, rates.rounds())
 
 
@@ -323,12 +330,13 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
 
 def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, pace: Pace) -> Piece:
     name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
+    copies = copies_taken(name, inputs.snapshot.stored)
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        sum_of((item.load, own, room_taken(item.node, item.leaving, forecaster.scheduler))),
-        sum_of((item.holds, own)),
+        sum_of((item.load, own, copies, room_taken(item.node, item.leaving, forecaster.scheduler))),
+        sum_of((item.holds, own, copies)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
     )

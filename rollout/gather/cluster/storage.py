@@ -1,0 +1,112 @@
+"""What Longhorn and Rook say of the data that they store on the cluster's own nodes; nothing is asked where neither is.
+
+Source: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's CephCluster, whose status
+repeats what `ceph health detail` says.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from rollout.errors import ApiNotFoundError
+from rollout.gather.cluster import wire
+from rollout.gather.cluster.listing import read_list
+from rollout.model.cluster import Pod, StoredData
+from rollout.ports import ClusterApi
+
+REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
+LONGHORN_SETTINGS = "/apis/longhorn.io/v1beta2/settings"
+CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
+_DRAIN_POLICY, _STRICT = "node-drain-policy", "block-if-contains-last-replica"
+# Of Ceph's health checks those that say that copies are lacking. HEALTH_WARN alone may be about a clock.
+_LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
+_NOT_LACKING = ("OSD_NEARFULL", "OSD_BACKFILLFULL", "OSD_SLOW_PING_TIME", "OSD_UPGRADE_FINISHED", "OSD_FLAGS")
+
+
+class _ReplicaSpec(msgspec.Struct, frozen=True, rename="camel"):
+    volume_name: str = ""
+    node_id: str = msgspec.field(default="", name="nodeID")
+    healthy_at: str = ""
+    failed_at: str = ""
+
+
+class _Replica(wire.Object, frozen=True):
+    spec: _ReplicaSpec = _ReplicaSpec()
+
+
+class _LonghornSetting(wire.Object, frozen=True):
+    value: str = ""
+
+
+class _CephHealth(msgspec.Struct, frozen=True):
+    health: str = ""
+    details: Mapping[str, msgspec.Raw] | None = None
+
+
+class _CephStatus(msgspec.Struct, frozen=True):
+    ceph: _CephHealth | None = None
+
+
+class _CephCluster(wire.Object, frozen=True):
+    status: _CephStatus | None = None
+
+
+def read_stored(api: ClusterApi, pods: Iterable[Pod]) -> tuple[StoredData, ...]:
+    """Return what is stored on the nodes of these pods, all OSDs among them; `ApiError`."""
+    osds, has_longhorn = list[Pod](), False
+    for pod in pods:
+        has_longhorn = has_longhorn or pod.is_longhorns
+        if pod.is_osd:
+            osds.append(pod)
+    try:
+        return (*(_volumes(api) if has_longhorn else ()), *(_ceph_clusters(api, osds) if osds else ()))
+    except ApiNotFoundError:
+        return ()  # their kinds were taken away, or are of another version: what they are is not known here
+
+
+def _volumes(api: ClusterApi) -> Iterator[StoredData]:
+    """Yield the volumes whose replicas are on the same nodes as one, for many have the same; the first names them."""
+    policies = read_list(api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)).items
+    strict = dict(policies).get(_DRAIN_POLICY, _STRICT) == _STRICT
+    nodes, well = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for replica in read_list(api, REPLICAS, _Replica, lambda item: item).items:
+        spec, volume = replica.spec, f"{replica.metadata.namespace}/{replica.spec.volume_name}"
+        if spec.node_id:
+            nodes[volume].add(spec.node_id)
+        if spec.node_id and spec.healthy_at and not spec.failed_at:
+            well[volume].add(spec.node_id)
+    alike = defaultdict[tuple[frozenset[str], frozenset[str]], list[str]](list)
+    for volume in sorted(nodes):
+        alike[frozenset(nodes[volume]), frozenset(well[volume])].append(volume)
+    for (holding, healthy), volumes in alike.items():
+        # of a policy that lets the last replica go, the operator has decided so; and one that is nowhere is not spared
+        if healthy and (strict or len(healthy) > 1):
+            others = f" and {len(volumes) - 1} more have their" if len(volumes) > 1 else " has its"
+            why = f"{others} only healthy replica there: wait for its rebuild, or add a replica".lstrip()
+            yield StoredData(f"volumes.longhorn.io/{volumes[0]}", holding, healthy, 1, why)
+
+
+def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
+    """Yield each cluster that has OSDs: one of its nodes may be away, where no copies are lacking already."""
+    by_namespace = defaultdict[str, list[Pod]](list)
+    for pod in osds:
+        by_namespace[pod.namespace].append(pod)
+    for cluster in read_list(api, CEPH_CLUSTERS, _CephCluster, lambda item: item).items:
+        namespace = cluster.metadata.namespace or ""
+        pods = by_namespace.get(namespace, ())
+        nodes = frozenset(pod.node for pod in pods)
+        well = nodes - {pod.node for pod in pods if not pod.ready}
+        lacking = _lacking(cluster.status.ceph if cluster.status else None)
+        why = f"is not healthy ({lacking or 'OSDs are not Ready'}): wait until it is"
+        name = f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}"
+        if nodes:
+            yield StoredData(name, nodes, well, len(nodes) if lacking else len(nodes) - 1, why)
+
+
+def _lacking(ceph: _CephHealth | None) -> str:
+    """Return which health checks say that copies are lacking; empty where none does."""
+    if ceph is None or not ceph.health:
+        return "its health is not known"
+    checks = [name for name in sorted(ceph.details or ()) if name.startswith(_LACKING) and name not in _NOT_LACKING]
+    return ", ".join(checks) or (ceph.health if ceph.health == "HEALTH_ERR" else "")
