@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -50,6 +49,7 @@ def complete_values(command: Callable[..., None]) -> None:
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
     """Nodes of the cluster that the words so far name."""
+    from rollout.adapters.kube.client_parts import client_parts
     from rollout.gather.cluster.listing import read_list
     from rollout.gather.cluster.snapshot import NODES
     from rollout.gather.cluster.wire import Named
@@ -58,7 +58,7 @@ def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
         return list(read_list(_api(ctx.params), NODES, Named, lambda node: node.metadata.name).items)
 
     # the client is loaded before the time counts
-    import_module("rollout.adapters.kube.api")
+    client_parts()
     return _in_time(read, incomplete)
 
 

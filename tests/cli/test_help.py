@@ -22,7 +22,7 @@ from tests.docs.test_blocks import path_with_program
 from tests.ended import end_of, start
 
 CLIENTS = (
-    *("paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
+    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh"),
 )
 

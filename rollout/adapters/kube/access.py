@@ -11,10 +11,9 @@ replaced, or what the server asks about them is away. They may be accepted again
 
 import threading
 import time
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 
-from rollout.adapters.kube.session import Session, open_session
+from rollout.adapters.kube.session import Session
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 
 _UNAUTHORIZED = 401
@@ -24,49 +23,43 @@ _REFUSALS = (_UNAUTHORIZED, 403)
 
 
 class Access:
-    """The session in use, for many threads.
+    """The session in use.
 
-    A new one is made where the server no longer accepts the credentials, or they have expired, which a rollout of many
-    hours may well outlive. Where that fails by then it may succeed later, when the network of its program is back or
-    somebody has logged in anew: that is told as a server that is away, for whoever asks to wait out.
+    `login` gives a new one: called at once, and again when the server no longer accepts the credentials, which a
+    rollout of many hours may well outlive. Where it fails by then it may succeed later, when the network of its program
+    is back or somebody has logged in anew: that is told as a server that is away, for whoever asks to wait out.
     """
 
-    def __init__(self, kubeconfig: Path | None, context: str | None, connections: int) -> None:
-        self._open = partial(open_session, kubeconfig, context, connections=connections)
-        self._session = self._open(may_ask=True)
+    def __init__(self, login: Callable[[], Session]) -> None:
+        self._login = login
+        self._session = login()
         self._renewing = threading.Lock()
-        self._lockout: KubeconfigError | None = None
+        self._lockout: ApiUnavailableError | None = None
         self._locked_out_until = 0.0
 
     @property
     def session(self) -> Session:
         """The latest."""
-        return self.renewed(self._session) if self._session.has_expired else self._session
-
-    @property
-    def server(self) -> str:
-        """Address of the API server."""
-        return self._session.server
+        return self._session
 
     def renewed(self, refused: Session) -> Session:
         """Return a session with fresh credentials, made once however many threads were refused."""
         with self._renewing:
             if self._session is refused:
-                self._session = self._opened_anew()
+                self._session = self._login_anew()
             return self._session
 
-    def _opened_anew(self) -> Session:
+    def _login_anew(self) -> Session:
         """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
-        begun = time.monotonic()
-        if self._lockout is None or begun >= self._locked_out_until:
-            try:
-                return self._open(may_ask=False)
-            except KubeconfigError as error:
-                self._lockout, ended = error, time.monotonic()
-                # one that hangs is to hold up no more than half of the time
-                self._locked_out_until = ended + max(_LOGIN_PAUSE, ended - begun)
-        message = f"the credentials have expired and cannot be renewed: {self._lockout.message}"
-        raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=self._lockout.hint)
+        if self._lockout is not None and time.monotonic() < self._locked_out_until:
+            raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
+        try:
+            return self._login()
+        except KubeconfigError as error:
+            message = f"the credentials have expired and cannot be renewed: {error.message}"
+            self._lockout = ApiUnavailableError(message, status=_UNAUTHORIZED, hint=error.hint)
+            self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
+            raise self._lockout from error
 
 
 class Recovery:

@@ -23,7 +23,7 @@ from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.access import Access, Recovery
 from rollout.adapters.kube.answers import continue_token, exchange_error, is_broken_off
-from rollout.adapters.kube.session import Session
+from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.background import in_background
@@ -98,7 +98,7 @@ def connect(
     Raises:
         KubeconfigError: It cannot be used.
     """
-    access = Access(kubeconfig, context, connections)
+    access = Access(lambda: open_session(kubeconfig, context, connections=connections))
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 
@@ -114,7 +114,7 @@ class KubeApi:
     @property
     def server(self) -> str:
         """Address of the API server."""
-        return self._access.server
+        return self._access.session.server
 
     def server_time(self) -> datetime | None:
         """Return the API server's clock, in UTC, late by up to a second or two; None before it has answered."""
@@ -224,12 +224,11 @@ class KubeApi:
         response = self._send(session, request)
         if response.status == _UNAUTHORIZED:
             response.close()
-            session = self._access.renewed(session)
-            response = self._send(session, request)
+            response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
             self._recovery.was_accepted()
             return response
-        raise self._refusal(session, response, request)
+        raise self._refusal(response, request)
 
     def _send(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
         """Send it; a read once more where the connection ends without a word, kept or new."""
@@ -245,7 +244,7 @@ class KubeApi:
             raise self._failed(error, request) from error
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        headers, begun = {**request.headers(), **session.headers()}, time.monotonic()
+        headers, begun = {**request.headers(), **session.credentials()}, time.monotonic()
         try:
             response = session.pool.request(
                 request.method,
@@ -263,9 +262,9 @@ class KubeApi:
         _LOG.debug("%s: %d, %.0f ms", request.named(), response.status, (time.monotonic() - begun) * 1000)
         return response
 
-    def _refusal(self, session: Session, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
+    def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = session.without_credentials(self._read(response))
+            body = self._access.session.without_credentials(self._read(response))
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")

@@ -1,15 +1,15 @@
-"""Which kubeconfig, which context, and whether it can work: an operator is told the file, the name, and what there is.
+"""Which kubeconfig, which context, and whether it can work: checked before any client library sees it.
 
-Source: the types of client-go's `clientcmd/api/v1`; of entries of one name the first counts, as for kubectl.
+The library reports a missing name as a missing key, and silently goes on without a user that does not exist. An
+operator is told the file, the name, and what else there is.
 """
 
 import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,52 +23,27 @@ _DEFAULT = "~/.kube/config"
 _SHOWN = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What is written from a kubeconfig's own folder.
-_PATHS = ("certificate_authority", "client_certificate", "client_key", "token_file")
-T = TypeVar("T", bound=msgspec.Struct)
-
-
-class Variable(msgspec.Struct, frozen=True):
-    """A variable of a program's environment."""
-
-    name: str
-    value: str
 
 
 class Program(msgspec.Struct, frozen=True, rename="camel"):
     """A program that gives credentials."""
 
     command: str = ""
-    args: tuple[str, ...] | None = None
-    env: tuple[Variable, ...] | None = None
-    api_version: str = ""
     install_hint: str | None = None
-    interactive_mode: str | None = None
-    provide_cluster_info: bool = False
 
 
 class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """How to log in; paths are absolute once it is chosen."""
+    """A user entry, as far as files and programs are named in it."""
 
-    client_certificate: str | None = None
-    client_certificate_data: str | None = None
-    client_key: str | None = None
-    client_key_data: str | None = None
-    token: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
-    username: str | None = None
+    token: str | None = None
     exec: Program | None = None
-    auth_provider: object = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """Where the API server is, and how it proves itself; paths are absolute once it is chosen."""
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """A cluster entry."""
 
     server: str | None = None
-    tls_server_name: str | None = None
-    insecure_skip_tls_verify: bool = False
-    certificate_authority: str | None = None
-    certificate_authority_data: str | None = None
     proxy_url: str | None = None
 
 
@@ -99,84 +74,116 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What was chosen: `origin` names the files, or the pod's account, for messages."""
+    """What was chosen, ready for the library.
 
-    origin: str
+    `program` is the command that gives the credentials, empty where none does; `proxy` is the cluster
+    entry's own, empty where it names none.
+    """
+
+    files: tuple[Path, ...]
     context: str
-    cluster: Cluster
-    user_name: str
-    user: User
+    user: str
+    program: str
+    proxy: str
+
+    @property
+    def origin(self) -> str:
+        """The files, for messages."""
+        return ", ".join(str(path) for path in self.files)
 
 
-@dataclass(slots=True)
-class _Merged:
-    """The files as one: of entries of one name the first counts, as for kubectl."""
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files as they were read: of entries of one name the first counts, as for kubectl."""
 
-    origin: str
-    current: str | None = None
-    contexts: dict[str, Context] = field(default_factory=dict)
-    clusters: dict[str, Cluster] = field(default_factory=dict)
-    users: dict[str, User] = field(default_factory=dict)
+    read: tuple[tuple[Path, KubeconfigFile], ...]
 
-    def add(self, path: Path) -> None:
-        """Read a further file."""
-        file, folder = _read(path), path.absolute().parent
-        self.current = self.current or file.current_context
-        for entry in file.contexts or ():
-            self.contexts.setdefault(entry.name, entry.context or Context())
-        for entry in file.clusters or ():
-            self.clusters.setdefault(entry.name, _placed(entry.cluster or Cluster(), folder))
-        for entry in file.users or ():
-            self.users.setdefault(entry.name, _placed(entry.user or User(), folder))
+    def __str__(self) -> str:
+        """For messages."""
+        return ", ".join(str(path) for path, _ in self.read)
 
-    def choose(self, name: str | None) -> Login:
-        """Return the context of this name, or the current one, with its cluster and user."""
-        name = name or self.current
+    def choose(self, context: str | None) -> tuple[str, Context]:
+        """Return the context that is named, else the current one, by its name."""
+        name = context or next((file.current_context for _, file in self.read if file.current_context), None)
         if name is None:
-            raise self._incomplete(f"{self.origin} has no current context")
-        if name not in self.contexts:
-            raise self._incomplete(f"{self.origin} has no context {name!r}")
-        cluster, user = self.contexts[name].cluster, self.contexts[name].user
-        if not cluster:
-            raise self._incomplete(f"context {name!r} of {self.origin} names no cluster")
-        for kind, named, entries in (("cluster", cluster, self.clusters), ("user", user, self.users)):
-            if named and named not in entries:
-                raise self._incomplete(f"context {name!r} names {kind} {named!r}, which {self.origin} does not define")
-        if problem := _problem(self.clusters[cluster].server or ""):
+            raise KubeconfigError(f"{self} has no current context", hint=self._choices)
+        match = self._find("contexts", name)
+        if match is None:
+            raise KubeconfigError(f"{self} has no context {name!r}", hint=self._choices)
+        return name, match[1].context or Context()
+
+    def cluster(self, context: str, chosen: Context) -> Cluster:
+        """Return the context's cluster, which has an address."""
+        if not chosen.cluster:
+            raise KubeconfigError(f"context {context!r} of {self} names no cluster", hint=self._choices)
+        path, entry = self._named_by(context, "cluster", chosen.cluster)
+        cluster = entry.cluster or Cluster()
+        if problem := _problem(cluster.server or ""):
             raise KubeconfigError(
-                f"cluster {cluster!r} of {self.origin} has {problem}",
+                f"cluster {chosen.cluster!r} of {path} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        login = Login(self.origin, name, self.clusters[cluster], user or "", self.users[user] if user else User())
-        _check_user(login)
-        return login
+        return cluster
 
-    def _incomplete(self, message: str) -> KubeconfigError:
-        names = list(self.contexts)
+    def program(self, context: str, chosen: Context) -> str:
+        """Return the program that the context's user logs in with, which is there; empty where none does."""
+        if not chosen.user:
+            return ""
+        path, entry = self._named_by(context, "user", chosen.user)
+        user = entry.user or User()
+        return _checked_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
+
+    def _named_by(self, context: str, kind: str, name: str) -> tuple[Path, Entry]:
+        match = self._find(f"{kind}s", name)
+        if match is None:
+            message = f"context {context!r} names {kind} {name!r}, which {self} does not define"
+            raise KubeconfigError(message, hint=self._choices)
+        return match
+
+    def _find(self, section: str, name: str) -> tuple[Path, Entry] | None:
+        """Return the first entry of that name, and the file it stands in."""
+        return next(
+            ((path, entry) for path, file in self.read for entry in getattr(file, section) or () if entry.name == name),
+            None,
+        )
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The names of all contexts."""
+        return tuple(dict.fromkeys(entry.name for _, file in self.read for entry in file.contexts or ()))
+
+    @property
+    def _choices(self) -> str:
+        names = self.contexts
         if not names:
-            return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE}")
+            return f"It has no context at all. {_CHOOSE}"
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        return KubeconfigError(message, hint=f"Name one with --context: {shown}.")
+        return f"Name one with --context: {shown}."
 
 
-def _read_all(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Merged:
-    paths = _paths(kubeconfig, environ)
-    merged = _Merged(", ".join(map(str, paths)))
-    for path in paths:
-        merged.add(path)
-    return merged
+def _problem(server: str) -> str:
+    """What is wrong with a server's address, without its secrets; empty for one that is right."""
+    if not server:
+        return "no server address"
+    with suppress(ValueError):
+        parts = urlsplit(server)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
+    return f"the server address {without_userinfo(server)!r}, which is not a URL"
 
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    if kubeconfig is None and in_cluster(environ):
-        return _service_account(context, environ)
-    return _read_all(kubeconfig, environ).choose(context)
+    files = _read_all(kubeconfig, environ)
+    name, chosen = files.choose(context)
+    cluster = files.cluster(name, chosen)
+    program = files.program(name, chosen)
+    return Login(tuple(path for path, _ in files.read), name, chosen.user or "", program, cluster.proxy_url or "")
 
 
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
-    return tuple(_read_all(kubeconfig, environ).contexts)
+    return _read_all(kubeconfig, environ).contexts
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -186,37 +193,8 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
 
 
-def _service_account(context: str | None, environ: Mapping[str, str]) -> Login:
-    if context:
-        raise KubeconfigError(
-            f"there is no context {context!r}: the pod's service account is used",
-            hint="Drop --context, or name a --kubeconfig.",
-        )
-    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
-    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    cluster = Cluster(server=server, certificate_authority=str(SERVICE_ACCOUNT.parent / "ca.crt"))
-    return Login("the pod's service account", "", cluster, "", User(token_file=str(SERVICE_ACCOUNT)))
-
-
-def _placed(entry: T, folder: Path) -> T:
-    """Return an entry with absolute paths; a program without a slash is looked for on PATH, as by kubectl."""
-    paths = {name: str(folder / path) for name in _PATHS if (path := getattr(entry, name, None))}
-    program: Program | None = getattr(entry, "exec", None)
-    if program and "/" in program.command:
-        program = msgspec.structs.replace(program, command=str(folder / program.command))
-        return msgspec.structs.replace(entry, exec=program, **paths)
-    return msgspec.structs.replace(entry, **paths)
-
-
-def _problem(server: str) -> str:
-    """Say what is wrong with a server's address, without its secrets; nothing of one that is right."""
-    if not server:
-        return "no server address"
-    with suppress(ValueError):
-        parts = urlsplit(server)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
-    return f"the server address {without_userinfo(server)!r}, which is not a URL"
+def _read_all(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Files:
+    return _Files(tuple((path, _read(path)) for path in _paths(kubeconfig, environ)))
 
 
 def _paths(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -254,24 +232,17 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _place(error: Exception) -> str:
-    """Say where and what, without the line itself, which may hold a token."""
+    """Where and what, without the line itself, which may hold a token."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
     return type(error).__name__ if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
 
 
-def _check_user(login: Login) -> None:
-    user, program = login.user, login.user.exec
-    if user.token or user.token_file:
-        return
-    if program and shutil.which(program.command) is None:
+def _checked_program(kubeconfig: Path, program: Program) -> str:
+    beside = kubeconfig.parent / program.command
+    if shutil.which(program.command) is None and not ("/" in program.command and os.access(beside, os.X_OK)):
         raise KubeconfigError(
-            f"{login.origin} logs in with the program {program.command!r}, which is not there",
+            f"{kubeconfig} logs in with the program {program.command!r}, which is not there",
             hint=program.install_hint or "Install it, or put its folder on PATH.",
         )
-    has_other = program or user.client_certificate or user.client_certificate_data
-    if not has_other and (user.auth_provider or user.username):
-        raise KubeconfigError(
-            f"user {login.user_name!r} of {login.origin} logs in by auth-provider or password, which is not supported",
-            hint="Log in by a token, a certificate, or a program (`exec`: kubelogin, gke-gcloud-auth-plugin).",
-        )
+    return program.command

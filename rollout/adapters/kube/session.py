@@ -1,38 +1,43 @@
-"""Credentials and connections to an API server, out of a kubeconfig or of the account of a pod.
+"""Credentials and connections out of a kubeconfig, by way of the `kubernetes` package.
 
-Certificates and keys that stand in a kubeconfig are held in memory: OpenSSL takes them from a file alone, which is
-this user's own and removed before anything is sent, as a killed process would leave it for ever.
+Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs that are run included.
+It says what went wrong with a program only to the log, so the log is listened to while it works. It is slow to import,
+hence in parts, and only when a cluster is really asked for.
+
+Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as the process ends: a
+killed one would leave them for ever. Here they are read into memory, and the files removed, before anything is sent.
+Files that the kubeconfig names are read for each connection, as they may be replaced meanwhile.
 """
 
+import logging
 import os
 import socket
 import ssl
-import tempfile
-import time
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
-from rollout.adapters.kube.credentials import Credentials, content, credentials_of
-from rollout.adapters.kube.kubeconfig import Cluster, Login, find_login
+from rollout.adapters.kube.client_parts import bind_programs, client_parts
+from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.local_files import scratch_for
-from rollout.adapters.secrets import masked, without_userinfo
-from rollout.errors import ApiUnavailableError, KubeconfigError
+from rollout.adapters.secrets import header_value, masked, without_userinfo
+from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
-_PEM_HINT = "It must be PEM, and a key without a passphrase."
+_CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
+_SOCKS = "socks"
+_OF_ENVIRONMENT = "the proxy of the environment"
 _PROXY_HINT = "Check HTTPS_PROXY and NO_PROXY: a proxy is http://HOST:PORT."
+_LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,138 +46,98 @@ class Session:
 
     server: str
     pool: urllib3.PoolManager
-    credentials: Credentials
+    configuration: Any
+    renewing: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def has_expired(self) -> bool:
-        """Whether the credentials are known to be good no longer."""
-        return time.time() >= self.credentials.good_until
+    def credentials(self) -> Mapping[str, str]:
+        """Return the headers that log in; renewed first where they are known to expire.
 
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers that log in.
-
-        `ApiUnavailableError` where they cannot be sent: a file that gives others later is waited for.
+        `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
+        with self.renewing, _no_file_left(), _listening():
+            settings = self.configuration.auth_settings()
         try:
-            value = self.credentials.header()
-        except KubeconfigError as error:
-            raise ApiUnavailableError(error.message, status=_UNAUTHORIZED, hint=error.hint) from None
-        return {"authorization": value} if value else {}
+            return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
+        except ValueError as error:
+            message = f"the kubeconfig's credentials cannot be sent: they have {error}"
+            raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT) from None
 
     def without_credentials(self, body: bytes) -> bytes:
         """Return what a server has answered, should it have sent back what it was sent."""
-        sent: list[str] = []
-        with suppress(KubeconfigError):
-            sent = self.credentials.header().split()[-1:]
+        sent = [value.split()[-1] for value in self.configuration.api_key.values() if value.split()]
         return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
 
-def open_session(kubeconfig: Path | None, context: str | None, *, connections: int, may_ask: bool) -> Session:
-    """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet.
-
-    Raises:
-        KubeconfigError: It cannot be used.
-    """
+def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
+    """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
+    if kubeconfig is None and in_cluster(os.environ):
+        return _session(_service_account(context), connections, proxy="")
     login = find_login(kubeconfig, context, os.environ)
-    cluster = login.cluster
-    tls = create_urllib3_context(cert_reqs=ssl.CERT_NONE if cluster.insecure_skip_tls_verify else ssl.CERT_REQUIRED)
-    with _named(login, "certificate authority"):
-        _trust(tls, cluster)
-    with _named(login, "client certificate or key"):
-        credentials = credentials_of(login, may_ask=may_ask)
-        _show(tls, credentials)
-    credentials.header()
-    server = (cluster.server or "").rstrip("/")
-    return Session(server, _pool(server, cluster, tls, connections), credentials)
+    with _no_file_left():
+        return _session(_configuration(login), connections, proxy=login.proxy)
 
 
 @contextmanager
-def _named(login: Login, what: str) -> Iterator[None]:
-    """Name what could not be used; it is met here, and not in the middle of a request."""
+def _no_file_left() -> Iterator[None]:
+    """Remove the files that the package has put a kubeconfig's certificates and keys into, whatever happens."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        message = f"{login.origin} cannot be used: the {what} of the kubeconfig: {error}"
-        raise KubeconfigError(message, hint=_PEM_HINT) from error
+    finally:
+        client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001 - else it does so at the end alone
 
 
-def _trust(tls: ssl.SSLContext, cluster: Cluster) -> None:
-    """Have the server's certificate signed by the cluster's authority, else by one of the system's."""
-    if cluster.certificate_authority_data or cluster.certificate_authority:
-        authority = content(cluster.certificate_authority_data, cluster.certificate_authority)
-        # what is not ASCII is a comment
-        tls.load_verify_locations(cadata=authority.decode("ascii", errors="ignore"))
-    elif not cluster.insecure_skip_tls_verify:
-        tls.load_default_certs()
+def _service_account(context: str | None) -> Any:
+    if context:
+        raise KubeconfigError(
+            f"there is no context {context!r}: the pod's service account is used",
+            hint="Drop --context, or name a --kubeconfig.",
+        )
+    parts = client_parts()
+    configuration = parts.configuration.Configuration()
+    with _translated("the pod's service account"):
+        parts.incluster_config.load_incluster_config(configuration)
+    return configuration
 
 
-def _show(tls: ssl.SSLContext, credentials: Credentials) -> None:
-    """Have connections show the user's certificate, where there is one."""
-    if not (credentials.certificate or credentials.key):
-        return
-    with scratch_for("a kubeconfig with certificates"), tempfile.NamedTemporaryFile(prefix="rollout-") as file:
-        file.write(credentials.certificate + b"\n" + credentials.key)
-        file.flush()
-        # An empty passphrase keeps OpenSSL from asking for one on the terminal.
-        tls.load_cert_chain(file.name, password="")
+def _configuration(login: Login) -> Any:
+    parts = client_parts()
+    bind_programs()
+    configuration = parts.configuration.Configuration()
+    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
+        parts.kube_config.load_kube_config(
+            config_file=os.pathsep.join(str(path) for path in login.files),
+            context=login.context,
+            client_configuration=configuration,
+        )
+    if login.program and not (configuration.api_key or configuration.cert_file):
+        raise KubeconfigError(
+            f"{login.program} gave no credentials" + (f": {heard[-1]}" if heard else ""),
+            hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
+        )
+    return configuration
 
 
-def _pool(server: str, cluster: Cluster, tls: ssl.SSLContext, connections: int) -> urllib3.PoolManager:
-    """Return connections to the server: through the kubeconfig's proxy, else through the environment's."""
-    options: dict[str, Any] = {
-        "maxsize": connections,
-        "socket_options": _kept_alive(),
-        "ssl_context": tls,
-        "server_hostname": cluster.tls_server_name,
-    }
-    if cluster.insecure_skip_tls_verify:
+def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
+    in_memory = _tls_context(configuration)
+    _check_credentials(configuration)
+    _choose_proxy(configuration, proxy)
+    configuration.connection_pool_maxsize = connections
+    configuration.socket_options = _kept_alive()
+    # What is missing for SOCKS is told by an error of ours.
+    warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
+    is_of_environment = configuration.proxy and not proxy
+    with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
+        pool = client_parts().rest.RESTClientObject(configuration).pool_manager
+    if in_memory is not None:
+        pool.connection_pool_kw["ssl_context"] = in_memory
+    if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
-    proxy = cluster.proxy_url or _proxy_of_environment(server)
-    if not proxy:
-        return urllib3.PoolManager(**options)
-    try:
-        if proxy.startswith("socks"):
-            warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
-            from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - it takes a package of its own
-
-            return SOCKSProxyManager(proxy, **options)
-        # One that is reached by TLS shows a certificate of the same authorities, as with kubectl.
-        return urllib3.ProxyManager(proxy, proxy_ssl_context=tls, **options)
-    except (ImportError, ValueError, urllib3.exceptions.HTTPError) as error:
-        raise _no_proxy(error, "the kubeconfig" if cluster.proxy_url else "the proxy of the environment") from error
-
-
-def _no_proxy(error: Exception, origin: str) -> KubeconfigError:
-    if isinstance(error, ImportError):
-        message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
-        return KubeconfigError(message, hint="pipx inject node-rollout PySocks, or: pip install PySocks")
-    return KubeconfigError(f"{origin} cannot be used: {without_userinfo(str(error))}", hint=_PROXY_HINT)
-
-
-def _proxy_of_environment(server: str) -> str:
-    """Return the proxy that leads there, as Go's rules have it: none to this machine, or to what NO_PROXY lists."""
-    parts, proxies = urlsplit(server), getproxies()
-    listed = [entry.strip().lower() for entry in proxies.get("no", "").split(",")]
-    if any(
-        _covers(entry, parts.hostname or "") for entry in ("localhost", "127.0.0.0/8", "::1", *filter(None, listed))
-    ):
-        return ""
-    proxy = proxies.get(parts.scheme, "")
-    # It may be a host and a port alone: HTTP's, as for kubectl and curl.
-    return proxy if "://" in proxy or not proxy else f"http://{proxy}"
-
-
-def _covers(entry: str, host: str) -> bool:
-    """Whether an entry of NO_PROXY speaks of this host: by name, domain, address or network."""
-    with suppress(ValueError):
-        return ip_address(host) in ip_network(entry, strict=False)
-    name = entry.partition(":")[0].removeprefix("*").lstrip(".")
-    return entry == "*" or host == name or host.endswith(f".{name}")
+    return Session(configuration.host, pool, configuration)
 
 
 def _kept_alive() -> list[tuple[int, int, int]]:
-    """Return socket options by which an idle watch is not forgotten on its way, and its death is noticed."""
+    """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
     seconds_by_name = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
     available = {name: seconds for name, seconds in seconds_by_name.items() if hasattr(socket, name)}
     return [
@@ -180,3 +145,97 @@ def _kept_alive() -> list[tuple[int, int, int]]:
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in available.items()),
     ]
+
+
+def _tls_context(configuration: Any) -> ssl.SSLContext | None:
+    """Return what connections are made with where certificates stand in the kubeconfig; None where files have them.
+
+    An unusable certificate is met here, by its name, and not in the middle of a request.
+    """
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+    for kind, path, load in (
+        ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
+        ("client certificate or key", configuration.cert_file, _chain_loader(context, configuration)),
+    ):
+        if not path:
+            continue
+        try:
+            load(path)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise KubeconfigError(
+                f"the {kind} of the kubeconfig cannot be used: {error}",
+                hint="It must be PEM, and a key without a passphrase.",
+            ) from error
+    if not client_parts().kube_config._temp_files:  # noqa: SLF001 - the names of the files that it has written
+        return None
+    if configuration.verify_ssl and not configuration.ssl_ca_cert:
+        context.load_default_certs()
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    # One that is reached by TLS shows a certificate of the same authorities, as with kubectl.
+    configuration.proxy_ssl_context = context
+    return context
+
+
+def _check_credentials(configuration: Any) -> None:
+    try:
+        for value in filter(None, configuration.api_key.values()):
+            header_value(value)
+    except ValueError as error:
+        message = f"the credentials of the kubeconfig cannot be sent: they have {error}"
+        raise KubeconfigError(message, hint=_CREDENTIALS_HINT) from None
+
+
+def _chain_loader(context: ssl.SSLContext, configuration: Any) -> Any:
+    # An empty passphrase keeps OpenSSL from asking for one on the terminal.
+    return lambda path: context.load_cert_chain(path, configuration.key_file, password="")
+
+
+def _choose_proxy(configuration: Any, proxy: str) -> None:
+    """Go through the kubeconfig's proxy always; through the environment's, as Go does, to other machines only."""
+    if proxy:
+        configuration.proxy = proxy
+    else:
+        configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
+        # Chosen by us, though it is the one from the environment: that would be looked through at each request.
+        # It may be a host and a port alone: HTTP's, as for kubectl and curl.
+        if configuration.proxy and "://" not in configuration.proxy:
+            configuration.proxy = f"http://{configuration.proxy}"
+
+
+@contextmanager
+def _translated(origin: str) -> Iterator[None]:
+    """Whatever the loader raises, for it raises anything, as one error that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name != _SOCKS:
+            raise
+        message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
+        raise KubeconfigError(message, hint="pipx inject node-rollout PySocks, or: pip install PySocks") from error
+    except Exception as error:
+        raise KubeconfigError(
+            f"{origin} cannot be used: {without_userinfo(str(error))}",
+            hint=_PROXY_HINT if origin == _OF_ENVIRONMENT else "Check it with: kubectl config view",
+        ) from error
+
+
+class _Listener(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collect what is logged as an error; with a handler of ours in place it is not printed either."""
+    listener = _Listener()
+    logging.getLogger().addHandler(listener)
+    try:
+        yield listener.heard
+    finally:
+        logging.getLogger().removeHandler(listener)

@@ -1,0 +1,194 @@
+"""The parts of the `kubernetes` package that are used here, loaded without the rest of it, and its programs bounded.
+
+The package imports all of itself with its first part: models, dynamic client, websockets, and with them pydantic,
+requests and OAuth, which takes four times as long as everything that a command needs. Here its packages stand empty
+while its loaders of kubeconfigs and its connections are imported; what those only may need one day (OpenID Connect
+renews tokens by requests_oauthlib) is imported when it is called. Nothing of that stays in `sys.modules`: whoever
+imports `kubernetes` gets all of it, as ever. A version of the package that cannot be taken apart so is imported whole.
+
+For programs that give credentials (`exec` in a kubeconfig) the package waits for ever, while every request waits for
+it: one that hangs in the middle of a night would take the lock with it, and leave nodes as they are. A person at a
+terminal may be asked, but at the beginning only.
+"""
+
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any
+
+from rollout.adapters.secrets import without_secrets
+
+_LOG = logging.getLogger("rollout.api")
+_PACKAGE = "kubernetes"
+_LATER: Mapping[str, Mapping[str, str]] = {
+    "kubernetes.client": {"ApiClient": "kubernetes.client.ApiClient"},
+    "requests_oauthlib": {"OAuth2Session": "requests_oauthlib.OAuth2Session"},
+    "oauthlib": {"oauth2": "oauthlib.oauth2"},
+    "oauthlib.oauth2": {},
+}
+_EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
+_TURN = threading.Lock()
+
+_SENTENCE = "no answer within {:.0f}s"
+# Seconds that a program has for its answer; those of cloud providers take one to ten.
+LOGIN_LIMIT = 30.0
+_PAUSE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """Modules of the package: what a client is told, its connections, and what loads a kubeconfig or a pod's login."""
+
+    configuration: Any
+    rest: Any
+    kube_config: Any
+    exec_provider: Any
+    incluster_config: Any
+
+
+def client_parts() -> ClientParts:
+    """Return the parts, imported once."""
+    with _TURN:
+        return _loaded()
+
+
+@cache
+def _loaded() -> ClientParts:
+    if _PACKAGE in sys.modules:
+        return _imported()
+    try:
+        with _alone():
+            return _imported()
+    except Exception as error:  # noqa: BLE001 - whatever another version does, it can be imported whole
+        _LOG.info("the kubernetes package is loaded whole: %s", error)
+        return _imported()
+
+
+def _imported() -> ClientParts:
+    from kubernetes.client import configuration, rest  # noqa: PLC0415 - not before its packages are in place
+    from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415 - as above
+
+    return ClientParts(configuration, rest, kube_config, exec_provider, incluster_config)
+
+
+class _Later:
+    """Something that is imported when it is called, or something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return resolve_name(self._name)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(resolve_name(self._name), name)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Have empty packages in the places of the real ones; afterwards the import system knows of none of it."""
+    known = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+    stand_ins = _stand_ins()
+    sys.modules.update(stand_ins)
+    try:
+        configuration = importlib.import_module("kubernetes.client.configuration")
+        vars(stand_ins["kubernetes.client"])["Configuration"] = configuration.Configuration
+        yield
+    finally:
+        for name in filter(_is_ours, tuple(sys.modules)):
+            del sys.modules[name]
+        sys.modules.update(known)
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] == _PACKAGE or name in _LATER
+
+
+def _stand_ins() -> dict[str, ModuleType]:
+    """Return the packages without anything in them but their folders, and what is imported later."""
+    specification = find_spec(_PACKAGE)
+    if specification is None or not specification.submodule_search_locations:
+        raise ImportError("it is no package")
+    modules = {name: ModuleType(name) for name in (*_EMPTY, *_LATER)}
+    folders = specification.submodule_search_locations
+    for name in _EMPTY:
+        below = name.split(".")[1:]
+        vars(modules[name])["__path__"] = ["/".join((folder, *below)) for folder in folders]
+    for name, values in _LATER.items():
+        vars(modules[name]).update({attribute: _Later(place) for attribute, place in values.items()})
+    return modules
+
+
+class Programs:
+    """Starts them in the package's place."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._may_ask = sys.stdin is not None and sys.stdin.isatty()
+        self._hung_until: dict[str, float] = {}
+        self.Popen, self.PIPE = self._started, subprocess.PIPE
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Make the package's own object, without what of our environment is secret."""
+        login = self._make(*arguments)
+        login.env = without_secrets(login.env)
+        return login
+
+    def _started(self, arguments: Any, **given: Any) -> "_Login":
+        """Stands for `subprocess.Popen`. One that has just hung is not waited for again by every request."""
+        if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
+            raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT))
+        limit, self._may_ask = None if self._may_ask else LOGIN_LIMIT, False
+        return _Login(arguments, limit, given, hung=lambda: self._hung(arguments[0]))
+
+    def _hung(self, program: str) -> None:
+        self._hung_until[program] = time.monotonic() + _PAUSE
+
+
+class _Login(subprocess.Popen[str]):
+    def __init__(self, arguments: Any, limit: float | None, given: Any, hung: Callable[[], None]) -> None:
+        self._limit, self._hung = limit, hung
+        # one that may not ask the operator has a group of its own: whatever it has started has to end with it
+        super().__init__(arguments, **given, process_group=None if limit is None else 0)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
+        """As asked, but not for ever."""
+        try:
+            return super().communicate(input, timeout or self._limit)
+        except subprocess.TimeoutExpired:
+            self._hung()
+            self._end()
+            # not the exception's own words: they have the arguments, which may hold secrets
+            raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT)) from None
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if self._limit is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait()
+        for stream in filter(None, (self.stdout, self.stderr)):
+            stream.close()
+
+
+@cache
+def bind_programs() -> None:
+    """Have the package start them so."""
+    parts = client_parts()
+    programs = Programs(parts.kube_config.ExecProvider)
+    parts.kube_config.ExecProvider = programs
+    parts.exec_provider.subprocess = programs
