@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, StoredData
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
@@ -54,7 +54,13 @@ def control_plane(*names: str, unready: str = "") -> PlanInputs:
     return inputs([node(name, labels={CONTROL_PLANE_LABELS[0]: ""}) for name in names], pods=members)
 
 
+def with_stored(data: StoredData) -> PlanInputs:
+    given = inputs(NODES)
+    return replace(given, snapshot=replace(given.snapshot, stored=(data,)))
+
+
 WEB = pod("web-0", "w-1")
+ON_ONE = frozenset(("w-1",))
 NAKED = pod("naked", "w-1", owner="")
 DAEMON = pod("agent", "w-1", owner="DaemonSet", app="gone")
 TWO = (budget("web", allowed=1), budget("web", allowed=1, name="web-too"))
@@ -84,6 +90,10 @@ BLOCKERS = {
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),
         ("is not Ready on cp-1", "fix it", "--allow", "blocked"),
+    ),
+    BlockerKind.STORAGE_UNHEALTHY: (
+        with_stored(StoredData("volumes.longhorn.io/longhorn-system/pvc-1", ON_ONE, ON_ONE, 1, "is there alone")),
+        ("is there alone", "--allow", "blocked"),
     ),
     BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),
