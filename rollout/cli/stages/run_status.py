@@ -2,18 +2,17 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cached_property
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.output import Output
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
-from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
+from rollout.cli.stages.gather import read_memory, with_patience
 from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, show, show_bytes
@@ -52,33 +51,29 @@ _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not answer: this is how it was last seen"
 
 
-class _Reboots:
-    """For how long nodes are down, by the API server's clock, and usually are, by the journals here."""
+def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
+    """For how long each node that reboots is down, by the API server's clock, and usually is; in words, by its name."""
+    rebooting = [begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING]
+    usual = _usual_seconds(api) if rebooting else None  # type: ignore[arg-type]
+    return {name: down_text(_seconds_down(api, name), usual) for name in rebooting}
 
-    def __init__(self, api: ClusterApi) -> None:
-        self._api = api
 
-    def down(self, unfinished: Unfinished) -> Mapping[str, str]:
-        """In words, by the name of each node that reboots."""
-        rebooting = (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING)
-        return {name: down_text(self._seconds(name), self._usual) for name in rebooting}
-
-    def _seconds(self, node: str) -> float | None:
-        began: datetime | None = None
-        with suppress(ApiError):
-            began = read_phase_time(self._api, node)
-        now = self._api.server_time()
+def _seconds_down(api: ClusterApi, node: str) -> float | None:
+    with suppress(ApiError):
+        began, now = read_phase_time(api, node), api.server_time()
         return max(0.0, (now - began).total_seconds()) if now and began else None
+    return None
 
-    @cached_property
-    def _usual(self) -> float | None:
-        """In seconds; None where no journal tells."""
-        from rollout.cli.stages.journal import past_runs
 
-        with suppress(ApiError):
-            if reboots := past_runs(read_identity(self._api)).reboots:
-                return median(reboots)
-        return None
+@cache
+def _usual_seconds(api: ClusterApi) -> float | None:
+    """None where no journal of this machine tells."""
+    from rollout.cli.stages.journal import past_runs
+
+    with suppress(ApiError):
+        if reboots := past_runs(read_identity(api)).reboots:
+            return median(reboots)
+    return None
 
 
 def remembered(session: Session) -> Memory:
@@ -103,7 +98,7 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
         return FollowUp(), {}
     text = heading(unfinished, word)
     beside = _way_on(unfinished, word, f"{text[:1].upper()}{text[1:]}.")
-    return beside, under_way(unfinished, _Reboots(api).down(unfinished))
+    return beside, under_way(unfinished, _down(api, unfinished))
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
@@ -119,20 +114,6 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     return FollowUp(sentence, command, once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended")
 
 
-def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
-    """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
-    unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    alive = lock.alive
-    if alive is None and unfinished is not None:
-        alive = is_holder_alive(api, namespace)
-        unfinished = find_unfinished(api, namespace)
-    if output.as_json:
-        output.show(run_document(unfinished, alive=bool(alive)), str)
-        return
-    text = run_text(unfinished, lock, _Reboots(api).down(unfinished), alive=alive) if unfinished else ""
-    show(wrapped(text or no_run_text(lock, None), output.width))
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
     """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last."""
@@ -145,6 +126,32 @@ class _Look:
     def is_over(self) -> bool:
         """Whether no rollout is left to be watched, and nobody holds the lock who might begin one."""
         return not (self.unfinished and self.unfinished.blocks) and self.lock.alive is False
+
+    def document(self, *, alive: bool | None) -> bytes:
+        """Return it as a line of JSON."""
+        return json_line(run_document(self.unfinished, alive=bool(alive)))
+
+    def text(self, api: ClusterApi, *, alive: bool | None) -> str:
+        """Return it for people; `alive`: whether a process works on it, None where that is not known."""
+        if self.unfinished is None:
+            return no_run_text(self.lock, self.last)
+        return run_text(self.unfinished, self.lock, _down(api, self.unfinished), alive=alive)
+
+
+def _look(api: ClusterApi, namespace: str) -> _Look:
+    nodes, lease = read_nodes(api), read_lease(api, namespace)
+    lock = glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+    return _Look(assess(read_record(api, namespace), nodes), lock, last_run(nodes))
+
+
+def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
+    """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
+    look = with_patience(lambda: _look(api, namespace))
+    alive = look.lock.alive
+    if alive is None and look.unfinished is not None:
+        alive = is_holder_alive(api, namespace)
+        look = with_patience(lambda: _look(api, namespace))
+    output.show(look.document(alive=alive), lambda: wrapped(look.text(api, alive=alive), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
@@ -166,77 +173,50 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
 
 
 def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
-    printed, reboots = b"", _Reboots(api)
-    for look in _looks(api, namespace):
-        if look is None:
-            continue
-        document = json_line(run_document(look.unfinished, alive=bool(look.lock.alive)))
-        if document != printed:
-            show_bytes(document) if output.as_json else show(_told(reboots, look.unfinished, look.lock, look.last))
+    printed = b""
+    for look in filter(None, _looks(api, namespace)):
+        alive = look.lock.alive
+        if (document := look.document(alive=alive)) != printed:
+            show_bytes(document) if output.as_json else show(look.text(api, alive=alive))
             printed = document
         if look.is_over:
             return
 
 
 def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
-    seen, begun, reboots = "", False, _Reboots(api)
-    with _screen(console) as draw:
-        for look in _looks(api, namespace):
-            if look is None:
-                draw(seen, f"{_AWAY} · {_LEAVE}")
-                continue
-            seen, begun = _told(reboots, look.unfinished, look.lock, look.last), begun or not look.is_over
-            if begun and look.is_over:
-                draw(seen, "")
-                return
-            draw(seen, _LEAVE if begun else f"waiting for a rollout to begin · {_LEAVE}")
-
-
-def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
-    """Look for ever, with pauses; None while the API server is away."""
-    while True:
-        look, pause, began = None, _PAUSE, time.monotonic()
-        try:
-            nodes, lock = read_nodes(api), _glance(api, namespace)
-            look = _Look(assess(read_record(api, namespace), nodes), lock, last_run(nodes))
-            pause = max(_PAUSE, _PAUSE_PER_LOOK * (time.monotonic() - began))
-        except ApiError as error:
-            if not is_passing(error):
-                raise
-        yield look
-        wiring.system_clock().sleep(pause)
-
-
-def _glance(api: ClusterApi, namespace: str) -> Glance:
-    lease = read_lease(api, namespace)
-    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
-
-
-@contextmanager
-def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
-    """Yield what draws a text with a line below it over the one before; the last text stays, without its line."""
+    """Draw each look over the one before, with a line below it; the last one stays, without that line."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     from rollout.report.console import painted
 
-    text = ""
-
-    def draw(shown: str, below: str) -> None:
-        nonlocal text
-        text = wrapped(shown, console.width)
-        with uninterrupted():
-            live.update(Group(painted(text), Text(below, style="dim")), refresh=True)
-
+    seen, has_begun = "", False
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         try:
-            yield draw
+            for look in _looks(api, namespace):
+                below = f"{_AWAY} · {_LEAVE}"
+                if look is not None:
+                    seen = wrapped(look.text(api, alive=look.lock.alive), console.width)
+                    if has_begun and look.is_over:
+                        return
+                    has_begun = has_begun or not look.is_over
+                    below = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
+                with uninterrupted():
+                    live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
         finally:
-            live.update(painted(text), refresh=True)
+            live.update(painted(seen), refresh=True)
 
 
-def _told(reboots: _Reboots, unfinished: Unfinished | None, lock: Glance, last: LastRun | None) -> str:
-    if unfinished is None:
-        return no_run_text(lock, last)
-    return run_text(unfinished, lock, reboots.down(unfinished), alive=lock.alive)
+def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
+    """Look for ever, with pauses; None while the API server is away."""
+    while True:
+        look, began = None, time.monotonic()
+        try:
+            look = _look(api, namespace)
+        except ApiError as error:
+            if not is_passing(error):
+                raise
+        took = time.monotonic() - began
+        yield look
+        wiring.system_clock().sleep(max(_PAUSE, _PAUSE_PER_LOOK * took) if look else _PAUSE)
