@@ -11,8 +11,7 @@ from rollout.lab.api.access import Act
 from rollout.lab.api.requests import Target
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
-from rollout.manifests.installation import Access
-from rollout.manifests.objects import roles
+from rollout.manifests.objects import Installation, Kind, roles
 from rollout.model.marks import LEASE_NAMESPACE
 
 # What every account may do on a real server: system:discovery and system:basic-user.
@@ -80,7 +79,9 @@ def unprinted(lab: Lab) -> list[Act]:
 def _printed(lease_namespace: str) -> Sequence[Grant]:
     grants: list[Grant] = []
     for deletes in (False, True):
-        grants += grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
+        grants += grants_of(
+            roles(Installation(kind=Kind.ROLES, lease_namespace=lease_namespace, disable_eviction=deletes))
+        )
     return tuple(grants)
 
 

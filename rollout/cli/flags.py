@@ -4,13 +4,12 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.keys import Setting, Table, settings_of, written
+from rollout.cli.settings.keys import Setting, written
 from rollout.cli.settings.reading import (
     CLUSTER,
     HOSTS,
@@ -65,8 +64,12 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        options = get_type_hints(command).get("options")
-        own_parameters = list(_own_parameters(command))
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            _parameter(name, hints[name], item.default)
+            for name, item in inspect.signature(command).parameters.items()
+            if name != "settings"
+        ]
         shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
 
         @functools.wraps(command)
@@ -80,45 +83,17 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
             with logged(str(context.info_name), output.verbose):
-                if options is not None:
-                    received["options"] = options(**{item.name: received.pop(item.name) for item in fields(options)})
                 command(settings=settings_given, **received)
 
         flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
         further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
         context = _parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)
-        parameters = [context, *own_parameters, *flags, *further]
+        parameters = [context, *own, *flags, *further]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {item.name: item.annotation for item in parameters}
         return run
 
     return decorated
-
-
-def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]:
-    """Those besides `settings`; of `options`, a table of this command alone, its fields."""
-    hints = get_type_hints(command, include_extras=True)
-    for name, item in inspect.signature(command).parameters.items():
-        if name == "options":
-            yield from _options_of(hints[name])
-        elif name != "settings":
-            yield _parameter(name, hints[name], item.default)
-
-
-def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
-    """Yield an option for each field; an empty default is none to be shown."""
-    hints = get_type_hints(table)
-    for item in settings_of(table):
-        option = typer.Option(
-            f"--{item.name}",
-            metavar=item.metavar or None,
-            parser=item.form.read,
-            min=item.least,
-            max=item.most,
-            show_default=item.default != "",
-            help=item.help,
-        )
-        yield _parameter(item.field, Annotated[hints[item.field], option], item.default)
 
 
 def _chosen(names: Iterable[str]) -> list[Setting]:

@@ -10,8 +10,9 @@ object without a namespace in any other.
 
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -21,28 +22,79 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
-from rollout.manifests.installation import DEFAULT_NAME, SSH_KEY, Access, Installation, Json, Kind, User
 from rollout.model import marks
 
-SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
-_SETTINGS, _SCRATCH = "/etc/rollout/settings", "/tmp"  # noqa: S108 - a volume of its own
-# What no YAML reads as anything but this text; but for words such as `no`.
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
-_RIGHTS = {User.PEOPLE: apply_rights, User.OPERATE: operate_rights, User.FLEETLOCK: fleetlock_rights}
-_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+# An object as the API server takes it.
+Json = dict[str, Any]
+
+DEFAULT_NAME = "node-rollout"
+SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
+# The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
+SSH_KEY = "ssh-privatekey"
+
+
+class Kind(StrEnum):
+    """What to print: a workload with all that it needs, or the roles of people with all commands alone."""
+
+    CRONJOB = "cronjob"
+    DEPLOYMENT = "deployment"
+    JOB = "job"
+    FLEETLOCK = "fleetlock"
+    ROLES = "roles"
+
+
+_RIGHTS = {Kind.ROLES: apply_rights, Kind.FLEETLOCK: fleetlock_rights}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What is installed: the operator's choices; texts that may be empty are for what is not there. Times are seconds.
+
+    `settings` and `known_hosts` are the texts of the pod's files. `schedule` is a CronJob's, in `time_zone`; `every`
+    a Deployment's time from one pass to the next. A pass of a Job ends within `deadline`. `grace` is what the nodes
+    in flight may need after SIGTERM. A Deployment serves metrics and probes at `listen`: on `metrics_port` where that
+    is an address of the pod, not of its loopback alone. `networks`: the addresses that may ask a FleetLock server, in
+    CIDR notation; none: all.
+    """
+
+    kind: Kind
+    name: str = DEFAULT_NAME
+    namespace: str = DEFAULT_NAME
+    lease_namespace: str = marks.LEASE_NAMESPACE
+    image: str = ""
+    disable_eviction: bool = False
+    settings: str = ""
+    known_hosts: str = ""
+    env_secret: str = ""
+    schedule: str = "0 1 * * *"
+    time_zone: str = "Etc/UTC"
+    every: int = 600
+    deadline: int = 21600
+    grace: int = 60
+    listen: str = ""
+    metrics_port: int = 0
+    tls_secret: str = ""
+    cluster_ip: str = ""
+    networks: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """Of a FleetLock server's URL."""
+        return "https" if self.tls_secret else "http"
+
+    @property
+    def names_registry(self) -> bool:
+        """Whether the image names its registry: without one, each node would ask Docker Hub for somebody else's."""
+        host, slash, _ = self.image.partition("/")
+        return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes all but texts of several lines, which stand as people write them."""
+    """Texts of several lines stand as people write them."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None if _is_plain(value) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-def _is_plain(value: str) -> bool:
-    return _PLAIN.fullmatch(value) is not None and value.lower() not in _WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
 _Dumper.add_representer(str, _text)
@@ -50,23 +102,29 @@ _Dumper.add_representer(str, _text)
 
 def manifest_text(installation: Installation) -> str:
     """A YAML stream of all of them; of `roles` the roles alone."""
-    return _environment().get_template("installation.yaml.j2").render(_content(installation))
+    serves = installation.kind is Kind.FLEETLOCK
+    component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
+    return (
+        _environment()
+        .get_template("installation.yaml.j2")
+        .render(
+            asdict(installation),
+            serves=serves,
+            scheme=installation.scheme,
+            names_registry=installation.names_registry,
+            labels={"app.kubernetes.io/name": DEFAULT_NAME, "app.kubernetes.io/instance": installation.name}
+            | component,
+            roles=roles(installation),
+            ssh_secret=SSH_SECRET,
+            ssh_key=SSH_KEY,
+            deferred=marks.DEFERRED,
+        )
+    )
 
 
 def objects(installation: Installation) -> Sequence[Json]:
     """The same, read."""
     return tuple(yaml.safe_load_all(manifest_text(installation)))
-
-
-def list_document(documents: Sequence[Json]) -> Json:
-    """All of them as one object, as kubectl writes several in JSON."""
-    return {"apiVersion": "v1", "kind": "List", "items": documents}
-
-
-def names_registry(image: str) -> bool:
-    """Whether an image names its registry: without one, every node would ask Docker Hub for somebody else's."""
-    host, slash, _ = image.partition("/")
-    return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
 @cache
@@ -85,12 +143,8 @@ def _environment() -> Environment:
 
 
 def _scalar(value: object) -> str:
-    """A value on one line: plain where nobody can mistake it, else as JSON, which is YAML."""
-    if isinstance(value, Markup):
-        return value
-    if isinstance(value, str) and _is_plain(value):
-        return value
-    return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
+    """A value on one line, as JSON, which is YAML."""
+    return value if isinstance(value, Markup) else json.dumps(value)
 
 
 def _block(value: Json) -> Markup:
@@ -99,76 +153,17 @@ def _block(value: Json) -> Markup:
     return Markup(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n"))  # noqa: S704
 
 
-def _content(installation: Installation) -> dict[str, Any]:
-    """What the templates know."""
-    kind, files, access = installation.kind, installation.files, installation.access
-    serves = kind is Kind.FLEETLOCK
-    component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
-    settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
-    # a FleetLock server uses no SSH: hosts reboot by themselves
-    data = settings if serves else {**settings, KNOWN_HOSTS_FILE: files.known_hosts}
-    secrets = {"tls": installation.service.tls_secret} if serves else {"ssh": files.ssh_secret}
-    return {
-        **{name: getattr(installation, name) for name in installation.__slots__},
-        "labels": {
-            "app.kubernetes.io/name": DEFAULT_NAME,
-            "app.kubernetes.io/instance": access.name,
-            **component,
-        },
-        "roles": roles(access),
-        # not the name of the record, which may stand in the same namespace
-        "config_name": f"{access.name}-config",
-        "data": data,
-        "port": _port(installation),
-        "secrets": {name: secret for name, secret in secrets.items() if secret},
-        "variables": _variables(installation),
-        "told": _told(installation),
-        "deferred": marks.DEFERRED,
-        "names_registry": names_registry(installation.image),
-    }
-
-
-def _port(installation: Installation) -> Mapping[str, Any] | None:
-    """What may be reached of the pod; nothing of one that neither serves hosts nor metrics."""
-    if installation.kind is Kind.FLEETLOCK:
-        return {"name": "fleetlock", "number": installation.service.port}
-    listen = installation.listen
-    return {"name": "metrics", "number": listen.port} if listen.is_reachable else None
-
-
-def _told(installation: Installation) -> list[str]:
-    """Arguments of every pod: what its log is to be, and where the lock is."""
-    return ["--output", "json", "--set", f"lock.namespace={installation.access.lease_namespace}"]
-
-
-def _variables(installation: Installation) -> Mapping[str, str]:
-    """Where the pod's files are; what it may write goes to its one volume for that."""
-    files, serves = installation.files, installation.kind is Kind.FLEETLOCK
-    settings = {"ROLLOUT_CONFIG": f"{_SETTINGS}/{SETTINGS_FILE}"} if files.settings or serves else {}
-    ssh = {
-        "ROLLOUT_KNOWN_HOSTS": f"{_SETTINGS}/{KNOWN_HOSTS_FILE}",
-        "ROLLOUT_SSH_KEY": f"/etc/rollout/ssh/{SSH_KEY}",
-    }
-    return {
-        **settings,
-        **({} if serves else ssh),
-        "HOME": _SCRATCH,
-        "TMPDIR": _SCRATCH,
-        "XDG_STATE_HOME": f"{_SCRATCH}/state",
-        **({"ROLLOUT_DISABLE_EVICTION": "true"} if installation.access.disable_eviction else {}),
-    }
-
-
-def roles(access: Access) -> tuple[Json, ...]:
+def roles(installation: Installation) -> tuple[Json, ...]:
     """A ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
+    rights_of = _RIGHTS.get(installation.kind, operate_rights)
     places: dict[str, list[Right]] = {"": []}
-    for right in _RIGHTS[access.user](access.lease_namespace, disable_eviction=access.disable_eviction):
+    for right in rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction):
         # a namespace itself is in none, though access reviews name it as its own
         places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(right)
     return tuple(
         {
             "kind": "Role" if place else "ClusterRole",
-            "metadata": {"name": access.name, **({"namespace": place} if place else {})},
+            "metadata": {"name": installation.name, **({"namespace": place} if place else {})},
             "rules": list(_rules(rights)),
         }
         for place, rights in places.items()

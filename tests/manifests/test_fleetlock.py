@@ -11,20 +11,7 @@ import pytest
 import yaml
 
 from rollout import __version__
-from rollout.manifests.installation import (
-    FLEETLOCK_NAME,
-    Access,
-    Files,
-    Installation,
-    Json,
-    Kind,
-    Listen,
-    Pod,
-    Service,
-    Times,
-    User,
-)
-from rollout.manifests.objects import objects
+from rollout.manifests.objects import Installation, Json, Kind, objects
 from tests.manifests.test_objects import SERVER
 
 
@@ -41,10 +28,6 @@ def pod_spec(installation: Installation = SERVER) -> Json:
 def container(installation: Installation = SERVER) -> Json:
     (only,) = pod_spec(installation)["containers"]
     return dict(only)
-
-
-def with_service(**fields: Any) -> Installation:
-    return replace(SERVER, service=replace(SERVER.service, **fields))
 
 
 def test_no_two_replicas_share_a_node_and_one_may_be_evicted_at_a_time() -> None:
@@ -70,7 +53,9 @@ def test_each_name_that_is_used_is_printed() -> None:
     volumes = {volume["name"]: volume for volume in pod_spec()["volumes"]}
     assert {mount["name"] for mount in only["volumeMounts"]} == set(volumes)
     assert volumes["settings"]["configMap"]["name"] == document("ConfigMap")["metadata"]["name"]
-    assert pod_spec()["serviceAccountName"] == document("ServiceAccount")["metadata"]["name"] == FLEETLOCK_NAME
+    assert (
+        pod_spec()["serviceAccountName"] == document("ServiceAccount")["metadata"]["name"] == "node-rollout-fleetlock"
+    )
     (config,) = (entry["value"] for entry in only["env"] if entry["name"] == "ROLLOUT_CONFIG")
     (path,) = (mount["mountPath"] for mount in only["volumeMounts"] if mount["name"] == "settings")
     assert config == f"{path}/rollout.toml"
@@ -78,7 +63,7 @@ def test_each_name_that_is_used_is_printed() -> None:
 
 @pytest.mark.parametrize(("secret", "scheme", "port"), [("fleetlock-tls", "https", 443), ("", "http", 80)])
 def test_probes_and_service_speak_what_the_server_speaks(secret: str, scheme: str, port: int) -> None:
-    installation = with_service(tls_secret=secret)
+    installation = replace(SERVER, tls_secret=secret)
     only, (served,) = container(installation), document("Service", installation)["spec"]["ports"]
     assert (served["name"], served["port"]) == (scheme, port)
     probes = {name: only[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -92,7 +77,7 @@ def test_probes_and_service_speak_what_the_server_speaks(secret: str, scheme: st
 def test_who_may_ask_is_limited_where_the_hosts_networks_are_known() -> None:
     (rule,) = document("NetworkPolicy")["spec"]["ingress"]
     assert rule["from"] == [{"ipBlock": {"cidr": "10.1.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
-    (open_rule,) = document("NetworkPolicy", with_service(networks=()))["spec"]["ingress"]
+    (open_rule,) = document("NetworkPolicy", replace(SERVER, networks=()))["spec"]["ingress"]
     assert "from" not in open_rule
     # where API server and Prometheus are is not known here
     assert document("NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
@@ -113,27 +98,12 @@ SETTINGS = "canary = 1 # {{ .Values.image }} & <b>\r\ngate-command = \"test '{{ 
 KNOWN_HOSTS = "10.0.0.1 ssh-ed25519 AAAA"
 
 
-TIMES = Times("0 1 * * *", "Etc/UTC", every=600, deadline=21600, grace=2220)
-
-
 OPERATES = Installation(
-    Kind.CRONJOB, IMAGE, Access("night", "ops", user=User.OPERATE), Files("", KNOWN_HOSTS, "rollout-ssh"), TIMES
+    kind=Kind.CRONJOB, image=IMAGE, name="night", namespace="ops", known_hosts=KNOWN_HOSTS, grace=2220
 )
 
 
-SERVES = replace(
-    OPERATES,
-    kind=Kind.FLEETLOCK,
-    access=Access("night", "ops", user=User.FLEETLOCK),
-    files=Files("", "", ""),
-    times=replace(TIMES, grace=60),
-)
-
-
-ASKED = Pod(("quay",))
-
-
-ASKED_VALUES = {"imagePullSecrets": [{"name": "quay"}]}
+SERVES = replace(OPERATES, kind=Kind.FLEETLOCK, known_hosts="", grace=60)
 
 
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
@@ -141,17 +111,18 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     "a CronJob with all that it can have": (
         replace(
             OPERATES,
-            files=Files(SETTINGS, KNOWN_HOSTS, "mine", "env"),
-            times=Times("7 3 * * *", "Europe/Berlin", 600, 3600, 60),
+            settings=SETTINGS,
+            env_secret="env",
+            schedule="7 3 * * *",
+            time_zone="Europe/Berlin",
+            deadline=3600,
+            grace=60,
             image="node-rollout:1",
-            pod=ASKED,
         ),
         {
             "settings": SETTINGS,
-            "sshSecret": "mine",
             "envSecret": "env",
             "image": "node-rollout:1",
-            **ASKED_VALUES,
             "schedule": "7 3 * * *",
             "timeZone": "Europe/Berlin",
             "activeDeadlineSeconds": 3600,
@@ -160,26 +131,24 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     ),
     "a Deployment": (replace(OPERATES, kind=Kind.DEPLOYMENT), {"kind": "deployment"}),
     "a Deployment that is scraped": (
-        replace(OPERATES, kind=Kind.DEPLOYMENT, listen=Listen(":9732", 9732, is_reachable=True), pod=Pod(monitor=True)),
-        {"kind": "deployment", "metricsPort": 9732, "podMonitor": True},
+        replace(OPERATES, kind=Kind.DEPLOYMENT, listen=":9732", metrics_port=9732),
+        {"kind": "deployment", "metricsPort": 9732},
     ),
     "a FleetLock server": (SERVES, {"kind": "fleetlock"}),
     "a FleetLock server with all that it can have": (
         replace(
             SERVES,
-            files=Files(SETTINGS, "", ""),
-            service=Service(3, tls_secret="tls", cluster_ip="10.96.0.15", networks=("10.1.0.0/16", "fd00::/64")),
-            pod=replace(ASKED, monitor=True),
+            settings=SETTINGS,
+            tls_secret="tls",
+            cluster_ip="10.96.0.15",
+            networks=("10.1.0.0/16", "fd00::/64"),
         ),
         {
             "kind": "fleetlock",
             "settings": SETTINGS,
-            "replicas": 3,
             "tlsSecret": "tls",
-            "podMonitor": True,
             "clusterIP": "10.96.0.15",
             "hostsNetworks": ["10.1.0.0/16", "fd00::/64"],
-            **ASKED_VALUES,
         },
     ),
 }
@@ -208,6 +177,17 @@ def test_it_makes_what_is_printed(installation: Installation, chosen: dict[str, 
     assert written(yaml.safe_load_all(made.stdout)) == written(expected)
     linted = helm("lint", "--strict", CHART, "--values", values)
     assert linted.returncode == 0, linted.stdout
+
+
+def test_the_chart_has_more_than_is_printed() -> None:
+    """For what `rollout manifests` leaves to a patch of Kustomize."""
+    chosen = ("kind=fleetlock", f"image={IMAGE}", "replicas=3", "imagePullSecrets[0].name=quay", "podMonitor=true")
+    made = helm("template", "night", CHART, *(f"--set={value}" for value in chosen))
+    documents = {document["kind"]: document for document in yaml.safe_load_all(made.stdout)}
+    spec = documents["Deployment"]["spec"]
+    assert (spec["replicas"], spec["template"]["spec"]["imagePullSecrets"]) == (3, [{"name": "quay"}])
+    (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == spec["template"]["spec"]["containers"][0]["ports"][0]["name"]
 
 
 @pytest.mark.parametrize(

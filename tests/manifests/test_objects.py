@@ -6,32 +6,26 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from rollout.manifests.installation import (
-    FLEETLOCK_NAME,
-    Access,
-    Files,
-    Installation,
-    Json,
-    Kind,
-    Listen,
-    Pod,
-    Service,
-    Times,
-    User,
-)
-from rollout.manifests.objects import objects
+from rollout.manifests.objects import Installation, Json, Kind, objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
-TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
-FILES = Files('max-unavailable = "25%"\n', "10.0.0.1 ssh-ed25519 AAAA\n", "rollout-ssh", "rollout-env")
-WHOLE = Installation(Kind.CRONJOB, "registry.example/node-rollout:1", Access(), FILES, TIMES)
+WHOLE = Installation(
+    kind=Kind.CRONJOB,
+    image="registry.example/node-rollout:1",
+    settings='max-unavailable = "25%"\n',
+    known_hosts="10.0.0.1 ssh-ed25519 AAAA\n",
+    env_secret="rollout-env",
+    time_zone="Europe/Berlin",
+    grace=2220,
+)
 SERVER = Installation(
-    Kind.FLEETLOCK,
-    "registry.example/node-rollout:1",
-    Access(FLEETLOCK_NAME, user=User.FLEETLOCK),
-    Files("[fleetlock]\nslots = 2\n", "", ""),
-    Times("", "", 0, 0, 60),
-    service=Service(tls_secret="fleetlock-tls", cluster_ip="10.96.0.15", networks=("10.1.0.0/16", "fd00::/64")),
+    kind=Kind.FLEETLOCK,
+    image="registry.example/node-rollout:1",
+    name="node-rollout-fleetlock",
+    settings="[fleetlock]\nslots = 2\n",
+    tls_secret="fleetlock-tls",
+    cluster_ip="10.96.0.15",
+    networks=("10.1.0.0/16", "fd00::/64"),
 )
 WORKLOADS = (Kind.CRONJOB, Kind.JOB, Kind.DEPLOYMENT)
 PODS = [*(replace(WHOLE, kind=kind) for kind in WORKLOADS), SERVER]
@@ -67,7 +61,7 @@ def container(installation: Installation) -> Json:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
     "installation",
-    [*PODS, replace(WHOLE, kind=Kind.ROLES), replace(SERVER, service=Service())],
+    [*PODS, replace(WHOLE, kind=Kind.ROLES), replace(SERVER, tls_secret="", cluster_ip="", networks=())],
     ids=[*WORKLOADS, "fleetlock", "roles", "plain fleetlock"],
 )
 def test_every_release_takes_it(installation: Installation, release: str) -> None:
@@ -76,23 +70,9 @@ def test_every_release_takes_it(installation: Installation, release: str) -> Non
         kubernetes_validate.validate(document, release, strict=True)
 
 
-@pytest.mark.parametrize("kind", [*WORKLOADS, Kind.FLEETLOCK])
-def test_a_cluster_may_ask_more_of_the_pod(kind: Kind) -> None:
-    installation = replace(WHOLE, kind=kind, pod=Pod(pull_secrets=("quay", "n")))
-    spec, only = pod_spec(installation), container(installation)
-    assert spec["imagePullSecrets"] == [{"name": "quay"}, {"name": "n"}]
-    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec["tolerations"]
-    assert {resource: only["resources"][resource]["cpu"] for resource in ("requests", "limits")} == {
-        "requests": "100m",
-        "limits": "1",
-    }
-    for document in objects(installation):
-        kubernetes_validate.validate(document, RELEASES[-1], strict=True)
-
-
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_each_name_that_is_used_is_printed(kind: Kind) -> None:
-    installation = replace(WHOLE, kind=kind, access=Access("patches", "ops", "locks"))
+    installation = replace(WHOLE, kind=kind, name="patches", namespace="ops", lease_namespace="locks")
     documents = objects(installation)
     spec = pod_spec(installation)
     (account,) = of_kind("ServiceAccount", documents)
@@ -106,7 +86,7 @@ def test_each_name_that_is_used_is_printed(kind: Kind) -> None:
 
 
 def test_every_role_is_bound_to_the_account() -> None:
-    documents = objects(replace(WHOLE, access=Access("patches", "ops", "locks")))
+    documents = objects(replace(WHOLE, name="patches", namespace="ops", lease_namespace="locks"))
     roles = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
     bindings = [document for document in documents if document["kind"].endswith("Binding")]
     assert [role["metadata"].get("namespace", "") for role in roles] == ["", "locks", "default"]
@@ -118,7 +98,7 @@ def test_every_role_is_bound_to_the_account() -> None:
 
 def test_the_settings_never_take_the_place_of_the_record() -> None:
     """Which is a ConfigMap, and may stand in the same namespace."""
-    (config,) = of_kind("ConfigMap", objects(replace(WHOLE, access=Access(namespace="kube-system"))))
+    (config,) = of_kind("ConfigMap", objects(replace(WHOLE, namespace="kube-system")))
     (role,) = (role for role in of_kind("Role", objects(WHOLE)) if role["metadata"]["namespace"] == "kube-system")
     written = {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
     assert config["metadata"]["name"] not in written
@@ -163,7 +143,7 @@ def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> Non
 
 
 def test_a_standing_process_is_probed_where_it_listens() -> None:
-    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=Listen(":9732", 9732, is_reachable=True))
+    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=":9732", metrics_port=9732)
     only = container(deployment)
     (port,) = only["ports"]
     assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
@@ -173,15 +153,15 @@ def test_a_standing_process_is_probed_where_it_listens() -> None:
     assert only["startupProbe"]["periodSeconds"] * only["startupProbe"]["failureThreshold"] >= 60
     for document in objects(deployment):
         kubernetes_validate.validate(document, RELEASES[-1], strict=True)
-    assert "livenessProbe" not in container(replace(deployment, listen=Listen("127.0.0.1:9732", 9732)))
-    assert "livenessProbe" not in container(replace(deployment, listen=Listen()))
+    assert "livenessProbe" not in container(replace(deployment, listen="127.0.0.1:9732", metrics_port=0))
+    assert "livenessProbe" not in container(replace(deployment, listen="", metrics_port=0))
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whatever_it_has_to(kind: Kind) -> None:
     (closed,) = of_kind("NetworkPolicy", objects(replace(WHOLE, kind=kind)))
     assert closed["spec"]["ingress"] == []
-    installation = replace(WHOLE, kind=kind, listen=Listen(":9732", 9732, is_reachable=True))
+    installation = replace(WHOLE, kind=kind, listen=":9732", metrics_port=9732)
     (policy,) = of_kind("NetworkPolicy", objects(installation))
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     assert policy["spec"]["podSelector"]["matchLabels"] == job_spec(installation)["template"]["metadata"]["labels"]

@@ -23,8 +23,7 @@ from rollout.lab.api.resources import CONFIGMAPS, EVENTS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.manifests.installation import Access
-from rollout.manifests.objects import roles
+from rollout.manifests.objects import Installation, Kind, roles
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.apply.conftest import killed_at
@@ -44,7 +43,7 @@ Run = Callable[..., Ended]
 
 
 def printed() -> tuple[dict[str, Any], ...]:
-    return roles(Access())
+    return roles(Installation(kind=Kind.ROLES))
 
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:

@@ -1,37 +1,31 @@
 """`rollout manifests`."""
 
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from rollout.cli.flags import takes
 from rollout.cli.settings import values
-from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.settings.values import Form
-from rollout.cli.stages.pod_settings import PodSettings, read_pod_settings
+from rollout.cli.stages.pod_settings import read_pod_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
-from rollout.manifests.installation import (
+from rollout.manifests.objects import (
     DEFAULT_NAME,
-    FLEETLOCK_NAME,
     SSH_KEY,
-    Access,
-    Files,
+    SSH_SECRET,
     Installation,
     Kind,
-    Listen,
-    Pod,
-    Service,
-    Times,
-    User,
+    manifest_text,
+    objects,
 )
-from rollout.model.quantity import Duration
 from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -41,84 +35,105 @@ _IMAGE = re.compile(
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
+_MINUTE = 60
+# What is told and written around the work itself.
+_MARGIN = 2 * _MINUTE
+_DEADLINE = 6 * 60 * _MINUTE
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
+# What may be given of the pod's settings, beside how to print.
+_HERE = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def fixed_image(value: str) -> str:
-    """Return a container image of a fixed version, or none."""
+    """Return a container image of a fixed version."""
     match = _IMAGE.fullmatch(value)
-    if value and not match:
+    if not match:
         raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
-    if match and not match["version"]:
+    if not match["version"]:
         raise ValueError(f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST.")
     return value
 
 
 def object_name(value: str) -> str:
-    """Return a name that every object of the installation can have, or none."""
-    if value and (not values.is_label_like(value) or len(value) > _LONGEST_NAME):
+    """Return a name that every object of the installation can have."""
+    if not values.is_label_like(value) or len(value) > _LONGEST_NAME:
         raise ValueError(f"{value!r} is not a name of at most {_LONGEST_NAME} lower-case letters, digits and dashes.")
     return value
 
 
-class ManifestOptions(Table):
-    """What is installed."""
-
-    namespace: values.Namespace = setting(DEFAULT_NAME, "Namespace of the pod, its account and its settings.")
-    name: Annotated[str, Form("NAME", object_name)] = setting(
-        "", f"Name of everything. Default: {DEFAULT_NAME}, {FLEETLOCK_NAME}."
-    )
-    image: Annotated[str, Form("IMAGE", fixed_image)] = setting(
-        "", "Image that you built, with its tag or digest. One without a registry is never pulled."
-    )
-    known_hosts: Path | None = setting(None, "Host keys that the pod trusts.")
-    ssh_secret: values.Name = setting("rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.")
-    env_secret: values.Name = setting(
-        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase."
-    )
-    schedule: Annotated[str, Form("CRON")] = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.")
-    time_zone: Annotated[str, Form("ZONE", checked_zone)] = setting("Etc/UTC", "cronjob: timezone of the schedule.")
-    active_deadline: Duration | None = setting(
-        None, "cronjob, job: time for one pass. Default: what the settings say, else 6h."
-    )
-    every: Duration | None = setting(
-        None, "deployment: time from one pass to the next. Default: what the settings say, else 10m."
-    )
-    replicas: int = setting(2, "fleetlock: how many pods serve; no two of them on one node.", least=2, most=9)
-    tls_secret: values.Name = setting(
-        "",
-        "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
-    )
-    cluster_ip: Annotated[str, Form("ADDRESS")] = setting(
-        "",
-        "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
-    )
-    hosts_network: list[Annotated[str, Form("CIDR")]] | None = setting(
-        None, "fleetlock: only these addresses may ask. Repeatable. Default: all."
-    )
-    image_pull_secret: list[values.Name] | None = setting(None, "Secret with which the image is pulled. Repeatable.")
-    pod_monitor: bool = setting(
-        False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
-    )
-
-
 KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to install; roles prints the roles alone.")]
+ImageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMAGE",
+        parser=fixed_image,
+        help="Image that you built, with its tag or digest. One without a registry is never pulled",
+    ),
+]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        parser=get_args(values.Namespace)[1].read,
+        help="Namespace of the pod, its account and its settings",
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        parser=object_name,
+        help=f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock",
+    ),
+]
+EnvSecretOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Secret whose keys are variables: settings that are secret, tokens, a passphrase"
+    ),
+]
+ScheduleOption = Annotated[str, typer.Option(metavar="CRON", help="cronjob: when a pass begins, in cron's five fields")]
+ZoneOption = Annotated[str, typer.Option(metavar="ZONE", parser=checked_zone, help="cronjob: timezone of the schedule")]
+TlsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP",
+    ),
+]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with",
+    ),
+]
+NetworkOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CIDR", help="fleetlock: only these addresses may ask. Repeatable. Default: all"),
+]
 
-# What is told and written around the work itself.
-_MARGIN_SECONDS = 120
-_MINUTE = 60
-_DEADLINE = 6 * 3600
-_OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
-_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every")
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
-
-@takes(of_another=True)
-def manifests(settings: Given, options: ManifestOptions, kind: KindArgument = Kind.CRONJOB) -> None:
+@takes("ssh.known-hosts", of_another=True)
+def manifests(
+    settings: Given,
+    kind: KindArgument = Kind.CRONJOB,
+    *,
+    image: ImageOption = None,
+    namespace: NamespaceOption = DEFAULT_NAME,
+    name: NameOption = None,
+    env_secret: EnvSecretOption = "",
+    schedule: ScheduleOption = "0 1 * * *",
+    time_zone: ZoneOption = "Etc/UTC",
+    tls_secret: TlsOption = "",
+    cluster_ip: AddressOption = "",
+    hosts_network: NetworkOption = None,
+) -> None:
     """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
 
     cronjob, deployment and job run `rollout operate`; fleetlock runs the server that hosts with Zincati ask. The
     settings file and known_hosts are checked and go into a ConfigMap. The roles hold the rights that are used, and no
-    others. The SSH key stays where it is: make the Secret yourself.
+    others. The SSH key stays where it is: make the Secret rollout-ssh yourself.
 
     \b
     Examples:
@@ -130,82 +145,72 @@ def manifests(settings: Given, options: ManifestOptions, kind: KindArgument = Ki
         --tls-secret fleetlock-tls
       rollout manifests roles
     """
-    from rollout.manifests.objects import list_document, manifest_text, objects
-
-    _refuse_others(options, kind)
-    # what is typed of others would not reach the pod
-    here = ("lock.namespace", "metrics.listen")
-    others = [name for name in known_settings() if name not in here and not name.startswith("output.")]
-    settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
-    pod = read_pod_settings(read_file(Path(settings.file) if settings.file else None), serves=kind is Kind.FLEETLOCK)
-    # what is typed here goes before what the pod's file says
-    lock = settings.lock if "lock.namespace" in settings.typed else pod.settings.lock
-    listen = _listen(kind, settings.metrics.listen or pod.settings.metrics.listen)
-    installation = _installation(kind, options, lock.namespace, pod, listen)
-    document = list_document(objects(installation))
+    _refuse_useless(kind, settings, image, of_fleetlock=tls_secret or cluster_ip or hosts_network)
+    installation = replace(
+        _by_settings(kind, settings),
+        name=name or (f"{DEFAULT_NAME}-fleetlock" if kind is Kind.FLEETLOCK else DEFAULT_NAME),
+        namespace=namespace,
+        image=image or "",
+        env_secret=env_secret,
+        schedule=schedule,
+        time_zone=time_zone,
+        tls_secret=tls_secret,
+        cluster_ip=cluster_ip,
+        networks=tuple(hosts_network or ()),
+    )
+    document = {"apiVersion": "v1", "kind": "List", "items": objects(installation)}
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation):
         say(line)
 
 
-def _refuse_others(options: ManifestOptions, kind: Kind) -> None:
-    """`UsageError` for a flag that this kind would ignore, and the operator might count on."""
-    usual, others = ManifestOptions(), _OF_OTHERS if kind is Kind.FLEETLOCK else _OF_FLEETLOCK
-    given = (name for name in others if getattr(options, name) not in (getattr(usual, name), None, []))
-    if ignored := [f"--{name.replace('_', '-')}" for name in given]:
-        raise UsageError(f"{kind} has no {', '.join(ignored)}", hint="Drop the flags that are for another kind.")
+def _refuse_useless(kind: Kind, settings: Given, image: str | None, *, of_fleetlock: object) -> None:
+    """`UsageError` for what would not reach the pod, and without an image."""
+    others = [key for key in known_settings() if key not in _HERE and not key.startswith("output.")]
+    settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
+    if of_fleetlock and kind is not Kind.FLEETLOCK:
+        hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
+        raise UsageError(f"{kind} serves no hosts that ask", hint=hint)
+    if kind is not Kind.ROLES and not image:
+        build = "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
+        hint = f"Build and push your own: {build}; then --image REGISTRY/node-rollout:TAG."
+        raise UsageError("no --image: rollout has no published image", hint=hint)
 
 
-def _installation(
-    kind: Kind, options: ManifestOptions, lease_namespace: str, settings: PodSettings, listen: Listen
-) -> Installation:
-    if kind is not Kind.ROLES and not options.image:
-        raise UsageError(
-            "no --image: rollout has no published image",
-            hint="Build and push your own: docker build -t REGISTRY/node-rollout:TAG . && docker push "
-            "REGISTRY/node-rollout:TAG; then --image REGISTRY/node-rollout:TAG.",
-        )
-    if options.pod_monitor and not (kind is Kind.FLEETLOCK or listen.is_reachable):
-        raise UsageError(
-            f"--pod-monitor: this {kind} serves no metrics to be scraped",
-            hint="fleetlock does, and deployment with --set metrics.listen=:9732; passes have metrics.pushgateway.",
-        )
-    access = Access(
-        options.name or (FLEETLOCK_NAME if kind is Kind.FLEETLOCK else DEFAULT_NAME),
-        options.namespace,
-        lease_namespace,
-        disable_eviction=settings.policy.drain.disable_eviction,
-        user={Kind.ROLES: User.PEOPLE, Kind.FLEETLOCK: User.FLEETLOCK}.get(kind, User.OPERATE),
+def _by_settings(kind: Kind, typed: Given) -> Installation:
+    """Return what follows from the pod's settings; what was `typed` here goes before what its file says."""
+    from rollout.adapters.metrics import parsed_address
+    from rollout.planning.play.pace import slowest_node_seconds
+
+    pod = read_pod_settings(read_file(Path(typed.file) if typed.file else None), serves=kind is Kind.FLEETLOCK)
+    lock = typed.lock if "lock.namespace" in typed.typed else pod.settings.lock
+    by_ansible = pod.settings.ssh.executor is Executor.ANSIBLE
+    # a Job's pod is not there for long enough to be probed
+    listen = typed.metrics.listen or pod.settings.metrics.listen if kind is Kind.DEPLOYMENT else ""
+    host, port = parsed_address(listen) if listen else ("127.0.0.1", 0)
+    installation = Installation(
+        kind=kind,
+        lease_namespace=lock.namespace,
+        disable_eviction=pod.policy.drain.disable_eviction,
+        settings=pod.text,
+        every=round(pod.settings.operate.every),
+        deadline=round(pod.settings.operate.active_deadline or _DEADLINE),
+        listen=listen,
+        metrics_port=port if host in _EVERYWHERE else 0,
     )
-    by_ansible = settings.settings.ssh.executor is Executor.ANSIBLE
-    is_without = kind in (Kind.ROLES, Kind.FLEETLOCK)
-    known_hosts = "" if is_without else _known_hosts(options.known_hosts, by_authority=by_ansible)
-    return Installation(
-        kind,
-        options.image,
-        access,
-        Files(settings.text, known_hosts, options.ssh_secret, options.env_secret),
-        _times(kind, options, settings),
-        listen,
-        Service(
-            options.replicas,
-            tls_secret=options.tls_secret,
-            cluster_ip=options.cluster_ip,
-            networks=tuple(options.hosts_network or ()),
-        ),
-        Pod(tuple(options.image_pull_secret or ()), options.pod_monitor),
-    )
+    if kind in (Kind.ROLES, Kind.FLEETLOCK):
+        return installation  # without SSH; and any other replica goes on with a drain
+    grace = math.ceil((slowest_node_seconds(pod.policy) + _MARGIN) / _MINUTE) * _MINUTE
+    return replace(installation, known_hosts=_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible), grace=grace)
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    """Its content; `InputError` where no host could be trusted by it."""
+    """Return its content; `InputError` where no host could be trusted by it."""
     from rollout.adapters.ssh.known_hosts_file import vouches
 
+    fill = "Fill it with: rollout known-hosts --out FILE"
     if file is None:
-        raise UsageError(
-            "no --known-hosts: the pod would trust no host",
-            hint="Fill a file with `rollout known-hosts --out known_hosts`.",
-        )
+        raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
         text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -213,62 +218,26 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     if "PRIVATE KEY" in text:
         raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
     if not vouches(text, by_authority=by_authority):
-        raise InputError(
-            f"{file} has no host in it",
-            hint="Fill it with `rollout known-hosts --out FILE`.",
-        )
+        raise InputError(f"{file} has no host in it", hint=fill)
     return text
-
-
-def _times(kind: Kind, options: ManifestOptions, settings: PodSettings) -> Times:
-    from rollout.planning.play.pace import slowest_node_seconds
-
-    if kind is Kind.FLEETLOCK:
-        # a drain goes on by any other replica
-        return Times(options.schedule, options.time_zone, 0, 0, _MINUTE)
-    grace = -(-(slowest_node_seconds(settings.policy) + _MARGIN_SECONDS) // _MINUTE) * _MINUTE
-    every = options.every or settings.settings.operate.every
-    deadline = options.active_deadline or settings.settings.operate.active_deadline or _DEADLINE
-    return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
-
-
-def _listen(kind: Kind, written: str) -> Listen:
-    """Where a standing process is probed; a Job's pod is not there for long enough."""
-    from rollout.adapters.metrics import parsed_address
-
-    address = written if kind is Kind.DEPLOYMENT else ""
-    if not address:
-        return Listen()
-    host, port = parsed_address(address)
-    return Listen(address, port, is_reachable=host in _EVERYWHERE)
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
     """Yield what is left to the operator."""
-    from rollout.manifests.objects import names_registry
-
     if installation.kind is Kind.ROLES:
         return
-    if not names_registry(installation.image):
+    if not installation.names_registry:
         yield f"warning: {installation.image} names no registry: load it on every node, for it is not pulled"
-    key, certificate = installation.files.ssh_secret, installation.service.tls_secret
-    secret = f"generic {key} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
+    secret = f"generic {SSH_SECRET} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     if serves := installation.kind is Kind.FLEETLOCK:
-        secret = f"tls {certificate} --cert=FILE --key=FILE" if certificate else ""
+        secret = f"tls {installation.tls_secret} --cert=FILE --key=FILE" if installation.tls_secret else ""
+    kubectl = f"kubectl -n {installation.namespace}"
     if secret:
-        namespace = installation.access.namespace
-        yield f"next, where there is none yet: kubectl -n {namespace} create secret {secret}"
-    if serves:
-        yield from _hosts_steps(installation)
-
-
-def _hosts_steps(installation: Installation) -> Iterator[str]:
-    """How hosts come to ask, and who else can."""
-    service, access = installation.service, installation.access
-    if not service.networks:
+        yield f"next, where there is none yet: {kubectl} create secret {secret}"
+    if serves and not installation.networks:
         yield "warning: every pod can ask for a node's drain; --hosts-network CIDR lets hosts alone ask"
-    where = service.cluster_ip or "ADDRESS"
-    host = f"[{where}]" if ":" in where else where
-    asked = f"kubectl -n {access.namespace} get service {access.name}"
-    known = "" if service.cluster_ip else f" (ADDRESS: {asked})"
-    yield f'next, for the hosts (docs/fleetlock.md): base_url = "{service.scheme}://{host}/"{known}'
+    if serves:
+        where = installation.cluster_ip or "ADDRESS"
+        host = f"[{where}]" if ":" in where else where
+        known = "" if installation.cluster_ip else f" (ADDRESS: {kubectl} get service {installation.name})"
+        yield f'next, for the hosts (docs/fleetlock.md): base_url = "{installation.scheme}://{host}/"{known}'
