@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:Depreca
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    return start_lab(nodes=3, speed=60)
+    return start_lab(nodes=3)
 
 
 @pytest.fixture

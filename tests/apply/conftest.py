@@ -82,7 +82,7 @@ def lose_hosts(lab: Lab) -> None:
 @pytest.fixture
 def started(start_lab: StartLab) -> Started:
     """Labs by scenario, or its name, and number of nodes; time passes thirty times as fast in them."""
-    return lambda scenario, nodes: start_lab(scenario, nodes=nodes, speed=30)
+    return lambda scenario, nodes: start_lab(scenario, nodes=nodes)
 
 
 @pytest.fixture

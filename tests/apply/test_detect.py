@@ -61,7 +61,7 @@ def nodes(*names: str) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def untouched(shared_lab: StartLab) -> Iterator[Lab]:
     """One lab for all that only look."""
-    lab = shared_lab("sources", speed=30)
+    lab = shared_lab("sources")
     yield lab
     assert sum(lab.scoreboard().reboots.values()) == 0
 

@@ -16,7 +16,7 @@ QUICK = (
     *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
     *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s", "--settle-timeout", "20s", *ONE_LOOK),
 )
-# An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
+# An outage takes two seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
 IMPATIENT = ("--drain-timeout", "5s")
 

@@ -35,7 +35,7 @@ BEFORE, AFTER = "checks.example/before", "checks.example/after"
 @pytest.fixture(scope="module")
 def untouched(shared_lab: StartLab) -> Iterator[Lab]:
     """One lab for all rollouts that are held up before anything happens: each of them is to leave it as it was."""
-    lab = shared_lab(nodes=7, speed=30)
+    lab = shared_lab(nodes=7)
     yield lab
     assert_untouched(lab, *lab.scoreboard().reboots)
 

@@ -166,7 +166,7 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(started: Started,
 
 
 BYSTANDER = "cp-3"
-SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "10s")
+SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "4s")
 
 
 def cut_power(lab: Lab, node: str) -> None:
@@ -223,7 +223,7 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     assert first.code == 4
     assert first.summary["succeeded"] == []
     why = next(iter(first.summary["reasons"].values()))
-    assert f"since the interruption the cluster has not settled within 10s: node {BYSTANDER}" in why
+    assert f"since the interruption the cluster has not settled within 4s: node {BYSTANDER}" in why
     second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.summary["succeeded"]
     assert lab.scoreboard().cordons_left == ()

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-EXCLUDING = ("--set", "drain.exclude-from-load-balancers=2s")
+EXCLUDING = ("--set", "drain.exclude-from-load-balancers=1s")
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 FIVE = 5
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
@@ -112,11 +112,11 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     assert len(watched.labelled) == FIVE - 1
     assert all(watched.together.values())
     waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
-    assert min(waits) >= 2
+    assert min(waits) >= 1
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
     assert metadata(lab, theirs, "labels")[LABEL] == "theirs"
-    assert "waiting 2s for load balancers to leave the node out" in ended.stdout
+    assert "waiting 1s for load balancers to leave the node out" in ended.stdout
     assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
 
     # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place

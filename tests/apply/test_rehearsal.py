@@ -108,7 +108,7 @@ def test_a_copy_without_names_has_the_same_plan(
     text = file.read_text()
     hidden = ("worker-", "shop", "eu-1a", "coredns", "web", "cilium")
     assert not [word for word in hidden if word in text]
-    again = rollout(start_lab(scenario_like(file), speed=30), "plan", "-o", "json", "--max-unavailable", "2")
+    again = rollout(start_lab(scenario_like(file)), "plan", "-o", "json", "--max-unavailable", "2")
     copied = decisions(json.loads(again.stdout))
     sizes = [[node[1:] for node in wave] for wave in decisions(plan)["nodes"]]
     assert [[node[1:] for node in wave] for wave in copied["nodes"]] == sizes

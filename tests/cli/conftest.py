@@ -20,7 +20,7 @@ def lab(start_lab: StartLab) -> Lab:
 @pytest.fixture(scope="module")
 def mixed(shared_lab: StartLab) -> Lab:
     """A cluster in which hosts differ, for tests that only look."""
-    return shared_lab("mixed", speed=30)
+    return shared_lab("mixed")
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def complete(home: Path) -> Complete:
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    return start_lab("default", nodes=4, speed=30)
+    return start_lab("default", nodes=4)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_hosts_are_asked_once_and_not_waited_for(start_lab: StartLab, command: C
 @pytest.mark.parametrize("fault", [HostFaults(missing=("update_engine_client",)), HostFaults(bus=BusFault.DENIED)])
 def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Command) -> None:
     """Over the bus where there is no client, as root where the bus denies the user."""
-    lab = start_lab("updates", nodes=11, speed=20)
+    lab = start_lab("updates", nodes=11)
     lab.call(lambda: lab.machines["worker-1"].inflict(fault))
     ended = command("check-update", "--node", "worker-1", "-o", "json", lab=lab)
     assert summary(ended) == {"asked": ["worker-1"]}

@@ -92,7 +92,7 @@ def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
 
 
 def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
-    lab = start_lab(TINY, speed=60)
+    lab = start_lab(TINY)
     with scripted(lambda exchange: exchange.answer(200, b"")) as endpoint:
         # plain webhooks need no extra
         variables = {**plain, "ROLLOUT_NOTIFY": endpoint.url}

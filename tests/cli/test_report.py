@@ -45,7 +45,7 @@ def kept(home: Path, night: Night, run: str = "0123456789abcdef", server: str = 
 
 
 def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, command: Command, home: Path) -> None:
-    lab = start_lab(load_scenario(str(NIGHT)), speed=30)
+    lab = start_lab(load_scenario(str(NIGHT)))
     ended = command("apply", "--yes", *NODES, *LIMITS, *PATIENCE, "-o", "json", lab=lab)
     assert ended.code == ExitCode.PARTIAL, ended.stderr
     failed = set(ended.failures)

@@ -15,7 +15,7 @@ from tests.conftest import StartLab
 
 @pytest.fixture(scope="module")
 def sources(shared_lab: StartLab) -> Lab:
-    return shared_lab("sources", speed=30)
+    return shared_lab("sources")
 
 
 # Hosts that have no update_engine, and what they have in its place.
@@ -53,7 +53,7 @@ CORDONED = {
 
 
 def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: Command, start_lab: StartLab) -> None:
-    lab = start_lab("leftovers", speed=30)
+    lab = start_lab("leftovers")
     planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
     messages = {item["node"]: item["message"] for item in planned if item["reason"] == "cordoned"}
     for name, mark in CORDONED.items():

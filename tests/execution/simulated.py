@@ -25,6 +25,7 @@ from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
 from rollout.planning.eligibility.away import AwayLimit
+from rollout.ports import Event
 
 LONGEST = 10_000_000.0
 
@@ -49,12 +50,15 @@ class NoGates:
 
 
 class SetClock(SystemClock):
-    """Passes when a test says so; nobody asks what time of day it is."""
+    """Passes when a test says so, and while it is slept on; nobody asks what time of day it is."""
 
     seconds = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
     def now(self) -> datetime:
         raise AssertionError("clocks of two machines are never compared")
@@ -65,6 +69,14 @@ class SimulatedClock(SetClock):
 
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+
+class PassingClock(SimulatedClock):
+    """One that passes while something is waited for, too."""
+
+    def wait(self, event: Event, seconds: float) -> bool:
+        self.sleep(seconds)
+        return event.wait(0)
 
 
 class SimulatedStop(StopRequest):

@@ -194,7 +194,7 @@ def drains(
             add_pod(server, node, f"{node}-{each}", owned=owner("ReplicaSet"), metadata=labels)
     with ExitStack() as stack:
         for node in nodes:
-            task = task_of(node, api, recorder, policy)
+            task = task_of(node, api, recorder, policy, speed=4)
             thread = threading.Thread(target=drain, args=(replace(task, precedence=precedence),))
             thread.start()
             stack.callback(thread.join, 30)

@@ -264,10 +264,10 @@ def test_not_even_a_failure_that_nobody_thought_of_ends_the_renewing(
 
 def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: StandaloneApi) -> None:
     """Whoever watches for the whole duration sees a renewal, though one of them was never answered."""
-    with lock(api, "ann", seconds=10) as held:
+    with lock(api, "ann", seconds=6) as held:
         fault = inflict(server, hung(requests=1))
         wait_until(lambda: struck(server, fault) == 1)
-        with pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob", seconds=10):
+        with pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob", seconds=6):
             pass
         held.check()
         assert lease(api)["holderIdentity"] == "ann"

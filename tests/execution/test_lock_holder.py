@@ -26,7 +26,7 @@ class Passing(SetClock):
         self.renewed_at = renewed_at
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        super().sleep(seconds)
         if self.renewed_at is not None and self.seconds >= self.renewed_at:
             self.renewed_at = None
             lease = json.loads(self.api.get(LEASE))

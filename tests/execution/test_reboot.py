@@ -31,7 +31,7 @@ from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
 from tests.execution.drains import NODE, Json, change, put, stored, task_of
-from tests.execution.simulated import NoGates
+from tests.execution.simulated import NoGates, PassingClock
 from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.in_memory
@@ -43,24 +43,6 @@ PLANNED = PlannedNode(NODE, OLD, f"uid-{NODE}", "1.0.0", "2.0.0", 0, 0, machine_
 def said(boot_id: str, machine_id: str = MACHINE, version: str = "2.0.0") -> CommandResult:
     parts = {"boot": boot_id, "machine": machine_id, "release": f"VERSION={version}"}
     return CommandResult(0, "".join(f"\n{MARKER} {name}\n{value}\n" for name, value in parts.items()), "")
-
-
-class Quick(SystemClock):
-    """Passes while it is slept on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passed = 0.0
-
-    def monotonic(self) -> float:
-        return self.passed
-
-    def sleep(self, seconds: float) -> None:
-        self.passed += seconds
-
-    def wait(self, waiting: Any, seconds: float) -> bool:
-        self.passed += seconds
-        return False
 
 
 @dataclass
@@ -106,7 +88,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
 
     def made(answers: Answers) -> NodeContext:
         draining = task_of(NODE, api, recorder, DrainPolicy())
-        cluster = replace(draining.cluster, clock=Quick())
+        cluster = replace(draining.cluster, clock=PassingClock())
         task = NodeTask(PLANNED, "run-1", cluster, draining.guard, draining.report)
         shell = RememberingShell(cast("Any", answers))
         host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell, cluster.clock)

@@ -118,7 +118,7 @@ class Watching:
         return sum(other not in waiting for other in later) >= self.rules.in_flight
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn(case: Cases) -> None:
     seconds, rules, settling = case

@@ -28,7 +28,7 @@ from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, add_pod, change, owner, put
-from tests.execution.simulated import World
+from tests.execution.simulated import PassingClock, World
 from tests.standalone_api import StandaloneApi
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
@@ -153,7 +153,7 @@ class Hanging:
         runner = WaveRunner(
             run_one=self.run_one,
             unavailable=self.unavailable,
-            clock=SystemClock(),
+            clock=SystemClock(hurried=20),
             stop=StopRequest(),
             allowance=Allowance(failures=1, settle_timeout=1),
             ledger=Ledger(),
@@ -202,7 +202,7 @@ class Looks(Settler):
 
 @pytest.mark.parametrize(("checks", "bad", "looks"), [(1, (), 1), (2, (), 2), (3, (), 3), (3, (1, 3), 6)])
 def test_good_looks_have_to_follow_one_another(checks: int, bad: tuple[int, ...], looks: int) -> None:
-    clock = SystemClock()
+    clock = PassingClock()
     report = Reporter(Silent(), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
@@ -277,7 +277,7 @@ def test_only_what_was_well_before_is_waited_for(
         add_node(server, name)
     add_node(server, "n3", ready=False)
     add_replicas(server, "web", desired=3, ready=before)
-    measure = settler(api, SystemClock(), recorder)
+    measure = settler(api, PassingClock(), recorder)
     health = measure.baseline(["n1"])
     meanwhile(server)
     assert measure.wait(health, 1, frozenset({"n4"}), StopRequest()) == missing

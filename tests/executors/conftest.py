@@ -67,7 +67,7 @@ def with_faults(start_lab: StartLab) -> StartLab:
     def start(nodes: int, faults: Mapping[str, HostFaults] | None = None, *, scenario_name: str = "default") -> Lab:
         scenario = scale(load_scenario(scenario_name), nodes)
         hosts = (HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items())
-        return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *hosts)), speed=60)
+        return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *hosts)))
 
     return start
 

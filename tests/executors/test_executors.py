@@ -69,7 +69,7 @@ def test_apply_takes_every_host_to_its_own_end(program: Program, with_faults: St
             "worker-5": HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT),
         },
     )
-    ended = program.run(lab, *EVERYTHING, "--reboot-timeout", "7s")
+    ended = program.run(lab, *EVERYTHING, "--reboot-timeout", "5s")
     assert ended.code == 4, ended.stderr
     assert ended.outcomes == {
         "worker-1": "succeeded",

@@ -15,7 +15,7 @@ __all__ = ["rollout", "started"]
 @pytest.fixture(scope="module")
 def untouched(shared_lab: StartLab) -> Iterator[Lab]:
     """One lab for all that is to be refused, held up or only planned: nothing may have happened to it."""
-    lab = shared_lab(nodes=5, speed=30)
+    lab = shared_lab(nodes=5)
     yield lab
     score = lab.scoreboard()
     assert (sum(score.reboots.values()), score.evictions, score.cordons_left) == (0, 0, ())

@@ -73,8 +73,7 @@ def set_well(lab: Lab, node: str, name: str, *, well: bool) -> None:
         if (is_mirror(pod) or is_daemon(pod)) and pod["metadata"]["name"].startswith(name):
             rest = {key: value for key, value in annotations_of(pod).items() if key not in mark}
             marked = {**pod, "metadata": {**pod["metadata"], "annotations": rest if well else {**rest, **mark}}}
-            # Of one that is well again its kubelet says so.
-            lab.store.put(PODS, marked if well else with_readiness(marked, lab.world.cluster.now(), ready=False))
+            lab.store.put(PODS, with_readiness(marked, lab.world.cluster.now(), ready=well))
 
 
 def close_ssh(lab: Lab, node: str) -> None:

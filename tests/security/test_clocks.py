@@ -39,7 +39,7 @@ def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
         lab={"termination-seconds": ends_after},
     )
     base = scale(load_scenario("default"), 6)
-    return start_lab(msgspec.structs.replace(base, workloads=(*base.workloads, slow), clock_ahead=ahead), speed=30)
+    return start_lab(msgspec.structs.replace(base, workloads=(*base.workloads, slow), clock_ahead=ahead))
 
 
 def told_to_go(lab: Lab, *, grace: int, overdue: int = 0) -> str:

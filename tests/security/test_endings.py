@@ -49,12 +49,12 @@ def with_hosts(*numbered: tuple[int, dict[str, Any]]) -> Scenario:
 
 
 def troubled(start_lab: StartLab, faults: HostFaults) -> Lab:
-    return start_lab(with_hosts((2, {"faults": faults})), nodes=NODES_IN_ALL, speed=30)
+    return start_lab(with_hosts((2, {"faults": faults})), nodes=NODES_IN_ALL)
 
 
 def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(start_lab: StartLab, rollout: Rollout) -> None:
     hosts = [(number, {"faults": faults}) for number, (faults, _, _) in enumerate(TROUBLE, 1)]
-    lab = start_lab(with_hosts(*hosts), nodes=16, speed=30)
+    lab = start_lab(with_hosts(*hosts), nodes=16)
     ended = rollout(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr
     left = {one["node"]: one for one in ended.summary["not_done"]}
@@ -74,7 +74,7 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     idle = {"update": Update(state=UpdateState.IDLE, to=None)}
     paused = {"annotations": {"node-rollout.dev/paused": "true"}}
     silent = {"faults": HostFaults(ssh=SshFault.CLOSED)}
-    lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9, speed=30)
+    lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9)
     lab.call(lambda: change(lab, "worker-4", cordoned=True))
     ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3")
     assert ended.code == 0, ended.stderr
@@ -86,7 +86,7 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
 
 def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
     """It was planned; the plan's word for it would have been the same, had it been made a minute later."""
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    lab = start_lab(nodes=NODES_IN_ALL)
     process = start(tmp_path, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
     assert process.stdout is not None
     head = []
@@ -131,7 +131,7 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 @pytest.mark.sample
 def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
     """And can still try it again: the record stays for as long as the rollout owes a node."""
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
     first = rollout(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
     (failed,) = first.failures
@@ -147,7 +147,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
 
 @pytest.mark.sample
 def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
     assert rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").code == 4
     inflict(lab, HostFaults(ssh=SshFault.CLOSED))
@@ -160,7 +160,7 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
     start_lab: StartLab, rollout: Rollout
 ) -> None:
     """Only what somebody else cordoned is left out by its own state."""
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    lab = start_lab(nodes=NODES_IN_ALL)
     marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
     lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
     ended = rollout(lab, "apply", *JSON)

@@ -22,13 +22,13 @@ from tests.state import PREFIX, is_cordoned, marks_of, unlock
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--node", "worker-2", "--control-plane", "exclude"),
-    *("--drain-timeout", "20s", "--reboot-timeout", "16s"),
+    *("--drain-timeout", "20s", "--reboot-timeout", "8s"),
 )
 
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    return start_lab("default", nodes=5, speed=30)
+    return start_lab("default", nodes=5)
 
 
 def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | None) -> None:
@@ -123,7 +123,7 @@ def test_a_node_that_is_uncordoned_before_its_drain_is_not_drained(lab: Lab, rol
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
 
 
-ONE = ("--node", "worker-1", "--yes", "-o", "json", "--reboot-timeout", "8s")
+ONE = ("--node", "worker-1", "--yes", "-o", "json", "--reboot-timeout", "4s")
 
 
 def mend(lab: Lab, node: str) -> None:

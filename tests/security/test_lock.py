@@ -57,7 +57,7 @@ def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
 def test_each_kind_of_request_may_be_garbled(
     start_lab: StartLab, rollout: Rollout, answer: FaultAnswer, *, done: bool
 ) -> None:
-    lab = start_lab(nodes=6, speed=30)
+    lab = start_lab(nodes=6)
     faults = garbled(answer, done=done)
     lab.inflict(*faults)
     ended = rollout(lab, *TWO_AT_ONCE, *PATIENT)
@@ -75,7 +75,7 @@ def test_each_kind_of_request_may_be_garbled(
 def test_a_server_that_answers_with_a_login_page_only_is_waited_for_and_then_told(
     start_lab: StartLab, rollout: Rollout
 ) -> None:
-    lab = start_lab(nodes=4, speed=30)
+    lab = start_lab(nodes=4)
     lab.inflict(ApiFault(answer=FaultAnswer.HTML))
     ended = rollout(lab, "status")
     assert ended.code == 1
@@ -86,7 +86,7 @@ def test_a_server_that_answers_with_a_login_page_only_is_waited_for_and_then_tol
 
 def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: Rollout) -> None:
     """{} and a list of something else hold no pods: believed, they would say that the drain is done."""
-    lab = start_lab(nodes=5, speed=30)
+    lab = start_lab(nodes=5)
     for body in ("{}", '{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}', '{"items":null}'):
         lab.inflict(
             ApiFault(answer=FaultAnswer.WRONG_KIND, verb="list", resource="pods", from_request=3, requests=3, body=body)

@@ -105,7 +105,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
 
     In the drain of the first a server dies, and the next one tells of it anew.
     """
-    lab = start_lab(load_scenario(str(SCENARIO)), speed=30)
+    lab = start_lab(load_scenario(str(SCENARIO)))
     grants = printed_grants(lambda *words: invoked(tmp_path, lab.environment, words), "fleetlock", *IMAGE)
     grant(lab, grants)
     first, second, third = (Client(lab, f"worker-{number}") for number in (1, 2, 3))
@@ -184,7 +184,7 @@ def quiet_lab(start_lab: StartLab) -> Lab:
     """Three nodes: what is begun last waits until all has settled from those before."""
     scenario = load_scenario(str(SCENARIO))
     (workers,) = scenario.nodes
-    return start_lab(msgspec.structs.replace(scenario, nodes=(msgspec.structs.replace(workers, count=3),)), speed=60)
+    return start_lab(msgspec.structs.replace(scenario, nodes=(msgspec.structs.replace(workers, count=3),)))
 
 
 @pytest.fixture

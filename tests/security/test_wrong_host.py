@@ -26,7 +26,7 @@ ELSEWHERE = "worker-3"
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    return start_lab("default", nodes=5, speed=30)
+    return start_lab("default", nodes=5)
 
 
 def node_info(lab: Lab, node: str, **changes: str) -> None:
@@ -63,7 +63,7 @@ def judge_untouched(lab: Lab, rollout: Rollout, wrong: set[str], *flags: str) ->
 
 def test_a_kubelet_that_reports_the_address_of_another_node(start_lab: StartLab, rollout: Rollout) -> None:
     """Which of two Nodes a machine is that stands behind both nobody can say: neither is touched."""
-    lab = start_lab("wrong-address", nodes=5, speed=30)
+    lab = start_lab("wrong-address", nodes=5)
     found = reasons(rollout, lab)
     assert set(found) == {"worker-2", "worker-3"}
     assert found["worker-2"].startswith("wrong-host: the host is another machine")

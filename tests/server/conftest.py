@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import signal
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,14 +23,22 @@ from rollout.lab.lab import Lab
 from rollout.lab.objects import is_daemon, is_mirror, node_name
 from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
-from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.apply.conftest import rollout, started  # noqa: F401 - fixtures
 from tests.ended import start
 from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
+SERVE = ("fleetlock", "serve", "--listen", "127.0.0.1:0")
 SPOKEN = "serving FleetLock at "
+# The program, but for the ten seconds that it waits for a body.
+IMPATIENT = """
+from rollout.server import http
+http.BODY_SECONDS = 1.0
+from rollout.cli.entry import main
+main()
+"""
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
-    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
+    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60) as running:
         yield running
 
 
@@ -173,9 +182,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """The server on it, with the module's `FLAGS`, if it has any."""
     flags: Sequence[str] = getattr(request.module, "FLAGS", ())
-    serving = Serving(
-        command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "serve", "--listen", "127.0.0.1:0", *flags)
-    )
+    words, program = (*SERVE, *flags), (sys.executable, "-c", IMPATIENT)
+    serving = Serving(start(tmp_path_factory.mktemp("home"), lab.environment, words, program=program))
     yield serving
     assert serving.end() == 0
 
@@ -186,8 +194,7 @@ def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.Te
 @contextmanager
 def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None) -> Iterator[Serving]:
     """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
-    words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", *arguments)
-    server = Serving(start(home, lab.environment, words), context=context)
+    server = Serving(start(home, lab.environment, (*SERVE, *arguments)), context=context)
     try:
         yield server
     finally:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.adapters.clock import SystemClock
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
@@ -18,6 +17,7 @@ from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.service import AskLog
 from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
+from tests.execution.simulated import SetClock
 from tests.planning import builders
 
 MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
@@ -111,7 +111,7 @@ SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z"
 
 
 def test_a_change_is_not_hidden_by_a_look_that_began_before_it_was_written() -> None:
-    book = SlotBook(FakeCluster(FakeServer()), SystemClock(), "kube-system")
+    book = SlotBook(FakeCluster(FakeServer()), SetClock(), "kube-system")
 
     def take(slots: Slots) -> Slots:
         assert book.read() == slots
@@ -132,15 +132,6 @@ DRAINING = Answer(Kind.WAITING_FOR_DRAIN, "worker-1 is draining")
 STRANGER = Answer(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
 
 
-class Passing(SystemClock):
-    """A clock that is put on by hand."""
-
-    passed = 0.0
-
-    def monotonic(self) -> float:
-        return self.passed
-
-
 def name_of(asked_as: str) -> str:
     if asked_as.startswith("x"):
         raise Denied(Kind.UNKNOWN_ID, "")
@@ -151,7 +142,7 @@ def name_of(asked_as: str) -> str:
 class Written:
     """A log, and what stands in it."""
 
-    clock: Passing = field(default_factory=Passing)
+    clock: SetClock = field(default_factory=SetClock)
     lines: list[str] = field(default_factory=list)
     log: AskLog = field(init=False)
 
@@ -178,7 +169,7 @@ def test_what_all_hosts_are_told_is_told_of_the_first_and_again_in_an_hour() -> 
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 1
     assert log.note("7", Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-2")) == 1
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 0
-    log.clock.passed = 3601
+    log.clock.seconds = 3601
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 1
 
 
@@ -188,5 +179,5 @@ def test_strangers_fill_no_log_and_keep_no_known_host_out_of_it() -> None:
     assert log.note("2", FULL) == 1
     assert log.note("1", DRAINING) == 1
     assert log.note("1", DRAINING) == 0
-    log.clock.passed = 3601
+    log.clock.seconds = 3601
     assert [log.note("xy", STRANGER) for _ in range(2)] == [1, 0]

@@ -49,7 +49,7 @@ def places(lab: Lab) -> list[str]:
 def test_each_node_is_drained_whoever_runs_there(start_lab: StartLab, tmp_path: Path) -> None:
     """With two nodes in all the replica of one waits until its node is back: the other goes on."""
     nodes = (NodeGroup(prefix="worker", role=Role.WORKER, count=2),)
-    lab = start_lab(Scenario(description="own replicas", nodes=nodes), speed=30)
+    lab = start_lab(Scenario(description="own replicas", nodes=nodes))
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": printed(tmp_path, lab.environment)})
     words = [KUBECTL, "--kubeconfig", str(lab.kubeconfig), "apply", "--validate=false", "-f", "-"]
     applied = subprocess.run(words, input=text, text=True, check=False, capture_output=True)
@@ -83,7 +83,7 @@ def renew(certificate: Path, server: Serving) -> None:
 @pytest.mark.exhaustive
 def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) -> None:
     """Its words and variables, with this machine's folders in place of what is mounted."""
-    lab = start_lab("default", nodes=2, speed=30)
+    lab = start_lab("default", nodes=2)
     (tmp_path / "cluster.toml").write_text('[fleetlock]\ngroup = ["workers=1"]\n')
     documents = printed(tmp_path, lab.environment, "--tls-secret", "lock-tls", "--config", "cluster.toml")
     (deployment,) = (item for item in documents if item["kind"] == "Deployment")

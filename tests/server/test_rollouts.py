@@ -76,9 +76,7 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client.await_grant(server)
 
 
-def test_pauses_and_windows_hold_for_hosts_that_ask(
-    started: Started, serve: Serve, rollout: Rollout, tmp_path: Path
-) -> None:
+def test_pauses_and_windows_hold_for_hosts_that_ask(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
@@ -92,11 +90,6 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(
     shut = serve(lab, "--window", open_now(hours=6))
     denied = client.ask(shut)
     assert (denied.kind, "the next opens" in denied.value) == ("outside_window", True)
-    frozen = client.ask(serve(lab, "--window", open_now(), "--set", "gates.freeze=01-01..12-31"))
-    assert (frozen.kind, "frozen (01-01..12-31)" in frozen.value) == ("outside_window", True)
-    pool = f'selector = "kubernetes.io/hostname={client.node}"\nwindow = ["{open_now(hours=6)}"]'
-    (tmp_path / "own.toml").write_text(f'[[pool]]\nname = "web"\n{pool}\n')
-    assert client.ask(serve(lab, "--config", str(tmp_path / "own.toml"))).kind == "outside_window"
     assert not slots_of(lab)
     client.await_grant(server)
     client.await_grant(shut)

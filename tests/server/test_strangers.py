@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
     with ExitStack() as stack, more_files(4 * MOST):
         other = stack.enter_context(socket.create_connection(address(server), 30, (OTHER, 0)))
         asked = stack.enter_context(socket.create_connection(address(server), 60))
-        lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+        lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
         stack.callback(lab.behave)
         asked.sendall(HEAD + asking(Client(lab, workers(lab)[0]).id))
         silent = [stack.enter_context(socket.create_connection(address(server), 30)) for _ in range(MOST + extra)]
@@ -173,16 +173,13 @@ def _asked(client: Client, server: Serving) -> None:
 
 
 def said_to(server: Serving, sent: bytes, seconds: float = 30) -> bytes:
-    """All that comes back until the server hangs up."""
-    with socket.create_connection(address(server), timeout=seconds) as connection:
-        parts = []
-        try:
-            connection.sendall(sent)
-            while part := connection.recv(65536):
-                parts.append(part)
-        except ConnectionError:
-            pass
-        return b"".join(parts)
+    """What comes back: a line at least, or nothing where the server hangs up."""
+    said = b""
+    with socket.create_connection(address(server), timeout=seconds) as connection, suppress(ConnectionError):
+        connection.sendall(sent)
+        while b"\n" not in said and (part := connection.recv(65536)):
+            said += part
+    return said
 
 
 LAST = HEAD + b"Connection: close\r\n"
