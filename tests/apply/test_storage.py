@@ -94,6 +94,8 @@ def test_the_last_healthy_replica_stays_and_the_other_nodes_go(lab: Lab, rollout
     ended = rollout(lab, *APPLY, "--skip", "blocked")
     assert ended.code == 0, ended.stderr
     assert rebooted(lab) == {"worker-1", "worker-3"}
+    assert rollout(lab, *APPLY, "--allow", "unhealthy").code == 0
+    assert rebooted(lab) == set(WORKERS)
 
 
 @pytest.mark.parametrize("is_mended", [True, False])

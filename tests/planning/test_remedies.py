@@ -89,11 +89,11 @@ BLOCKERS = {
     ),
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),
-        ("is not Ready on cp-1", "fix it", "--allow", "blocked"),
+        ("is not Ready on cp-1", "fix it", "--allow unhealthy"),
     ),
     BlockerKind.STORAGE_UNHEALTHY: (
         with_stored(StoredData("volumes.longhorn.io/longhorn-system/pvc-1", ON_ONE, ON_ONE, 1, "is there alone")),
-        ("is there alone", "--allow", "blocked"),
+        ("is there alone", "--allow unhealthy"),
     ),
     BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),

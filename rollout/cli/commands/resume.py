@@ -34,7 +34,7 @@ UnlockOption = Annotated[
 ]
 RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
 # What the rules of the interrupted rollout leave open.
-_OPEN = (Allow.BLOCKED, Allow.HELD)
+_OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 

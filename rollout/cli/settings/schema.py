@@ -56,6 +56,7 @@ class Allow(StrEnum):
     CORDONED = "cordoned"
     HELD = "held"
     IDLE = "idle"
+    UNHEALTHY = "unhealthy"
 
 
 class Cluster(Table):
@@ -84,9 +85,7 @@ class Nodes(Table):
     selector: values.Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
     node: tuple[values.NodeName, ...] = flag((), "Only this node")
     exclude: tuple[values.NodeName, ...] = flag((), "Leave this node, or pattern, out")
-    allow: tuple[Annotated[str, Form(words=(*Allow, *RIVALS))], ...] = flag(
-        (), f"{', '.join(Allow)}, or a rival's name"
-    )
+    allow: tuple[Annotated[str, Form(words=(*Allow, *RIVALS))], ...] = flag((), f"{', '.join(Allow)}, a rival")
     skip: tuple[Skip, ...] | None = flag(None, "blocked: leave out nodes with blockers")
 
 

@@ -112,17 +112,29 @@ def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) 
 
 def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
     """Return what of that which stands in its way keeps a plan from being begun."""
-    only_rivals = Allow.BLOCKED in session.settings.nodes.allow
-    return [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
+    return [blocker for blocker in plan.blockers if _word(blocker) not in session.settings.nodes.allow]
+
+
+def _word(blocker: Blocker) -> str:
+    """Return what `--allow` takes to try it all the same; what many nodes depend on has a word of its own."""
+    match blocker.kind:
+        case BlockerKind.RIVAL:
+            return ""
+        case BlockerKind.CONTROL_PLANE_UNHEALTHY | BlockerKind.STORAGE_UNHEALTHY:
+            return Allow.UNHEALTHY
+        case _:
+            return Allow.BLOCKED
 
 
 def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
     """Raise `BlockedError` where something is bound to stop the run, all of it named at once."""
     if blockers := refused(session, plan):
+        words = ",".join(sorted({_word(blocker) for blocker in blockers} - {""}))
+        leave = "leave those nodes out (--skip blocked, --exclude)"
         raise BlockedError(
             f"not started: {_blocked(blockers)}",
             details=tuple(finding_lines(blockers)),
-            hint="Clear this, leave those nodes out (--skip blocked, --exclude), or try them (--allow blocked).",
+            hint=f"Clear this, {leave}, or try them (--allow {words})." if words else f"Clear this, or {leave}.",
         )
 
 

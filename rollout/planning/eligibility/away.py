@@ -22,7 +22,7 @@ from rollout.planning.eligibility.pools import pools_of
 _NAMED = 5
 _ETCD, _API_SERVER = "etcd", "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
-_WAY_OUT = "or use --allow blocked"
+_WAY_OUT = "or use --allow unhealthy"
 
 
 def why_away(node: Node) -> str:

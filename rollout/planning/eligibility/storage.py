@@ -23,7 +23,7 @@ def storage_blockers(
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:
             why = f"would lack copies beside {', '.join(sorted(gone))}" if data.spare > 0 else data.why
-            yield Blocker(node, BlockerKind.STORAGE_UNHEALTHY, data.object, f"{why}, or use --allow blocked")
+            yield Blocker(node, BlockerKind.STORAGE_UNHEALTHY, data.object, f"{why}, or use --allow unhealthy")
 
 
 def is_storage(key: str) -> bool:
