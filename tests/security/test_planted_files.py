@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,6 @@ from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
-from rollout.gather.hosts.polling import Answer
-from rollout.model.host import Host
 from tests.conftest import StartLab
 from tests.ended import invoked
 
@@ -311,18 +309,13 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     assert marker.exists()
 
 
-def _nobody(_hosts: Mapping[str, Host]) -> Generator[tuple[str, Answer]]:
-    yield from ()
-
-
 def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of large fleets and the dynamic inventory start where the operator stands."""
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    asked = partial(ParamikoShell, connect_timeout=1.0)
-    ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
-    assert list(ask(ask_here=_nobody)) == []
+    ask = partial(ParamikoShell(connect_timeout=1.0).run, command="true", timeout=5)
+    assert list(workers.in_processes(ask, {}, concurrency=1, workers=1)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)

@@ -162,41 +162,19 @@ class CommandQueue:
         self._settings = settings
         self._hosts = hosts
         self._lock = threading.Lock()
-        self._run: _QueueRun | None = None
+        self._run: PlaybookRun | None = None
+        self._places: dict[str, _Place] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Return the answer to the host's next turn; raise `SshError` or one of its subclasses."""
+        waiting: Future[Answer] = Future()
         with self._lock:
-            if self._run is None or self._run.over:
-                self._run = _QueueRun(self._settings, self._hosts)
-        return self._run.ask(host, command, timeout)
-
-    def close(self) -> None:
-        """No further turn for anybody: the run ends by itself, or is ended."""
-        with self._lock:
-            if self._run is not None:
-                self._run.close()
-
-
-class _QueueRun:
-    """One Ansible run, and its hosts' places."""
-
-    def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
-        self._lock = threading.Lock()
-        self.over = False
-        self._run = PlaybookRun(
-            settings, playbooks() / "reboot.yml", hosts, forks=len(hosts), listener=self._heard, ended=self._ended
-        )
-        turns = self._run.folder / "turns"
-        self._places = {host.name: _Place(turns / _file_name(host)) for host in hosts}
-        for place in self._places.values():
-            place.folder.mkdir(parents=True, mode=0o700)
-        variables = {"rollout_turns": str(turns), "rollout_process": os.getpid(), "rollout_most_turns": _MOST_TURNS}
-        self._run.begin({**variables, "rollout_serial": "100%"})
-
-    def ask(self, host: Host, command: str, timeout: float) -> CommandResult:
-        place = self._places[host.name]
-        turn, waiting = self._write(place, command, math.ceil(timeout))
+            if self._run is None:
+                self._run = self._begun()
+            place = self._places[host.name]
+            turn, place.turn = place.turn, place.turn + 1
+            place.waiting[turn] = waiting
+            _put(place.folder, turn, command, math.ceil(timeout))
         try:
             answer = waiting.result(timeout + _SLACK_SECONDS)
         except NotInTimeError as error:
@@ -208,22 +186,27 @@ class _QueueRun:
         return answer
 
     def close(self) -> None:
+        """No further turn for anybody: the run ends by itself, or is ended."""
         with self._lock:
+            run = self._run
             for place in self._places.values():
                 _put(place.folder, place.turn, "", 1)
                 place.turn += 1
-        if not self._run.wait(_END_SECONDS):
-            self._run.end()
+        if run is not None and not run.wait(_END_SECONDS):
+            run.end()
 
-    def _write(self, place: _Place, command: str, seconds: int) -> "tuple[int, Future[Answer]]":
-        waiting: Future[Answer] = Future()
-        with self._lock:
-            if self.over:
-                raise SshUnreachableError(f"Ansible has ended: {self._run.last_output}")
-            turn, place.turn = place.turn, place.turn + 1
-            place.waiting[turn] = waiting
-            _put(place.folder, turn, command, seconds)
-        return turn, waiting
+    def _begun(self) -> PlaybookRun:
+        hosts, playbook = self._hosts, playbooks() / "reboot.yml"
+        run = PlaybookRun(
+            self._settings, playbook, hosts, forks=len(hosts), listener=self._heard, ended=lambda: self._ended(run)
+        )
+        turns = run.folder / "turns"
+        self._places = {host.name: _Place(turns / _file_name(host)) for host in hosts}
+        for place in self._places.values():
+            place.folder.mkdir(parents=True, mode=0o700)
+        variables = {"rollout_turns": str(turns), "rollout_process": os.getpid(), "rollout_most_turns": _MOST_TURNS}
+        run.begin({**variables, "rollout_serial": "100%"})
+        return run
 
     def _heard(self, event: Mapping[str, Any]) -> None:
         answer = host_answer(event)
@@ -234,12 +217,12 @@ class _QueueRun:
         if waiting is not None:
             waiting.set_result(answer.answer)
 
-    def _ended(self) -> None:
+    def _ended(self, run: PlaybookRun) -> None:
         with self._lock:
-            self.over = True
+            self._run = None
             left = [future for place in self._places.values() for future in place.waiting.values()]
         for future in left:
-            future.set_result(SshUnreachableError(f"Ansible has ended: {self._run.last_output}"))
+            future.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
 def _file_name(host: Host) -> str:

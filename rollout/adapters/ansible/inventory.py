@@ -16,6 +16,7 @@ from typing import Final
 import yaml
 
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
 from rollout.gather.inventory.reading import Inventory, SshDefaults, inventory_of
 from rollout.model.host import DEFAULT_SSH_USER, Host
@@ -93,21 +94,16 @@ def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults,
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint="Name another with --inventory.")
     try:
-        ended = subprocess.run(  # noqa: S603 - Ansible's own program
+        ended = run_program(
             [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
-            cwd=settings.folder,
-            env={**settings.environment, **settings.variables()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
+            seconds=_SECONDS,
+            environment={**settings.environment, **settings.variables()},
+            folder=settings.folder,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"inventory {path}: ansible-inventory does not answer: {error}") from error
     by_hand = f"Try: ansible-inventory -i {path} --list"
-    said = excerpt(ended.stderr, 400)
+    said = excerpt(ended.stderr.decode(errors="replace"), 400)
     try:
         document = json.loads(ended.stdout) if ended.returncode == 0 else None
     except ValueError:

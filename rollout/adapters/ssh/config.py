@@ -21,7 +21,6 @@ from rollout.adapters.ssh.config_client import (
     NOBODY,
     Client,
     ConfigFiles,
-    Question,
     Settings,
     client_for,
     config_files,
@@ -120,13 +119,14 @@ def _check_words(host: Host) -> None:
 
 def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
     logins = {(host.user, host.port) for host in hosts.values()}
-    usual = {(user, port): client.ask(Question(NOBODY, user, port)) for user, port in logins}
+    usual = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
 
     def configure(host: Host) -> Host:
-        question, settings = _asked(host, client, usual[host.user, host.port])
-        _check(host, settings, files)
+        name, settings = _asked(host, client, usual[host.user, host.port])
+        if refused := [keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF]:
+            raise InputError(f"{files} sets {refused[0]} for {host.name}, which is not supported", hint=_WAY_OUT)
         try:
-            return _reached(host, question, settings, files)
+            return _reached(host, name, settings, files)
         except InputError as error:
             raise InputError(f"{files}, for {host.name}: {error.message}", hint=error.hint) from error
 
@@ -134,16 +134,14 @@ def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
 
 
-def _asked(host: Host, client: Client, usual: Settings) -> tuple[Question, Settings]:
+def _asked(host: Host, client: Client, usual: Settings) -> tuple[str, Settings]:
     """Return what counts for this host: a block that speaks of its name goes before one that speaks of its address."""
     if is_address(host.name) and host.name != host.address:
-        question = Question(host.name, host.user, host.port)
         # What is wrong with the files is told of the address as well; the name may be one that only the cluster knows.
         with suppress(InputError):
-            if _differs(settings := client.ask(question), usual, host.name):
-                return question, settings
-    question = Question(host.address, host.user, host.port)
-    return question, client.ask(question)
+            if _differs(settings := client.ask(host.name, host.user, host.port), usual, host.name):
+                return host.name, settings
+    return host.address, client.ask(host.address, host.user, host.port)
 
 
 def _differs(settings: Settings, usual: Settings, name: str) -> bool:
@@ -155,19 +153,28 @@ def _differs(settings: Settings, usual: Settings, name: str) -> bool:
     )
 
 
-def _reached(host: Host, question: Question, settings: Settings, files: ConfigFiles) -> Host:
-    address = _value(settings, "hostname", question.name)
+def _reached(host: Host, asked: str, settings: Settings, files: ConfigFiles) -> Host:
+    address = _value(settings, "hostname", asked)
     timeout = _value(settings, "connecttimeout", _NONE)
     reached = replace(
         host,
         # A name of the cluster's without a HostName is no address: the cluster says what is.
-        address=host.address if question.name == host.name == address else address,
+        address=host.address if asked == host.name == address else address,
         port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=None if timeout == _NONE else int(timeout) or None,
     )
-    tokens = _tokens(reached, question.name)
+    # What stands for `%h` and the like.
+    tokens = {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": reached.address,
+        "n": asked,
+        "p": str(reached.port),
+        "r": reached.user,
+        "u": getpass.getuser(),
+    }
     return replace(
         reached,
         known_hosts=_known_hosts(settings, tokens),
@@ -178,25 +185,6 @@ def _reached(host: Host, question: Question, settings: Settings, files: ConfigFi
 
 def _value(settings: Settings, keyword: str, default: str = "") -> str:
     return settings.get(keyword, (default,))[0]
-
-
-def _check(host: Host, settings: Settings, files: ConfigFiles) -> None:
-    refused = next((keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF), None)
-    if refused:
-        raise InputError(f"{files} sets {refused} for {host.name}, which is not supported", hint=_WAY_OUT)
-
-
-def _tokens(host: Host, asked: str) -> Mapping[str, str]:
-    """Return what stands for `%h` and the like."""
-    return {
-        "%": "%",
-        "d": str(Path.home()),
-        "h": host.address,
-        "n": asked,
-        "p": str(host.port),
-        "r": host.user,
-        "u": getpass.getuser(),
-    }
 
 
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
@@ -260,10 +248,7 @@ def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[s
         return ("/bin/sh", "-c", f"exec {way}")
     *through, last = (hop.strip() for hop in way.split(","))
     chain = ("-J", ",".join(through)) if through else ()
+    # As ssh's command line takes a jump host: as a URI.
+    hop = last if last.startswith("ssh://") else f"ssh://{last}"
     target = f"[{host.address}]:{host.port}"
-    return (CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, *_hop(last))
-
-
-def _hop(hop: str) -> tuple[str, ...]:
-    """Return a jump host, `[user@]host[:port]` or a URI, as ssh's command line takes it."""
-    return ("--", hop if hop.startswith("ssh://") else f"ssh://{hop}")
+    return (CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)

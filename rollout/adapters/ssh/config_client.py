@@ -8,16 +8,14 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from rollout.adapters.local_files import new_folder
-from rollout.adapters.secrets import child_environment
+from rollout.adapters.programs import run_program
 from rollout.errors import InputError
 from rollout.model.host import DEFAULT_SSH_USER
 from rollout.model.text import printable
@@ -37,22 +35,6 @@ _SECONDS = 15.0
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
 _NEXT_FILE = re.compile(r" (?=[/~])")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A name that `ssh` could be given, with the user and the port that were given besides; empty and 0 where none."""
-
-    name: str
-    user: str
-    port: int
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The same for the client; the name is behind everything that could be an option."""
-        user = ("-l", self.user) if self.user else ()
-        port = ("-p", str(self.port)) if self.port else ()
-        return (*user, *port, "--", self.name)
 
 
 @dataclass(frozen=True)
@@ -110,8 +92,45 @@ def _read(file: Path) -> str:
         ) from error
 
 
+class Client:
+    """Asks `ssh -G`. Safe to use from many threads."""
+
+    def __init__(self, file: Path, shown: str) -> None:
+        self._file = file
+        self._shown = shown
+        # The client's own, but for two: a host's name is its own, and the usual user is ours.
+        defaults = self._asked(NOBODY, "", 0, "none")
+        self._defaults = {name: value for name, value in defaults.items() if name not in ("hostname", "user")}
+
+    def ask(self, name: str, user: str, port: int) -> Settings:
+        """Return what the files set for a name that `ssh` could be given, with a user and port unless empty and 0.
+
+        `InputError`, in the client's own words, where it cannot follow them.
+        """
+        settings = self._asked(name, user, port, str(self._file))
+        return {keyword: value for keyword, value in settings.items() if self._defaults.get(keyword) != value}
+
+    def _asked(self, name: str, user: str, port: int, file: str) -> Settings:
+        given = [*(("-l", user) if user else ()), *(("-p", str(port)) if port else ())]
+        try:
+            # The name is behind everything that could be an option.
+            done = run_program([CLIENT, "-G", "-T", "-F", file, *given, "--", name], seconds=_SECONDS)
+        except OSError as error:
+            raise InputError(f"{CLIENT} cannot be run: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise InputError(
+                f"ssh -G {name} has no answer after {_SECONDS:.3g} s",
+                hint="Does a Match exec of the configuration wait for something, or its CanonicalizeHostname?",
+            ) from error
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
+            said = "; ".join(map(printable, lines)) or f"exit status {done.returncode}"
+            raise InputError(f"ssh -G {name}: {said}")
+        return _settings(done.stdout.decode(errors="surrogateescape"))
+
+
 @contextmanager
-def client_for(files: ConfigFiles) -> Iterator["Client"]:
+def client_for(files: ConfigFiles) -> Iterator[Client]:
     """Make a client that goes by these files."""
     text, folder = files.text(), new_folder("ssh")
     try:
@@ -121,59 +140,6 @@ def client_for(files: ConfigFiles) -> Iterator["Client"]:
         yield Client(path, str(files.own or files.system))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class Client:
-    """Asks `ssh -G`. Safe to use from many threads."""
-
-    def __init__(self, file: Path, shown: str) -> None:
-        self._file = file
-        self._shown = shown
-
-    def ask(self, question: Question) -> Settings:
-        """Return what the files set; `InputError`, in the client's own words, where it cannot follow them."""
-        defaults = self._defaults
-        return {name: value for name, value in self._asked(question).items() if defaults.get(name) != value}
-
-    @cached_property
-    def _defaults(self) -> Settings:
-        """The client's own, but for two: a host's name is its own, and the usual user is ours."""
-        settings = self._asked(Question(NOBODY, "", 0), "none")
-        return {name: value for name, value in settings.items() if name not in ("hostname", "user")}
-
-    def _asked(self, question: Question, file: str = "") -> Settings:
-        try:
-            # In a session of its own: what it has started ends with it, and it can ask nothing on the terminal.
-            process = subprocess.Popen(  # noqa: S603 - the name is one that nothing can take for an option
-                [CLIENT, "-G", "-T", "-F", file or str(self._file), *question.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=child_environment(),
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InputError(f"{CLIENT} cannot be run: {error.strerror}") from error
-        with process:
-            try:
-                printed, complaint = process.communicate(timeout=_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise InputError(
-                    f"ssh -G {question.name} has no answer after {_SECONDS:.3g} s",
-                    hint="Does a Match exec of the configuration wait for something, or CanonicalizeHostname for a "
-                    "resolver?",
-                ) from error
-            finally:
-                with suppress(ProcessLookupError):
-                    if process.poll() is None:
-                        os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode:
-            raise self._refusal(question, complaint, process.returncode)
-        return _settings(printed.decode(errors="surrogateescape"))
-
-    def _refusal(self, question: Question, complaint: bytes, status: int) -> InputError:
-        lines = complaint.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
-        return InputError(f"ssh -G {question.name}: {'; '.join(map(printable, lines)) or f'exit status {status}'}")
 
 
 def _settings(printed: str) -> Settings:

@@ -5,7 +5,7 @@ forgets to close its socket where nobody answers, and offers a certificate that 
 """
 
 import base64
-import binascii
+import copy
 import os
 import socket
 import stat
@@ -91,17 +91,15 @@ def read_public_half(file: Path) -> bytes | None:
     return None
 
 
-def read_user_certificate(file: Path) -> PublicBlob:
-    """Return a `-cert.pub` file; `SshAuthError` where it is none."""
+def with_certificate(key: paramiko.PKey, file: Path) -> paramiko.PKey | None:
+    """Return a copy of the key that shows a `-cert.pub` file with it; None where there is none that fits."""
+    # The agent's keys look up attributes in a way that copying does not survive.
+    shown = HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
     try:
-        blob = PublicBlob.from_file(file)
-    except OSError as error:
-        raise SshAuthError(f"certificate file {file}: {error.strerror}") from error
-    except (ValueError, binascii.Error, paramiko.SSHException) as error:
-        raise SshAuthError(f"certificate file {file}: it is not a certificate") from error
-    if certified_key(blob) is None:
-        raise SshAuthError(f"certificate file {file}: it is not a certificate")
-    return blob
+        shown.load_certificate(str(file))
+    except (OSError, ValueError, paramiko.SSHException):
+        return None
+    return shown
 
 
 def _read_certificate(type_: str, blob: bytes) -> serialization.SSHCertificate | None:
@@ -112,21 +110,11 @@ def _read_certificate(type_: str, blob: bytes) -> serialization.SSHCertificate |
     return None
 
 
-def certified_key(blob: PublicBlob) -> bytes | None:
-    """Return the blob of the key that a certificate is for."""
-    certificate = _read_certificate(blob.key_type, blob.key_blob)
-    if certificate is None:
-        return None
-    line = certificate.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return base64.b64decode(line.split()[1])
-
-
 def described(key: paramiko.PKey) -> str:
     """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
     blob = key.public_blob
-    certificate = _read_certificate(blob.key_type, blob.key_blob) if blob is not None else None
-    if certificate is None:
-        certificate = _read_certificate(key.get_name(), key.asbytes())
+    shown = (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
+    certificate = _read_certificate(*shown)
     if certificate is None:
         return key.fingerprint
     words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
@@ -183,32 +171,16 @@ class _Certified(HeldKey):
 @contextmanager
 def agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
-    try:
-        line = _connected(str(Path(path).expanduser()) if path is not None else os.environ.get(VARIABLE, ""))
-    except OSError:
-        yield ()
-        return
-    with line:
-        yield _keys(line)
-
-
-def _connected(path: str) -> socket.socket:
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(_PATIENCE)
-    try:
-        line.connect(path)
-    except OSError:
-        line.close()
-        raise
-    return line
-
-
-def _keys(line: socket.socket) -> tuple[HeldKey, ...]:
-    try:
-        agent = _Agent(line)
-    except (paramiko.SSHException, OSError):
-        return ()
-    return tuple(_usable(agent, key) for key in agent.get_keys())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(_PATIENCE)
+        try:
+            line.connect(os.environ.get(VARIABLE, "") if path is None else str(Path(path).expanduser()))
+            agent = _Agent(line)
+        except (OSError, paramiko.SSHException):
+            held: tuple[HeldKey, ...] = ()
+        else:
+            held = tuple(_usable(agent, key) for key in agent.get_keys())
+        yield held
 
 
 def _usable(agent: _Agent, key: AgentKey) -> HeldKey:

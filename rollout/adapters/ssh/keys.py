@@ -4,24 +4,17 @@ Where no key file is named, the agent's keys and OpenSSH's default files are tri
 a passphrase: that of the environment opens a key, or the agent holds it.
 """
 
-import copy
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import paramiko
 
-from rollout.adapters.ssh.key_sources import (
-    HeldKey,
-    agent_keys,
-    certified_key,
-    read_private_key,
-    read_public_half,
-    read_user_certificate,
-)
+from rollout.adapters.ssh.key_sources import agent_keys, read_private_key, read_public_half, with_certificate
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 
@@ -46,7 +39,10 @@ class KeyRing:
         """Return the key in a file; `SshAuthError` says why it cannot be used."""
         with self._lock:
             if file not in self._loaded:
-                self._loaded[file] = self._read(Path(file).expanduser())
+                try:
+                    self._loaded[file] = read_private_key(Path(file).expanduser(), self.passphrase)
+                except SshAuthError as error:
+                    self._loaded[file] = error
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
             # A fresh one a caller: raising adds the traceback of each thread to the object.
@@ -61,6 +57,7 @@ class KeyRing:
         """
         opened: Keys = ()
         if named:
+            identities = replace(identities, files=(named,), only=True)
             with suppress(SshAuthError):
                 opened = tuple(_certified(self.load(named), named))
         if opened:
@@ -68,8 +65,7 @@ class KeyRing:
             yield opened
             return
         with agent_keys(identities.agent) as held:
-            keys = _certified(_held(named, held) or self.load(named), named) if named else self._any(identities, held)
-            yield tuple(islice(_distinct(keys), _MOST_TRIED))
+            yield tuple(islice(_distinct(self._any(identities, held)), _MOST_TRIED))
 
     def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
         """Yield the agent's keys of the files, the files', and the agent's others."""
@@ -93,12 +89,6 @@ class KeyRing:
         """OpenSSH's own files that are there: looked for once, and not for each of thousands of hosts."""
         return tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
 
-    def _read(self, path: Path) -> paramiko.PKey | SshAuthError:
-        try:
-            return read_private_key(path, self.passphrase)
-        except SshAuthError as error:
-            return error
-
 
 def _held(file: str, held: Keys) -> paramiko.PKey | None:
     """Return the agent's key of this file: it needs no passphrase."""
@@ -109,20 +99,9 @@ def _held(file: str, held: Keys) -> paramiko.PKey | None:
 
 def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate that lies beside its file, as `ssh` looks for it, and then by itself."""
-    path = Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()
-    if path.is_file():
-        certificate = read_user_certificate(path)
-        if certified_key(certificate) == key.asbytes():
-            with_it = _copied(key)
-            # Logging in looks for a certificate here, whatever the annotation says.
-            with_it.public_blob = certificate
-            yield with_it
+    if certified := with_certificate(key, Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()):
+        yield certified
     yield key
-
-
-def _copied(key: paramiko.PKey) -> paramiko.PKey:
-    # The agent's keys look up attributes in a way that copying does not survive.
-    return HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
 
 
 def _distinct(keys: Iterable[paramiko.PKey]) -> Iterator[paramiko.PKey]:

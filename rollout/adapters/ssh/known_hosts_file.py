@@ -6,14 +6,13 @@ connections, and it would accept a revoked key. This one reads each file once.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from rollout.errors import InputError
@@ -47,40 +46,26 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _HashedName:
-    salt: bytes
-    digest: bytes
-
-    def matches(self, name: str) -> bool:
-        return hmac.digest(self.salt, name.encode(), "sha1") == self.digest
-
-
-@dataclass(frozen=True, slots=True)
 class Names:
     """Entries by the names of hosts."""
 
     _plain: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
-    _hashed: list[tuple[_HashedName, Entry]] = field(default_factory=list)
-    _patterns: list[tuple[str, Entry]] = field(default_factory=list)
+    _others: list[tuple[Callable[[str], bool], Entry]] = field(default_factory=list)
 
     def add(self, names: str, entry: Entry) -> None:
         """Put it under the first field of its line."""
         if names.startswith(_HASHED):
-            hashed = _hashed(names)
-            if hashed:
-                self._hashed.append((hashed, entry))
+            self._others.append((_hashed(names), entry))
         elif any(mark in names for mark in "*?!"):
-            self._patterns.append((names, entry))
+            self._others.append((partial(matches, names), entry))
         else:
             for name in names.split(","):
                 self._plain[name.lower()].append(entry)
 
     def find(self, name: str) -> tuple[Entry, ...]:
         """Every entry of this name, in lower case."""
-        entries = list(self._plain.get(name, ()))
-        entries += [entry for hashed, entry in self._hashed if hashed.matches(name)]
-        entries += [entry for pattern, entry in self._patterns if matches(pattern, name)]
-        return tuple(entries)
+        others = (entry for is_named, entry in self._others if is_named(name))
+        return (*self._plain.get(name, ()), *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +96,8 @@ def matches(patterns: str, name: str) -> bool:
 
     `*` and `?` stand for something, everything else for itself, brackets too.
     """
-    listed = patterns.lower().split(",")
-    if any(_glob(pattern[1:]).fullmatch(name) for pattern in listed if pattern.startswith("!")):
-        return False
-    return any(_glob(pattern).fullmatch(name) for pattern in listed if not pattern.startswith("!"))
+    matching = [pattern for pattern in patterns.lower().split(",") if _glob(pattern.removeprefix("!")).fullmatch(name)]
+    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
 
 
 @lru_cache(maxsize=4096)
@@ -161,13 +144,14 @@ def parsed_key(line: str) -> HostKey | None:
 def _key(words: Iterator[str]) -> HostKey | None:
     try:
         return HostKey(next(words), base64.b64decode(next(words), validate=True))
-    except (StopIteration, binascii.Error):
+    except (StopIteration, ValueError):
         return None
 
 
-def _hashed(name: str) -> _HashedName | None:
+def _hashed(names: str) -> Callable[[str], bool]:
+    """Return what knows the name that was hashed; of a damaged line, none."""
     try:
-        salt, digest = name.removeprefix(_HASHED).split("|")
-        return _HashedName(base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True))
-    except (ValueError, binascii.Error):
-        return None
+        salt, digest = (base64.b64decode(part, validate=True) for part in names.removeprefix(_HASHED).split("|"))
+    except ValueError:
+        return lambda _: False
+    return lambda name: hmac.digest(salt, name.encode(), "sha1") == digest

@@ -98,32 +98,26 @@ class ParamikoShell:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
         """Every host by itself, in threads; very many in processes as well, which use all cores."""
-        here = partial(side_by_side, ask=partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+        ask = partial(self.run, command=command, timeout=timeout)
         # New keys are recorded by one process alone.
         strict = self._known_hosts.checking is HostKeyChecking.STRICT
         workers = workers_for(len(hosts)) if strict else 1
         if workers == 1:
-            return here(hosts)
-        return in_processes(
-            self._in_worker(),
-            hosts,
-            command,
-            timeout=timeout,
-            concurrency=concurrency,
-            workers=workers,
-            ask_here=here,
-        )
+            return side_by_side(hosts, ask, concurrency=concurrency)
+        return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
-    def _in_worker(self) -> Callable[[], "ParamikoShell"]:
-        """What makes one in another process that does as this one."""
-        return partial(
+    def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
+        """Make another in another process that does as this one."""
+        made = partial(
             ParamikoShell,
             known_hosts=self._known_hosts_file,
+            host_key_checking=self._known_hosts.checking,
             key_file=Path(self._key_file) if self._key_file is not None else None,
             passphrase=self._keys.passphrase,
             connect_timeout=self._connect_timeout,
             output_limit=self._output_limit,
         )
+        return made, ()
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""

@@ -12,14 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 
 from rollout.adapters.secrets import child_environment
 from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
-from rollout.ports import HostShell
+from rollout.ports import CommandResult
 
 _LOG = logging.getLogger("rollout.ssh")
 # Below this, a process takes longer to begin than the hosts to answer.
@@ -28,50 +26,28 @@ _HOSTS_A_WORKER = 250
 _MOST_WORKERS = 4
 _PROGRAM = "from rollout.adapters.ssh.workers import work; work()"
 
-Asked = Mapping[str, Host]
-AskHere = Callable[[Asked], Generator[tuple[str, Answer]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one process is to do. `shell` makes what it asks by, which asks nobody, and records no key."""
-
-    shell: Callable[[], HostShell]
-    hosts: dict[str, Host]
-    command: str
-    timeout: float
-    concurrency: int
+Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
     """How many processes it takes to ask so many hosts; 1 is this one."""
-    return max(1, min(_cores(), hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
-
-
-def _cores() -> int:
-    # Those that we may use, where the system tells: a container has fewer than its machine.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Those cores that we may use, where the system tells: a container has fewer than its machine.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
-    shell: Callable[[], HostShell],
-    hosts: Asked,
-    command: str,
-    *,
-    timeout: float,
-    concurrency: int,
-    workers: int,
-    ask_here: AskHere,
+    ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Each host's answer or failure as it comes; `ask_here` asks those whose worker has ended before them.
+    """Each host's answer or failure as it comes; those whose worker has ended before them are asked here.
 
-    Closed, it ends the workers at once.
+    `ask` can be pickled, asks nobody else, and records no key. Closed, it ends the workers at once.
     """
     shares = [dict(list(hosts.items())[number::workers]) for number in range(workers)]
     at_once = -(-concurrency // workers)
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
-    tasks = [pickle.dumps(Task(shell, share, command, timeout, at_once)) for share in shares]
+    tasks = [pickle.dumps((ask, share, at_once)) for share in shares]
     missing, at_work = dict(hosts), workers
     _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
     with ExitStack() as begun:
@@ -85,7 +61,7 @@ def in_processes(
             yield answer
         if missing:
             _LOG.info("%d hosts are asked again, here: their processes ended before them", len(missing))
-            yield from ask_here(missing)
+            yield from side_by_side(missing, ask, concurrency=concurrency)
 
 
 @contextmanager
@@ -124,10 +100,9 @@ def _pass_on(process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQue
 
 def work() -> None:
     """Do one task, as the program of a worker; ends the process."""
-    task: Task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
+    ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
     threading.Thread(target=_end_with_input, daemon=True).start()
-    ask = partial(task.shell().run, command=task.command, timeout=task.timeout)
-    for answer in side_by_side(task.hosts, ask, concurrency=task.concurrency):
+    for answer in side_by_side(hosts, ask, concurrency=concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     # Nothing is left to be done, and to join all threads takes its time.
