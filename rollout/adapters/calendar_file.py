@@ -23,7 +23,7 @@ _HINT = "gates.calendar takes an iCalendar file (.ics), as calendars export it. 
 
 
 def read_calendar(path: Path, now: datetime) -> tuple[str, ...]:
-    """The events around and after `now`, as freezes are written; `UsageError` says what cannot be read."""
+    """Return the events around and after `now`, as freezes are written; `UsageError` says what cannot be read."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -60,7 +60,7 @@ def _zone_of(calendar: "Calendar") -> ZoneInfo:
 
 
 def _replaced(calendar: "Calendar") -> dict[str, list[date]]:
-    """The occurrences that have events of their own, by the UID of the event that repeats."""
+    """Return the occurrences that have events of their own, by the UID of the event that repeats."""
     occurrences: dict[str, list[date]] = {}
     for event in calendar.events:
         if "RECURRENCE-ID" in event:
@@ -109,7 +109,7 @@ def _occurrences(
 
 
 def _wall(moment: date, zone: tzinfo, *, latest: bool = False) -> datetime:
-    """What the clocks of the zone show; of a day its midnight, or the `latest` time."""
+    """Return what the clocks of the zone show; of a day its midnight, or the `latest` time."""
     if not isinstance(moment, datetime):
         return datetime.combine(moment, datetime.max.time() if latest else datetime.min.time())
     return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment

@@ -125,7 +125,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """The signature by this SSH key, or its half of an agent's; a passphrase is asked for by ssh-keygen itself."""
+    """Return the signature by this SSH key, or its half of an agent; ssh-keygen itself asks for a passphrase."""
     try:
         done = _ssh_keygen(("sign", "-f", str(key)), content, seconds=None)
     except OSError as error:

@@ -42,7 +42,7 @@ class Bounds:
 
 
 def exchange(request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False) -> Answer:
-    """What is answered, whatever its status is; `ExchangeError`. `by_proxy`: through those of the environment."""
+    """Return the answer, whatever its status; `ExchangeError`. `by_proxy`: through those of the environment."""
     line = _Line(time.monotonic() + bounds.seconds)
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
@@ -133,7 +133,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 def request_to(
     url: str, headers: Mapping[str, str], body: bytes | None = None, method: str = "GET"
 ) -> urllib.request.Request:
-    """A request; the URL's scheme is http or https."""
+    """Make a request; the URL's scheme is http or https."""
     return urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310
 
 

@@ -51,7 +51,7 @@ class JournalFile:
             self._torn = False
 
     def _append(self, line: bytes) -> None:
-        """A disk that is nearly full takes a part of a line, and refuses the next one."""
+        """Write all of it: a disk that is nearly full takes a part of a line, and refuses the next one."""
         while line:
             self._torn = True
             line = line[os.write(self._file, line) :]
@@ -67,12 +67,12 @@ def _is_torn(file: int) -> bool:
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """The records of a file in order; what is no whole object is passed over."""
+    """Return the records of a file in order; what is no whole object is passed over."""
     return (record for record in read_lines(path) if record is not None)
 
 
 def read_lines(path: Path) -> Iterator[Record | None]:
-    """The records of a file in order, None for a line that is no whole object; empty lines are nothing."""
+    """Yield the records of a file in order, None for a line that is no whole object; empty lines are nothing."""
     with path.open("rb") as stream:
         for line in filter(bytes.strip, stream):
             try:
@@ -82,7 +82,7 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """The JSON lines of a process within what `kubectl logs` prints: behind prefixes, and among other text.
+    """Yield the JSON lines of a process within what `kubectl logs` prints: behind prefixes, and among other text.
 
     None for one that is cut off or damaged; what is no line of ours is passed over.
     """
@@ -130,5 +130,5 @@ def journal_of(run: str) -> Path:
 
 
 def journals(directory: Path) -> tuple[Path, ...]:
-    """The journals in a directory, by name; none where there is no such directory."""
+    """Return the journals in a directory, by name; none where there is no such directory."""
     return tuple(sorted(directory.glob(f"*{SUFFIX}")))

@@ -148,7 +148,7 @@ class Pushgateway:
     def _send(
         self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
-        """What the library calls to send; no redirect is followed, for the password goes to this place alone."""
+        """Return what the library calls to send; no redirect is followed, for the password goes to this place alone."""
 
         def send() -> None:
             request = request_to(url, {**dict(headers), **self._headers}, data or None, method)
@@ -164,7 +164,7 @@ class Pushgateway:
 
 
 def checked_push_url(url: str) -> str:
-    """The URL; `UsageError` for one that is none, or that names a group, which is this program's to choose."""
+    """Return the URL; `UsageError` for one that is none, or that names a group, which is this program's to choose."""
     parts = parsed_url(url)
     if parts is None or not parts.host or parts.query or parts.fragment or "/metrics/" in f"{parts.path}/":
         raise UsageError(

@@ -117,7 +117,7 @@ class Service:
 
 @cache
 def _apprise() -> ModuleType:
-    """The library, its logs and its transport's turned off: they show URLs."""
+    """Return the library, its logs and its transport's turned off: they show URLs."""
     try:
         module = import_module("apprise")
     except ImportError as error:
@@ -131,7 +131,7 @@ def _apprise() -> ModuleType:
 
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
-    """A destination a URL, each URL once; `UsageError`, which shows none of them, for one that is none."""
+    """Return a destination a URL, each URL once; `UsageError`, which shows none of them, for one that is none."""
     return tuple(_destination(number, url) for number, url in enumerate(dict.fromkeys(urls), start=1))
 
 

@@ -132,7 +132,7 @@ class PrometheusAlerts:
 
 
 def checked_url(url: str) -> str:
-    """The URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
+    """Return the URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
     parts = parsed_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -148,7 +148,7 @@ def checked_url(url: str) -> str:
 
 
 def parsed_url(url: str) -> urllib3.util.Url | None:
-    """The URL as the client reads it that asks there; None for what is none."""
+    """Return the URL as the client reads it that asks there; None for what is none."""
     try:
         return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
     except urllib3.exceptions.LocationParseError:
@@ -166,7 +166,7 @@ def is_same_place(url: str, other: str) -> bool:
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """What may be sent to `url` as a token, trimmed: empty without one.
+    """Return what may be sent to `url` as a token, trimmed: empty without one.
 
     A saved plan and the record on the cluster name a URL; a token goes only where this process's own settings point.
     `UsageError` where they point elsewhere, or where no header can carry the token.
@@ -186,7 +186,7 @@ def token_for(url: str, own_url: str, token: str) -> str:
 
 
 def checked_pattern(pattern: str) -> "re.Pattern[str] | None":
-    """The regular expression, read; None for none."""
+    """Return the regular expression, read; None for none."""
     try:
         return re.compile(pattern) if pattern else None
     except re.error as error:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -92,98 +92,67 @@ class Login:
         return ", ".join(str(path) for path in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files as they were read: of entries of one name the first counts, as for kubectl."""
+@dataclass(slots=True)
+class _Merged:
+    """The files as one: of entries of one name the first counts, as for kubectl."""
 
-    read: tuple[tuple[Path, KubeconfigFile], ...]
+    files: tuple[Path, ...]
+    current: str | None = None
+    contexts: dict[str, Context] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    users: dict[str, tuple[Path, User]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """For messages."""
-        return ", ".join(str(path) for path, _ in self.read)
+        return ", ".join(map(str, self.files))
 
-    def choose(self, context: str | None) -> tuple[str, Context]:
-        """Return the context that is named, else the current one, by its name."""
-        name = context or next((file.current_context for _, file in self.read if file.current_context), None)
+    def add(self, path: Path) -> None:
+        """Read one of the files."""
+        file = _read(path)
+        self.current = self.current or file.current_context
+        for entry in file.contexts or ():
+            self.contexts.setdefault(entry.name, entry.context or Context())
+        for entry in file.clusters or ():
+            self.clusters.setdefault(entry.name, entry.cluster or Cluster())
+        for entry in file.users or ():
+            self.users.setdefault(entry.name, (path, entry.user or User()))
+
+    def choose(self, name: str | None) -> Login:
+        """Return the context of this name, else the current one, with its cluster and user."""
+        name = name or self.current
         if name is None:
-            raise KubeconfigError(f"{self} has no current context", hint=self._choices)
-        match = self._find("contexts", name)
-        if match is None:
-            raise KubeconfigError(f"{self} has no context {name!r}", hint=self._choices)
-        return name, match[1].context or Context()
-
-    def cluster(self, context: str, chosen: Context) -> Cluster:
-        """Return the context's cluster, which has an address."""
-        if not chosen.cluster:
-            raise KubeconfigError(f"context {context!r} of {self} names no cluster", hint=self._choices)
-        path, entry = self._named_by(context, "cluster", chosen.cluster)
-        cluster = entry.cluster or Cluster()
-        if problem := _problem(cluster.server or ""):
+            raise self._incomplete(f"{self} has no current context")
+        if name not in self.contexts:
+            raise self._incomplete(f"{self} has no context {name!r}")
+        cluster, user = self.contexts[name].cluster, self.contexts[name].user
+        if not cluster:
+            raise self._incomplete(f"context {name!r} of {self} names no cluster")
+        for kind, wanted, known in (("cluster", cluster, self.clusters.keys()), ("user", user, self.users.keys())):
+            if wanted and wanted not in known:
+                raise self._incomplete(f"context {name!r} names {kind} {wanted!r}, which {self} does not define")
+        if problem := _problem(self.clusters[cluster].server or ""):
             raise KubeconfigError(
-                f"cluster {chosen.cluster!r} of {path} has {problem}",
+                f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        return cluster
+        program = _program(*self.users[user]) if user else ""
+        return Login(self.files, name, user or "", program, self.clusters[cluster].proxy_url or "")
 
-    def program(self, context: str, chosen: Context) -> str:
-        """Return the program that the context's user logs in with, which is there; empty where none does."""
-        if not chosen.user:
-            return ""
-        path, entry = self._named_by(context, "user", chosen.user)
-        user = entry.user or User()
-        return _checked_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
-
-    def _named_by(self, context: str, kind: str, name: str) -> tuple[Path, Entry]:
-        match = self._find(f"{kind}s", name)
-        if match is None:
-            message = f"context {context!r} names {kind} {name!r}, which {self} does not define"
-            raise KubeconfigError(message, hint=self._choices)
-        return match
-
-    def _find(self, section: str, name: str) -> tuple[Path, Entry] | None:
-        """Return the first entry of that name, and the file it stands in."""
-        return next(
-            ((path, entry) for path, file in self.read for entry in getattr(file, section) or () if entry.name == name),
-            None,
-        )
-
-    @property
-    def contexts(self) -> tuple[str, ...]:
-        """The names of all contexts."""
-        return tuple(dict.fromkeys(entry.name for _, file in self.read for entry in file.contexts or ()))
-
-    @property
-    def _choices(self) -> str:
-        names = self.contexts
-        if not names:
-            return f"It has no context at all. {_CHOOSE}"
+    def _incomplete(self, message: str) -> KubeconfigError:
+        names = list(self.contexts)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        return f"Name one with --context: {shown}."
-
-
-def _problem(server: str) -> str:
-    """What is wrong with a server's address, without its secrets; empty for one that is right."""
-    if not server:
-        return "no server address"
-    with suppress(ValueError):
-        parts = urlsplit(server)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
-    return f"the server address {without_userinfo(server)!r}, which is not a URL"
+        hint = f"Name one with --context: {shown}." if names else f"It has no context at all. {_CHOOSE}"
+        return KubeconfigError(message, hint=hint)
 
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    files = _read_all(kubeconfig, environ)
-    name, chosen = files.choose(context)
-    cluster = files.cluster(name, chosen)
-    program = files.program(name, chosen)
-    return Login(tuple(path for path, _ in files.read), name, chosen.user or "", program, cluster.proxy_url or "")
+    return _merged(kubeconfig, environ).choose(context)
 
 
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
-    return _read_all(kubeconfig, environ).contexts
+    return tuple(_merged(kubeconfig, environ).contexts)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -193,8 +162,11 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
 
 
-def _read_all(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Files:
-    return _Files(tuple((path, _read(path)) for path in _paths(kubeconfig, environ)))
+def _merged(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Merged:
+    merged = _Merged(_paths(kubeconfig, environ))
+    for path in merged.files:
+        merged.add(path)
+    return merged
 
 
 def _paths(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -238,7 +210,22 @@ def _place(error: Exception) -> str:
     return type(error).__name__ if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
 
 
-def _checked_program(kubeconfig: Path, program: Program) -> str:
+def _problem(server: str) -> str:
+    """Say what is wrong with a server's address, without its secrets; empty for one that is right."""
+    if not server:
+        return "no server address"
+    with suppress(ValueError):
+        parts = urlsplit(server)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
+    return f"the server address {without_userinfo(server)!r}, which is not a URL"
+
+
+def _program(kubeconfig: Path, user: User) -> str:
+    """Return the program that a user logs in with, which is there; empty where none does."""
+    program = user.exec
+    if program is None or user.token or user.token_file:
+        return ""
     beside = kubeconfig.parent / program.command
     if shutil.which(program.command) is None and not ("/" in program.command and os.access(beside, os.X_OK)):
         raise KubeconfigError(
