@@ -13,21 +13,20 @@ terminal may be asked, but at the beginning only.
 
 import importlib
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import without_secrets
 
 _LOG = logging.getLogger("rollout.api")
@@ -132,63 +131,33 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 
 class Programs:
-    """Starts them in the package's place."""
+    """Runs them in the package's place, as its `subprocess`: without our secrets, and not for ever."""
 
-    def __init__(self, make: Any) -> None:
-        self._make = make
+    PIPE = subprocess.PIPE
+
+    def __init__(self) -> None:
         self._may_ask = sys.stdin is not None and sys.stdin.isatty()
         self._hung_until: dict[str, float] = {}
-        self.Popen, self.PIPE = self._started, subprocess.PIPE
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Make the package's own object, without what of our environment is secret."""
-        login = self._make(*arguments)
-        login.env = without_secrets(login.env)
-        return login
-
-    def _started(self, arguments: Any, **given: Any) -> "_Login":
-        """Stands for `subprocess.Popen`. One that has just hung is not waited for again by every request."""
+    def Popen(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any) -> Any:  # noqa: N802
+        """Return what answers as a process that has ended; one that has just hung is not waited for again."""
+        environment = without_secrets(env)
+        if self._may_ask:
+            self._may_ask = False
+            return subprocess.Popen(arguments, env=environment, cwd=cwd, **given)  # noqa: S603 - the operator's
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
             raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT))
-        limit, self._may_ask = None if self._may_ask else LOGIN_LIMIT, False
-        return _Login(arguments, limit, given, hung=lambda: self._hung(arguments[0]))
-
-    def _hung(self, program: str) -> None:
-        self._hung_until[program] = time.monotonic() + _PAUSE
-
-
-class _Login(subprocess.Popen[str]):
-    def __init__(self, arguments: Any, limit: float | None, given: Any, hung: Callable[[], None]) -> None:
-        self._limit, self._hung = limit, hung
-        # one that may not ask the operator has a group of its own: whatever it has started has to end with it
-        super().__init__(arguments, **given, process_group=None if limit is None else 0)
-
-    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
-        """As asked, but not for ever."""
         try:
-            return super().communicate(input, timeout or self._limit)
+            done = run_program(arguments, seconds=LOGIN_LIMIT, environment=environment, folder=cwd)
         except subprocess.TimeoutExpired:
-            self._hung()
-            self._end()
+            self._hung_until[arguments[0]] = time.monotonic() + _PAUSE
             # not the exception's own words: they have the arguments, which may hold secrets
             raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT)) from None
-        except BaseException:
-            self._end()
-            raise
-
-    def _end(self) -> None:
-        if self._limit is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.wait()
-        for stream in filter(None, (self.stdout, self.stderr)):
-            stream.close()
+        printed = tuple(stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+        return SimpleNamespace(communicate=lambda: printed, wait=lambda: done.returncode)
 
 
 @cache
 def bind_programs() -> None:
-    """Have the package start them so."""
-    parts = client_parts()
-    programs = Programs(parts.kube_config.ExecProvider)
-    parts.kube_config.ExecProvider = programs
-    parts.exec_provider.subprocess = programs
+    """Have the package run them so."""
+    client_parts().exec_provider.subprocess = Programs()
