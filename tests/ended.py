@@ -39,6 +39,11 @@ class Ended:
     stdout: str
     stderr: str
 
+    def ends(self, code: int) -> "Ended":
+        """Itself, if that was its exit code."""
+        assert self.code == code, self.stderr or self.stdout
+        return self
+
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Standard output as JSON lines."""

@@ -96,8 +96,7 @@ def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:
 
 def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: Started, rollout: Rollout) -> None:
     lab = started("default", 6)
-    said = rollout(lab, "pause", "worker-1,worker-2", "--reason", "disk swap", "--until", "8h")
-    assert said.code == 0, said.stderr
+    said = rollout(lab, "pause", "worker-1,worker-2", "--reason", "disk swap", "--until", "8h").ends(0)
     assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     pauses = metadata(lab, "worker-1", "annotations")
     assert (pauses[PAUSED], json.loads(pauses[PAUSED_DETAILS])["reason"]) == ("true", "disk swap")
@@ -118,7 +117,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: S
     # as by kubectl, without an end
     write(lab, "worker-1", "annotations", **{PAUSED: "true"})
     assert left_out(lab, rollout) == {"worker-1": f"paused by its annotation {PAUSED}"}
-    assert rollout(lab, "unpause", "worker-1").code == 0
+    rollout(lab, "unpause", "worker-1").ends(0)
     assert left_out(lab, rollout) == {}
     assert "Not paused by rollout: worker-1" in rollout(lab, "unpause", "worker-1").stdout
 
@@ -126,16 +125,16 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: S
 def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, rollout: Rollout) -> None:
     lab = started("default", 5)
     rollout(lab, "pause", "worker-1")
-    assert rollout(lab, "pause", "--all", "--reason", "sale").code == 0
+    rollout(lab, "pause", "--all", "--reason", "sale").ends(0)
     assert all("all nodes are paused by" in why for node, why in left_out(lab, rollout).items() if node != "worker-1")
     assert "All nodes are paused by" in rollout(lab, "status").stdout
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (0, {})
-    assert rollout(lab, "abort", "--yes").code == 0
+    rollout(lab, "abort", "--yes").ends(0)
     write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")
     assert "No longer paused: worker-1." in unpaused.stdout
     assert "All nodes are no longer paused." in unpaused.stdout
     assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr
     assert list(left_out(lab, rollout)) == ["worker-2"]
-    assert rollout(lab, *APPLY).code == 0
+    rollout(lab, *APPLY).ends(0)

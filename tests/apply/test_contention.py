@@ -36,8 +36,7 @@ def test_bursts_of_writes_to_nodes_and_to_the_record_cost_nobody_its_turn(
     lab.inflict(OF_NODES)
     stopped_at(lab, tmp_path, "draining", "--set", "drain.prefer-no-schedule-taint=false")
     lab.inflict(OF_RECORD)
-    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(0)
     assert (lab.struck(OF_NODES), lab.struck(OF_RECORD)) == (25, 4)
     assert_finished(lab)
 
@@ -47,11 +46,9 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Started, rol
     """As those do by which nothing in kube-system may be deleted."""
     lab = started("default", 4)
     lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource=CONFIGMAPS.plural))
-    ended = rollout(lab, *APPLY)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *APPLY).ends(0)
     assert "warning: the record stays, as ended: admission webhook" in ended.stdout
-    again = rollout(lab, *APPLY, "--allow", "idle", "--max-failures", "2")
-    assert again.code == 0, again.stderr
+    again = rollout(lab, *APPLY, "--allow", "idle", "--max-failures", "2").ends(0)
     assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
 
 

@@ -97,8 +97,9 @@ PAIRS = {
 @pytest.mark.parametrize("source", PAIRS)
 def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Started, rollout: Rollout) -> None:
     lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
-    ended = rollout(lab, "apply", "--set", f"detect.sources={source}", *flags, *nodes(content, discontent), *QUICK)
-    assert ended.code == ExitCode.PARTIAL, ended.stderr
+    ended = rollout(
+        lab, "apply", "--set", f"detect.sources={source}", *flags, *nodes(content, discontent), *QUICK
+    ).ends(ExitCode.PARTIAL)
     assert ended.outcomes == {content: "succeeded", discontent: "rolled-back"}
     assert ended.failures[discontent]["message"] == why
     planned = {node["name"]: node for wave in ended.plan["waves"] for node in wave["nodes"]}
@@ -156,12 +157,10 @@ def test_another_boot_and_silence_prove_nothing(
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Started, rollout: Rollout) -> None:
     lab = started("sources", 12)
     flags = ("--set", "detect.sources=rpm-ostree", *nodes("cp-2"))
-    left = rollout(lab, "apply", *flags, *QUICK)
-    assert left.code == ExitCode.PARTIAL
+    left = rollout(lab, "apply", *flags, *QUICK).ends(ExitCode.PARTIAL)
     assert [(item["node"], item["reason"]) for item in left.plan["excluded"]] == [("cp-2", "inhibited")]
     assert FINALIZE in left.plan["excluded"][0]["message"]
-    ended = rollout(lab, "apply", *flags, *QUICK, "--set", f"reboot.command={FINALIZE}")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", *flags, *QUICK, "--set", f"reboot.command={FINALIZE}").ends(0)
     assert ended.plan["waves"][0]["nodes"][0]["staged_version"] == NEW
     machine = lab.machines["cp-2"]
     assert (machine.os_version, machine.reboots, STAGED_LOCK in machine.files) == (NEW, 1, False)
@@ -203,7 +202,7 @@ def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
     flags, own = ("--set", "detect.sources=command", *nodes("worker-8")), ("--set", f"reboot.command={REBOOT_COMMAND}")
     refused = rollout(lab, "plan", *flags)
     assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (ExitCode.USAGE, True)
-    assert rollout(lab, "plan", *flags, *COMMAND, *own, "--out", saved).code == 0
+    rollout(lab, "plan", *flags, *COMMAND, *own, "--out", saved).ends(0)
     for given, said in (
         (own, "with a detect.command, and none is given"),
         (COMMAND, "with a reboot.command, and none is given"),
@@ -216,7 +215,7 @@ def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
         assert not [word for word in ("needs-restart", "shutdown") if word in text]
     unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
     for given in (own, COMMAND):
-        assert rollout(lab, *unlocked, *given).code == ExitCode.USAGE
+        rollout(lab, *unlocked, *given).ends(ExitCode.USAGE)
     ended = rollout(lab, *unlocked, *COMMAND, *own)
     assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
     assert "shutdown -r" not in ended.stdout
@@ -284,10 +283,9 @@ def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Started
 def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     saved = str(tmp_path / "plan")
-    assert rollout(lab, "plan", *WORKER_1, "--out", saved).code == 0
+    rollout(lab, "plan", *WORKER_1, "--out", saved).ends(0)
     inflict(lab, HostFaults(inhibited=True), "worker-1")
-    ended = rollout(lab, "apply", saved, "-o", "json")
-    assert ended.code == 4
+    ended = rollout(lab, "apply", saved, "-o", "json").ends(4)
     assert ended.summary["skipped"] == ["worker-1"]
     assert "blocked by backup" in ended.summary["reasons"]["worker-1"]
     score = lab.scoreboard()

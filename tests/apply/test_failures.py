@@ -56,8 +56,7 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(starte
     """Thirty per cent of seven selected nodes are two."""
     lab = started("default", 7)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 5)))
-    ended = rollout(lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s")
-    assert ended.code == 4
+    ended = rollout(lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s").ends(4)
     assert {entry["outcome"] for entry in ended.summary["failed"]} == {"not-rebooted"}
     assert (len(ended.summary["failed"]), len(ended.summary["not_started"])) == (2, 2)
     assert {entry["left_cordoned"] for entry in ended.summary["failed"]} == {False}
@@ -80,8 +79,7 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
     process.send_signal(number)
     process.communicate(timeout=60)
     assert 1 <= len(failed_on(lab)) < 3
-    first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert first.code == 4, first.stderr
+    first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert len(failed_on(lab)) == 3
     assert set(first.summary["reasons"].values()) == {"3 failed, and --max-failures is 3"}
     again = rollout(lab, "resume", "--yes", "-o", "json")
@@ -137,8 +135,7 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
 def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(started: Started, rollout: Rollout) -> None:
     lab = started("default", 3)
     lab.known_hosts.write_text("")
-    ended = rollout(lab, "apply", "--yes")
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "apply", "--yes").ends(4)
     assert "! cp-1, worker-1, worker-2  unreachable: its host key is unknown\n" in ended.stdout
     assert ended.stdout.endswith("Next:\n    rollout doctor\n")
     assert "is held" not in ended.stdout + ended.stderr + rollout(lab, "status").stdout
@@ -149,8 +146,8 @@ def test_a_node_that_was_rolled_back_says_so_until_its_version_is_staged_again(
 ) -> None:
     """Also once its failure is forgotten: the node itself remembers."""
     lab = started("rollback", 4)
-    assert rollout(lab, *APPLY).code == 4
-    assert rollout(lab, "release", "4152.2.0").code == 0
+    rollout(lab, *APPLY).ends(4)
+    rollout(lab, "release", "4152.2.0").ends(0)
     told = r"rolled back from 4152\.2\.0, \d+s ago"
     assert re.search(rf"^worker-2 +up to date .* {told}$", rollout(lab, "status").stdout, re.MULTILINE)
     reasons = {row["node"]: row["reason"] for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}

@@ -109,9 +109,8 @@ def test_every_fault_ends_as_it_should(case: Case, started: Started, rollout: Ro
     lab = started(case.scenario(), 3 + case.workers)
     before, workers = lab.scoreboard().versions, {f"worker-{number}" for number in range(1, case.workers + 1)}
 
-    ended = rollout(lab, "apply", *QUICK, *case.flags)
+    ended = rollout(lab, "apply", *QUICK, *case.flags).ends(case.code)
 
-    assert ended.code == case.code, ended.stderr
     summary = ended.summary
     failed = {entry["node"]: entry["phase"] for entry in summary["failed"]}
     left_out = {entry["node"]: entry["reason"] for entry in ended.plan["excluded"]}
@@ -177,8 +176,7 @@ def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
 
 def test_without_the_rights_nothing_is_touched(started: Started, rollout: Rollout) -> None:
     lab = started("no-rights", 7)
-    ended = rollout(lab, "apply", *QUICK)
-    assert ended.code == 1
+    ended = rollout(lab, "apply", *QUICK).ends(1)
     assert "create pods/eviction" in ended.stderr
     assert "patch nodes" in ended.stderr
     assert_untouched(lab)

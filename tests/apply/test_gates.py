@@ -58,13 +58,12 @@ def test_a_node_that_fails_its_checks_is_given_back_before_its_drain_and_stays_c
 ) -> None:
     lab = started("default", 7)
     checks = ("--set", "gates.hook-prefix=checks.example/", "--set", "gates.hook-timeout=2s")
-    before = rollout(lab, *ONE, *checks, "--set", f"gates.before-reboot-annotations={BEFORE}")
-    assert before.code == 4
+    before = rollout(lab, *ONE, *checks, "--set", f"gates.before-reboot-annotations={BEFORE}").ends(4)
     (failed,) = before.summary["failed"]
     assert (failed["phase"], BEFORE in failed["message"], lab.scoreboard().evictions) == ("cordoned", True, 0)
     assert_untouched(lab, "worker-1")
     worker_2 = (*QUICK, "--node", "worker-2")
-    assert rollout(lab, *worker_2, *checks, "--set", f"gates.after-reboot-annotations={AFTER}").code == 4
+    rollout(lab, *worker_2, *checks, "--set", f"gates.after-reboot-annotations={AFTER}").ends(4)
     node = read_node(api_of(lab), "worker-2")
     assert node.unschedulable
     assert not any(name.startswith("checks.example/") for name in node.labels)
@@ -92,8 +91,9 @@ def gate(tmp_path: Path, refuses: str) -> tuple[str, Path]:
 def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 7)
     command, told = gate(tmp_path, "worker-2")
-    ended = rollout(lab, *QUICK, "--node", "worker-1", "--node", "worker-2", "--set", f"gates.command={command}")
-    assert ended.code == 4
+    ended = rollout(lab, *QUICK, "--node", "worker-1", "--node", "worker-2", "--set", f"gates.command={command}").ends(
+        4
+    )
     assert ended.summary["succeeded"] == ["worker-1"]
     assert_untouched(lab, "worker-2")
     assert "exited with 7: the standby is behind" in ended.stdout
@@ -109,13 +109,12 @@ def test_a_gate_command_stops_all_and_one_that_hangs_is_ended_with_all_it_starte
 ) -> None:
     pid = tmp_path / "pid"
     command = shlex.join(["sh", "-c", f"sleep 300 & echo $! > {shlex.quote(str(pid))}; wait"])
-    ended = rollout(untouched, *ONE, "--set", f"gates.command={command}", "--set", "gates.timeout=1s")
-    assert ended.code == 6
+    ended = rollout(untouched, *ONE, "--set", f"gates.command={command}", "--set", "gates.timeout=1s").ends(6)
     assert "did not end within" in ended.stderr
     # one that says no to the rollout, or to its first wave, stops all
     for refuses, code in (("rollout", 6), ("wave", 4)):
         no, _told = gate(tmp_path, refuses)
-        assert rollout(untouched, *QUICK, "--set", f"gates.command={no}").code == code
+        rollout(untouched, *QUICK, "--set", f"gates.command={no}").ends(code)
     process = Path(f"/proc/{pid.read_text().strip()}/stat")
     assert not process.exists() or process.read_text().split()[2] == "Z"
 
@@ -128,8 +127,7 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(starte
     }
     lab.call(lambda: lab.store.create(PODS, pod))
     blocking = ("--set", "gates.blocking-pod-selector=job in (backup)", "--set", "gates.timeout=2s", "--force")
-    ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2")
-    assert ended.code == 4
+    ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2").ends(4)
     assert (ended.summary["succeeded"], ended.summary["not_started"]) == (["worker-2"], ["worker-1"])
     assert_untouched(lab, "worker-1")
     assert "default/backup" in ended.stdout
@@ -174,12 +172,10 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
     planned = json.loads(rollout(lab, "plan", "-o", "json").stdout)
     assert [found["kind"] for found in planned["blockers"]] == ["rival", "rival"]
     for flags in ((), ("--allow", "fluo"), ("--allow", "blocked")):
-        ended = rollout(lab, *ONE, *flags)
-        assert ended.code == 6
+        ended = rollout(lab, *ONE, *flags).ends(6)
         assert "daemonset kube-system/kured  reboots nodes by itself and holds its lock for worker-3" in ended.stderr
     assert_untouched(lab, "worker-1")
-    ended = rollout(lab, *ONE, "--allow", "fluo", "--allow", "kured")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *ONE, "--allow", "fluo", "--allow", "kured").ends(0)
 
 
 def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:

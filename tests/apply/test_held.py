@@ -31,8 +31,7 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(started: Started, rol
     node, name, of = held["spec"]["nodeName"], held["metadata"]["name"], f"{owner['kind']}/{owner['name']}"
     flags = ("apply", "--yes", "--node", node, "--allow", "blocked", "--settle-timeout", "1s")
 
-    ended = rollout(lab, *flags, "--drain-timeout", "3s")
-    assert ended.code == 4
+    ended = rollout(lab, *flags, "--drain-timeout", "3s").ends(4)
     line = rf"shop/{name} \({of}\) is held back by {BUDGET}: needs 2 healthy, has 2; waits (\d+)s, (\d+)s left"
     assert re.search(rf"^[\d:]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
@@ -111,8 +110,7 @@ def test_a_run_evicts_no_more_of_them_at_a_time_than_the_rule_lets_go(
 
     lab.call(lambda: lab.store.subscribe(observe))
     workers = ("--yes", "--max-unavailable", "4", "--control-plane", "exclude", "-o", "json")
-    ended = rollout(lab, "apply", *workers, *rules(tmp_path, number - 1))
-    assert ended.code == ExitCode.OK, ended.stderr
+    rollout(lab, "apply", *workers, *rules(tmp_path, number - 1)).ends(ExitCode.OK)
     assert min(fewest) == number - 1
 
 
@@ -126,13 +124,11 @@ def test_the_plan_names_the_rule_that_never_lets_go_and_the_drain_waits_for_it_i
     assert found == {(pod["spec"]["nodeName"], "budget-never", RULE) for pod in pods}
     assert "[[critical]]" in rollout(lab, "plan", "-o", "wide", *file).stdout
     forced = ("apply", "--yes", "--node", node, "--allow", "blocked", "--drain-timeout", "5s", *file)
-    ended = rollout(lab, *forced)
-    assert ended.code == ExitCode.PARTIAL
+    ended = rollout(lab, *forced).ends(ExitCode.PARTIAL)
     assert f"held back by {RULE}, which needs {len(pods)} healthy pods and has {len(pods)}" in ended.stderr
     assert f"kubectl get pods -n shop -l app={APP}" in ended.stdout
     assert [pod["metadata"]["uid"] for pod in lab.call(lambda: running(lab))] == [p["metadata"]["uid"] for p in pods]
-    ended = rollout(lab, *forced, "--disable-eviction")
-    assert ended.code == ExitCode.OK, ended.stderr
+    ended = rollout(lab, *forced, "--disable-eviction").ends(ExitCode.OK)
 
 
 def test_a_rule_that_covers_nothing_is_told(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert {left["reason"] for left in again.summary["not_done"]} == {"version-held"}
     assert "Nothing was held against: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
     assert rollout(lab, "release", BAD).stdout.startswith(f"Released: {BAD}.")
-    assert rollout(lab, *APPLY).code == 0
+    rollout(lab, *APPLY).ends(0)
     assert remembered(lab)["versions"] == {}
 
 
@@ -154,8 +154,8 @@ def test_a_memory_that_is_not_understood_counts_as_nothing(
     is_newer = "7.0" in text
     assert (config_map["data"]["memory.json"] == text) is is_newer
     assert config_map["data"]["own"] == "kept"
-    assert rollout(lab, "release", BAD).code == (1 if is_newer else 0)
-    assert rollout(lab, "release", "--all").code == 0
+    rollout(lab, "release", BAD).ends(1 if is_newer else 0)
+    rollout(lab, "release", "--all").ends(0)
     assert remembered(lab)["versions"] == {}
 
 
@@ -188,4 +188,4 @@ def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started
     assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
     assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
     assert remembered(lab)["versions"] == {}
-    assert rollout(lab, *APPLY).code == 0
+    rollout(lab, *APPLY).ends(0)

@@ -57,8 +57,7 @@ def test_a_run_leaves_its_metrics_in_a_file_and_its_clusters_name_everywhere(
     variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
     def run(*arguments: str) -> str:
-        ended = invoked(tmp_path, variables, arguments)
-        assert ended.code == 0, ended
+        ended = invoked(tmp_path, variables, arguments).ends(0)
         return ended.stdout
 
     places = ("--set", f"metrics.textfile={file}", "--set", "output.journal=run.jsonl")
@@ -97,8 +96,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     file = tmp_path / "rollout.prom"
     file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
     lab = started("rollback", 4)
-    ended = rollout(lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
-    assert ended.code == 4, ended
+    rollout(lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin").ends(4)
     scrape = scraped(file)
     assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
     assert sum(scrape.values("node_rollout_node_failures_total", "phase").values()) == 1
@@ -150,8 +148,7 @@ QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: Started, rollout: Rollout) -> None:
     lab = started("typical", 4)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK).ends(0)
     summary = ended.summary
     scores = lab.scoreboard()
     # whatever leaves the first node goes to one that waits

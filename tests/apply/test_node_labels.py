@@ -106,8 +106,7 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     write_spec(lab, second, taints=[THEIRS])
     write(lab, theirs, "labels", **{LABEL: "theirs"})
     version, watched = lab.machines[first].os_version, Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true").ends(0)
 
     assert len(watched.labelled) == FIVE - 1
     assert all(watched.together.values())
@@ -150,8 +149,7 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
     seen = rollout(lab, "status", "--run", "-o", "json")
     assert '"tainted"' in seen.stdout
     assert tainted(lab)[0] in seen.stdout
-    ended = rollout(lab, way_out, "--yes", *unlock(lab))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, way_out, "--yes", *unlock(lab)).ends(0)
     assert (tainted(lab), labelled(lab)) == ([], set())
     assert lab.scoreboard().clean
     assert lab.scoreboard().annotations_left == {}
@@ -165,8 +163,8 @@ def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
     wait_until(lambda: bool(watched.begun))
     process.terminate()
-    assert end_of(process).code == 130
+    end_of(process).ends(130)
     assert tainted(lab) == []
-    assert rollout(lab, "resume", "--yes").code == 0
+    rollout(lab, "resume", "--yes").ends(0)
     assert watched.waiting[1:] == list(range(FIVE - 2, -1, -1))
     assert tainted(lab) == []

@@ -27,8 +27,7 @@ def notified(lab: Lab, home: Path, url: str, *arguments: str) -> Ended:
 
 def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--max-unavailable", "2")
-    assert ended.code == 0, ended.stderr
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--max-unavailable", "2").ends(0)
     assert ended.stderr == ""
     waves = len(ended.plan["waves"])
     assert waves > 1
@@ -51,8 +50,7 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
 
 def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1")
-    assert ended.code == 4
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1").ends(4)
     failure = ended.failures["worker-2"]
     note = inbox.one("node-failed")
     assert {
@@ -77,8 +75,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
     flags = ("--allow", "blocked", "--drain-timeout", "5s", "--settle-timeout", "1s", "--set", "notify.held-after=1s")
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags)
-    assert ended.code == 4
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags).ends(4)
     note = inbox.one("held")
     blocked = next(line for line in ended.lines if line["type"] == "blocked")
     assert (note["node"], note["level"]) == (blocked["node"], "warning")
@@ -93,14 +90,13 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started:
     process = start(tmp_path, {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}, ["apply", "--yes", "-o", "json"])
     inbox.wait_for("wave-done")
     process.send_signal(signal.SIGTERM)
-    ended = end_of(process)
-    assert ended.code == 130, ended.stderr
+    ended = end_of(process).ends(130)
     last = inbox.notes[-1]
     assert (last["event"], last["state"], last["level"]) == ("finished", "interrupted", "warning")
     assert f", {len(ended.summary['not_started'])} not started" in last["title"]
     assert last["next"] == "rollout resume"
     inbox.exchanges.clear()
-    assert notified(lab, tmp_path, inbox.url, "resume", "--yes").code == 0
+    notified(lab, tmp_path, inbox.url, "resume", "--yes").ends(0)
     first = inbox.one("started")
     assert "rollout resumed: " in first["title"]
     assert inbox.one("finished")["state"] == "completed"
@@ -192,8 +188,7 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
     flags: list[str], complaint: str, rollout: Rollout, tmp_path: Path
 ) -> None:
     (tmp_path / "list.toml").write_text(f'[notify]\nurl = [["https://h/{TOKEN}"]]')
-    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags])
-    assert ended.code == 64, ended.stderr
+    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags]).ends(64)
     assert complaint in ended.stderr
     assert TOKEN not in ended.stdout + ended.stderr
 
@@ -208,8 +203,7 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
     inbox.wait_for("wave-done")
     objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
-    ended = end_of(process)
-    assert ended.code == 0, ended.stderr
+    ended = end_of(process).ends(0)
     files = [tmp_path / name for name in ("saved.plan", "journal", "gate-environment")]
     assert all(file.stat().st_size for file in files)
     assert "node-rollout" in objects[0]

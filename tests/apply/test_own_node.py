@@ -41,8 +41,7 @@ def is_marked(lab: Lab, name: str) -> bool:
 
 def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended]) -> None:
     lab = started("default", 5)
-    first = in_pod(lab, "worker-2", *APPLY)
-    assert first.code == 4, first.stderr
+    first = in_pod(lab, "worker-2", *APPLY).ends(4)
     assert first.plan["excluded"][0]["reason"] == "deferred"
     assert "worker-2" not in first.summary["succeeded"]
     assert len(first.summary["succeeded"]) == 4
@@ -51,8 +50,7 @@ def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended])
     score = lab.scoreboard()
     assert score.reboots["worker-2"] == 0
     assert score.cordons_left == ()
-    second = in_pod(lab, "worker-1", *APPLY)
-    assert second.code == 0, second.stderr
+    second = in_pod(lab, "worker-1", *APPLY).ends(0)
     assert second.summary["succeeded"] == ["worker-2"]
     assert not is_marked(lab, "worker-2")
     score = lab.scoreboard()
@@ -68,13 +66,12 @@ def test_resume_gives_it_back_and_leaves_it_to_the_next_run(
     lab = started("default", 5)
     killed_at(lab, tmp_path, "draining", *APPLY, "--node", "worker-2")
     assert "worker-2" in lab.scoreboard().cordons_left
-    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab))
-    assert ended.code == 4, ended.stderr
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert [(node["node"], node["reason"]) for node in ended.summary["not_done"]] == [("worker-2", "deferred")]
     score = lab.scoreboard()
     assert (score.cordons_left, score.reboots["worker-2"]) == ((), 0)
     assert is_marked(lab, "worker-2")
-    assert rollout(lab, *APPLY).code == 0
+    rollout(lab, *APPLY).ends(0)
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}
     assert score.clean
@@ -87,13 +84,12 @@ def test_a_reboot_that_may_have_been_requested_is_for_a_process_elsewhere(
     lab = started("default", 5)
     lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults(reboot=RebootFault.IGNORED)))
     killed_at(lab, tmp_path, "rebooting", *APPLY, "--node", "worker-2")
-    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab))
-    assert ended.code == 4, ended.stderr
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert ended.outcomes["worker-2"] == "stranded"
     assert ended.failures["worker-2"]["left_cordoned"]
     assert node_of(lab, "worker-2")["metadata"]["annotations"]["node-rollout.dev/phase"] == "rebooting"
     lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults()))
-    assert rollout(lab, "resume", "--yes").code == 0
+    rollout(lab, "resume", "--yes").ends(0)
     assert lab.scoreboard().clean
 
 
@@ -106,8 +102,7 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     own, *others = sorted(node["metadata"]["name"] for node in lab.store.items(NODES))[::-1]
     for name in others:
         write_spec(lab, name, unschedulable=True)
-    ended = in_pod(lab, own, "apply", "--yes", *QUICK)
-    assert ended.code == 4, ended.stderr
+    ended = in_pod(lab, own, "apply", "--yes", *QUICK).ends(4)
     assert f"! {own}  own-node: this process runs on it" in ended.stdout
     assert "no other node would take" in ended.stdout
     assert "from outside the cluster" in ended.stdout

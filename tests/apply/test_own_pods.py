@@ -27,8 +27,7 @@ def node_names(*names: str) -> list[str]:
 
 def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
-    refused = rollout(lab, *APPLY)
-    assert refused.code == 6
+    refused = rollout(lab, *APPLY).ends(6)
     said = " ".join(refused.stderr.split())
     assert "cp-2, cp-3 pod kube-system/etcd-cp-1 is not Ready on cp-1 since" in said
     assert "or try them (--allow unhealthy)." in said
@@ -36,8 +35,7 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: La
     assert rollout(lab, *APPLY, "--allow", "blocked").code == 6
     assert not rebooted(lab)
     # the one that is not well may be mended by its reboot
-    ended = rollout(lab, *APPLY, "--skip", "blocked")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *APPLY, "--skip", "blocked").ends(0)
     assert {"cp-2", "cp-3"} == {left["node"] for left in ended.plan["excluded"]} == lab.machines.keys() - rebooted(lab)
 
 
@@ -48,8 +46,7 @@ def test_a_static_pod_that_falls_after_the_plan_stops_the_others(
 ) -> None:
     """While another node is under way; and between the node's own mark and its cordon."""
     at_phase(lab, phase, lambda _node: set_well(lab, "cp-1", "etcd", well=False), node=node)
-    ended = rollout(lab, *APPLY, *node_names("worker-1", "cp-2"))
-    assert ended.code == 4
+    ended = rollout(lab, *APPLY, *node_names("worker-1", "cp-2")).ends(4)
     assert ended.summary["not_started"] == ["cp-2"]
     assert "pod/kube-system/etcd-cp-1 is not Ready on cp-1" in ended.summary["reasons"]["cp-2"]
     assert rebooted(lab) == {"worker-1"}
@@ -64,8 +61,7 @@ def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -
         lab.world.cluster.agenda.after(30, lambda: set_well(lab, "cp-1", "etcd", well=True))
 
     at_phase(lab, "ready", mend, node="worker-1")
-    ended = rollout(lab, *APPLY, *node_names("worker-1", "cp-2"))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *APPLY, *node_names("worker-1", "cp-2")).ends(0)
     assert rebooted(lab) == {"worker-1", "cp-2"}
 
 
@@ -73,8 +69,7 @@ def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -
 @pytest.mark.parametrize(("node", "pod"), [("worker-1", "cilium"), ("cp-2", "etcd")])
 def test_a_node_has_not_succeeded_without_its_own_pods(lab: Lab, rollout: Rollout, node: str, pod: str) -> None:
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, pod, well=False), node=node)
-    ended = rollout(lab, *APPLY, *node_names(node))
-    assert ended.code == 4
+    ended = rollout(lab, *APPLY, *node_names(node)).ends(4)
     (failed,) = ended.summary["failed"]
     assert "not settled within --settle-timeout 5s" in failed["message"]
     assert pod in failed["message"]
@@ -96,23 +91,20 @@ def test_a_daemon_set_that_wants_the_node_no_more_is_not_waited_for(
         lab.store.put(DAEMONSETS, {**found, "spec": {**found["spec"], "template": chosen}})
 
     at_phase(lab, "rebooting", leave, node="worker-1")
-    ended = rollout(lab, *APPLY, *node_names("worker-1"))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *APPLY, *node_names("worker-1")).ends(0)
 
 
 def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     killed_at(lab, tmp_path, "booted", *APPLY, *node_names("worker-1"))
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert resumed.code == 4
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert "daemonset/kube-system/cilium" in resumed.summary["failed"][0]["message"]
 
 
 def test_what_blocks_others_keeps_no_node_that_is_under_way(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     killed_at(lab, tmp_path, "rebooting", *APPLY, *node_names("worker-1", "cp-2"))
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert resumed.code == 4, resumed.stderr
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert resumed.summary["succeeded"] == ["worker-1"]
     assert resumed.summary["reasons"] == {"cp-2": "blocked on 1 node"}
     assert "cp-2  pod kube-system/etcd-cp-1  is not Ready on cp-1" in resumed.stderr
@@ -120,7 +112,7 @@ def test_what_blocks_others_keeps_no_node_that_is_under_way(lab: Lab, rollout: R
     assert rebooted(lab) == {"worker-1"}
     assert rollout(lab, "status").stdout.endswith("Next:\n    rollout resume\n")
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=True))
-    assert rollout(lab, "resume", "--yes").code == 0
+    rollout(lab, "resume", "--yes").ends(0)
     assert rebooted(lab) == {"worker-1", "cp-2"}
 
 
@@ -140,8 +132,7 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
     at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(30, mend, name), node="cp-1")
     for other in ("cp-2", "cp-3"):
         at_phase(lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other)
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert resumed.code == 0, resumed.stderr
+    rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(0)
     assert rebooted(lab) == {"cp-1", "cp-2", "cp-3"}
     assert begun_after == {"cp-2": True, "cp-3": True}
 
@@ -152,5 +143,4 @@ def test_what_was_not_ready_before_is_foretold_and_not_waited_for(lab: Lab, roll
     warnings = json.loads(rollout(lab, "plan", "-o", "json").stdout)["warnings"]
     told = [(entry["node"], entry["object"]) for entry in warnings if "system-node-critical" in entry["message"]]
     assert [(node, name.rpartition("-")[0]) for node, name in told] == [("worker-1", "pod/kube-system/cilium")]
-    ended = rollout(lab, *APPLY, *node_names("worker-1"))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *APPLY, *node_names("worker-1")).ends(0)

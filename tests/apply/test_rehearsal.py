@@ -44,8 +44,7 @@ def private() -> Scenario:
 
 def snapshot(lab: Lab, rollout: Rollout, file: Path, *flags: str) -> dict[str, Any]:
     """The plan of this cluster, with what it was made of in a file."""
-    ended = rollout(lab, "plan", "-o", "json", "--max-unavailable", "2", "--snapshot", str(file), *flags)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "plan", "-o", "json", "--max-unavailable", "2", "--snapshot", str(file), *flags).ends(0)
     assert f"rollout lab up --like {file}" in ended.stderr
     plan: dict[str, Any] = json.loads(ended.stdout)
     return plan
@@ -124,5 +123,5 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     for name, why in (("other.json", "is not the snapshot of a cluster"), ("absent.json", "cannot read the snapshot")):
         refused = ended("lab", "up", "--like", str(tmp_path / name))
         assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (1, True, True), refused.stderr
-    assert ended("lab", "up", "--like", "a.json", "--nodes", "3").code == 64
-    assert ended("plan", "--anonymous").code == 64
+    ended("lab", "up", "--like", "a.json", "--nodes", "3").ends(64)
+    ended("plan", "--anonymous").ends(64)

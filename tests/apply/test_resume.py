@@ -52,15 +52,12 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
 ) -> None:
     lab = started("default", 6)
     node = stopped_at(lab, tmp_path, "draining")
-    refused = rollout(lab, "apply", "--yes")
-    assert refused.code == 6
+    refused = rollout(lab, "apply", "--yes").ends(6)
     assert "rollout resume" in refused.stderr
     assert "rollout abort" in refused.stderr
-    unasked = rollout(lab, "resume")
-    assert unasked.code == 3
+    rollout(lab, "resume").ends(3)
     assert marks_of(lab, node)["run"] == run_of(lab)
-    ended = rollout(lab, "resume", "--yes", *unlock(lab))
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "resume", "--yes", *unlock(lab)).ends(0)
     assert f"{node}: " in ended.stdout
     assert_finished(lab)
     assert json.loads(marks_of(lab, node)["last-result"])["took"]
@@ -92,8 +89,7 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Started, roll
     lab = started("default", 6)
     node = stopped_at(lab, tmp_path, "draining")
     run = run_of(lab)
-    ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run).ends(0)
     assert node in json.loads(ended.stdout)["reverted"]
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
@@ -104,7 +100,7 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Started, roll
     assert event["message"].startswith("Given back in phase ")
     assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
     assert "RolloutFailed" not in {event["reason"] for event in events}
-    assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
+    rollout(lab, "apply", "--yes", "--dry-run").ends(0)
 
 
 def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Rollout, tmp_path: Path) -> None:
@@ -113,7 +109,7 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
     failed = [entry["node"] for entry in first.summary["failed"]]
     assert first.code == 4
     assert failed
-    assert rollout(lab, "resume", "--yes").code == 0
+    rollout(lab, "resume", "--yes").ends(0)
     assert marks_of(lab, failed[0])["phase"] == "failed"
 
     def repair() -> None:
@@ -122,11 +118,9 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
             lab.machines[name].power_on()
 
     lab.call(repair)
-    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "reboot.timeout=15s")
-    assert refused.code == 64
+    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "reboot.timeout=15s").ends(64)
     assert "--reboot-timeout cannot be changed now: the interrupted rollout has its own rules" in refused.stderr
-    ended = rollout(lab, "resume", "--yes", "--retry-failed")
-    assert ended.code == 0, ended.stderr
+    rollout(lab, "resume", "--yes", "--retry-failed").ends(0)
     assert_finished(lab)
 
 
@@ -210,8 +204,8 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     lab = started("never-returns", 5)
     stopped_at(lab, tmp_path, "drained")
     assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
-    assert rollout(lab, "abort", "--yes").code == 0
-    assert rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "3s").code == 4
+    rollout(lab, "abort", "--yes").ends(0)
+    rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "3s").ends(4)
     told = rollout(lab, "status").stdout
     row = next(line for line in told.splitlines() if line.startswith("worker-2"))
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
@@ -229,8 +223,7 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
     stopped_at(lab, tmp_path, "drained")
     refused = rollout(lab, *APPLY)
     assert (refused.code, "rollout resume" in refused.stderr) == (6, True), refused.stderr
-    ended = rollout(lab, "abort", "--yes", "--wait", "1s")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "abort", "--yes", "--wait", "1s").ends(0)
     assert "holds the lock" not in refused.stderr + ended.stderr
     assert (record(lab), holder_of(lab)) == (None, "")
 
@@ -273,8 +266,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Started, rollout: Rollout, place: str) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, *APPLY, "--set", f"output.journal={place}")
-    assert ended.code == 0
+    ended = rollout(lab, *APPLY, "--set", f"output.journal={place}").ends(0)
     assert len(re.findall("no journal is written|can no longer be written", ended.stderr)) == 1
     assert f"{place.removesuffix('/journal')}" in ended.stderr
     assert "Errno" not in ended.stderr

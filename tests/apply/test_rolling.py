@@ -85,13 +85,11 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
 ) -> None:
     lab = started(roomy(7, masters=2), 9)
     flags = ("--canary", "1", "--spread-by", ZONE, "--max-unavailable", "2", *ROLLING)
-    planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags)
-    assert planned.code == 0, planned.stderr
+    planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags).ends(0)
     assert " (+" in planned.stdout
     assert "\nRules: --max-unavailable 2, " in planned.stdout
     assert ", --canary 1" in planned.stdout
-    ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json").ends(0)
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)
     parts = [[node["name"] for node in wave["nodes"]] for wave in ended.plan["waves"]]
     assert (parts[0], sorted(parts[-1])) == (["worker-1"], ["cp-1", "cp-2"])
@@ -151,8 +149,7 @@ def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollou
         **dict.fromkeys(CANARIES, "canary"),
         **dict.fromkeys(REST, "rest"),
     }
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings))
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings)).ends(0)
     assert pools_of(ended.plan) == [{"canary": 1}, {"canary": 1}, {"rest": 2}, {"rest": 2}]
     assert ended.plan["policy"]["pools"][1]["drain_timeout"] == "5m"
     assert_canary_first(ended.lines)
@@ -167,8 +164,7 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s")
     killed_once(process, signal.SIGKILL, finished=1)
     inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-3")
-    ended = rollout(lab, "resume", "--yes", "-o", "json")
-    assert ended.code == 4
+    ended = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
     assert pools_of(ended.plan)[-2:] == [{"rest": 2}, {"rest": 2}]
     assert all("rest" not in wave for wave in pools_of(ended.plan)[:-2])
     assert_canary_first(ended.lines)
@@ -184,8 +180,7 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
         POOLS.replace('after = ["canary"]\n', "").replace("[[pool]]", 'strategy = "rolling"\n[[pool]]', 1)
     )
     lab = started(roomy(9), 9)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s").ends(0)
     (wave,) = ended.plan["waves"]
     pools = {node["name"]: node["pool"] for node in wave["nodes"]}
     canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]

@@ -73,15 +73,14 @@ def test_a_node_is_silenced_from_before_its_cordon_until_it_has_ended(
     started: Started, rollout: Rollout, alertmanager: Alertmanager
 ) -> None:
     lab = alertmanager.lab = started("default", 6)
-    ended = rollout(lab, *ONE, *flags(alertmanager))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *ONE, *flags(alertmanager)).ends(0)
     assert (alertmanager.seen[0], alertmanager.standing) == (False, {})
     (matcher,) = alertmanager.posted[0]["matchers"]
     assert (matcher["name"], matcher["isRegex"], matcher["isEqual"]) == ("instance", True, True)
     address = node_of(lab, "worker-1")["status"]["addresses"][0]["address"]
     assert all(re.fullmatch(matcher["value"], value) for value in ("worker-1", "worker-1:9100", f"{address}:9100"))
     assert not re.fullmatch(matcher["value"], "worker-10")
-    assert rollout(lab, *ONE, "--set", "alerts.silence=node").code == 64
+    rollout(lab, *ONE, "--set", "alerts.silence=node").ends(64)
 
 
 def test_what_a_killed_run_has_silenced_ends_by_itself(

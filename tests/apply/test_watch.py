@@ -70,7 +70,7 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
         process.kill()
         process.communicate()
         await_line(watching, told_of(run=run, state="interrupted", nodes=True))
-        assert rollout(lab, "resume", "--yes", *LEASE).code == 0
+        rollout(lab, "resume", "--yes", *LEASE).ends(0)
         assert watching.rest() == 0, watching.said
         told = objects(watching)
     states = [state for state, _ in groupby(line["state"] for line in told if line)]
@@ -84,7 +84,7 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
 ) -> None:
     """By the clock of the API server, and by what the journals here tell of earlier reboots."""
     lab = started("default", 4)
-    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+    rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *APPLY, "--node", "worker-2", "--reboot-timeout", "1h")
     try:
@@ -130,7 +130,7 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+    rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     run = run_of_last(lab)
     applying: list[subprocess.Popen[str]] = []
 
@@ -146,8 +146,7 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     assert re.search(rf"The last was {run}, until \S+Z: 1 succeeded", moments)
     assert "Ctrl-C ends this view, not the rollout" in moments
     assert "2 succeeded" in screen.text
-    ended = rollout(lab, "status", "--watch")
-    assert ended.code == 0
+    ended = rollout(lab, "status", "--watch").ends(0)
     assert re.fullmatch(
         r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2 succeeded\.\n", ended.stdout
     )

@@ -28,8 +28,7 @@ USAGE = [
 @pytest.mark.parametrize(("arguments", "told", "also"), USAGE, ids=lambda value: str(value)[:40])
 def test_usage(arguments: tuple[str, ...], told: str, also: str, command: Command, home: Path) -> None:
     (home / "config").write_text("", encoding="utf-8")
-    ended = command(*arguments, variables={"KUBECONFIG": str(home / "config")})
-    assert ended.code == ExitCode.USAGE
+    ended = command(*arguments, variables={"KUBECONFIG": str(home / "config")}).ends(ExitCode.USAGE)
     assert_one_error(ended.stderr, told, also)
 
 
@@ -43,8 +42,7 @@ def assert_one_error(stderr: str, *told: str) -> None:
 
 def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     Kubeconfig("http://127.0.0.1:9").write(home / "config")
-    ended = command("plan", "--kubeconfig", "config")
-    assert ended.code == ExitCode.ERROR
+    ended = command("plan", "--kubeconfig", "config").ends(ExitCode.ERROR)
     assert_one_error(ended.stderr, "127.0.0.1:9")
     verbose = command("plan", "--kubeconfig", "config", "-v")
     assert "caused by: " in verbose.stderr
@@ -93,8 +91,7 @@ def test_a_lock_namespace_that_takes_nothing_new(
         lab.call(lambda: lab.store.create(NAMESPACES, {"metadata": metadata, "status": {"phase": "Terminating"}}))
     where = ("--set", "lock.namespace=locks")
     for arguments, code in ((("apply", "--yes", "--allow", "idle"), 1), (("operate", "--once"), 6)):
-        ended = command(*arguments, *where, lab=lab)
-        assert ended.code == code, ended.stderr
+        ended = command(*arguments, *where, lab=lab).ends(code)
         hint = ended.stderr.splitlines()[-1]
         assert hint.startswith("hint: ")
         assert fix in hint

@@ -52,8 +52,7 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     assert {"create events in namespace default", "update configmaps node-rollout in namespace kube-system"} <= rights
     assert "get leases.coordination.k8s.io node-rollout in namespace kube-system" in rights
     assert sum(check["check"] == "ssh" for check in checks) == 4
-    shown = command("doctor", lab=lab)
-    assert shown.code == ExitCode.OK
+    shown = command("doctor", lab=lab).ends(ExitCode.OK)
     assert "0 failed." in shown.stdout
     scores = lab.scoreboard()
     assert (scores.evictions, scores.annotations_left, set(scores.reboots.values())) == (0, {}, {0})
@@ -136,8 +135,7 @@ def test_what_the_server_would_not_store_is_named(
 
 def test_an_unreachable_server_is_one_failed_check(command: Command, home: Path) -> None:
     Kubeconfig("http://127.0.0.1:9").write(home / "config")
-    ended = command("doctor", "-o", "json", "--kubeconfig", "config")
-    assert ended.code == ExitCode.ERROR
+    ended = command("doctor", "-o", "json", "--kubeconfig", "config").ends(ExitCode.ERROR)
     (check,) = json.loads(ended.stdout)["checks"]
     assert (check["check"], check["verdict"]) == ("kubeconfig", "fail")
     assert check["fix"]
@@ -204,8 +202,8 @@ def test_each_fix_of_the_cluster_mends_it(start_lab: StartLab, command: Command,
     for line in lines:
         ended = typed(home, lab, line)
         assert ended.code == 0, (line, ended.stderr)
-    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
-    assert typed(home, lab, commands_in(fix_of(checks(command, lab), "pause", "all nodes"))[0]).code == 0
+    invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).ends(0)
+    typed(home, lab, commands_in(fix_of(checks(command, lab), "pause", "all nodes"))[0]).ends(0)
     left = {check["subject"]: check["check"] for check in checks(command, lab, *ANNOTATED)}
     assert not left.items() & {**told, "all nodes": "pause"}.items(), left
 
@@ -266,7 +264,7 @@ def test_unknown_host_keys_are_recorded_by_the_command_that_is_printed(
     fix = fix_of(found, "host-key", "worker-1")
     line = commands_in(fix)[0]
     assert line == f"rollout known-hosts --out {empty}"
-    assert typed(home, lab, line).code == 0
+    typed(home, lab, line).ends(0)
     assert not [check for check in checks(command, lab, variables=asked) if check["check"] == "host-key"]
 
 
@@ -283,7 +281,7 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
     consoles.mkdir()
     for fingerprint, code in ((on_file, 4), (shown, 0)):
         (consoles / "worker-2.log").write_text(f"SSH host key: {fingerprint} (ED25519)\n")
-        assert typed(home, lab, line.replace("CONSOLES", str(consoles))).code == code
+        typed(home, lab, line.replace("CONSOLES", str(consoles))).ends(code)
     assert not [check for check in checks(command, lab) if check["check"] == "host-key"]
 
 

@@ -17,8 +17,7 @@ from tests.state import untouched
 
 def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab(TINY, nodes=4)
-    shown = command("plan", "--out", "my.plan", "--detailed-exitcode", "-o", "json", lab=lab)
-    assert shown.code == ExitCode.CHANGES
+    shown = command("plan", "--out", "my.plan", "--detailed-exitcode", "-o", "json", lab=lab).ends(ExitCode.CHANGES)
     saved = home / "my.plan"
     assert saved.read_text(encoding="utf-8") == shown.stdout
     assert stat.S_IMODE(saved.stat().st_mode) == 0o644
@@ -27,8 +26,7 @@ def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, co
     plan = json.loads(shown.stdout)
     assert plan["format_version"] == "1.0"
     assert plan["summary"]["nodes"] == 4
-    text = command("plan", "--exclude", "worker-[12]", "-o", "wide", lab=lab)
-    assert text.code == ExitCode.OK
+    text = command("plan", "--exclude", "worker-[12]", "-o", "wide", lab=lab).ends(ExitCode.OK)
     left_out = [line.split() for line in text.stdout.splitlines() if line.endswith("left out by --exclude")]
     assert [words[:3] for words in left_out] == [["worker-1,", "worker-2", "excluded"]]
     assert text.stdout.endswith("Next:\n    rollout apply --exclude 'worker-[12]'\n")
@@ -37,9 +35,8 @@ def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, co
 
 def test_nothing_to_do_is_no_error_and_no_change(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("idle", nodes=3)
-    assert command("plan", "--detailed-exitcode", lab=lab).code == ExitCode.OK
-    applied = command("apply", "--yes", "-o", "json", lab=lab)
-    assert applied.code == ExitCode.OK
+    command("plan", "--detailed-exitcode", lab=lab).ends(ExitCode.OK)
+    applied = command("apply", "--yes", "-o", "json", lab=lab).ends(ExitCode.OK)
     assert [line["type"] for line in applied.lines] == ["version", "plan", "summary"]
     assert untouched(lab)
 
@@ -47,19 +44,16 @@ def test_nothing_to_do_is_no_error_and_no_change(start_lab: StartLab, command: C
 def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, command: Command) -> None:
     lab = start_lab(TINY, nodes=3)
     command("plan", "--max-unavailable", "2", "--out", "my.plan", lab=lab)
-    refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab)
-    assert refused.code == ExitCode.USAGE
+    refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab).ends(ExitCode.USAGE)
     assert "--max-unavailable cannot be used with a saved plan" in refused.stderr
-    first = command("apply", "my.plan", "-o", "json", lab=lab)
-    assert first.code == ExitCode.OK
+    first = command("apply", "my.plan", "-o", "json", lab=lab).ends(ExitCode.OK)
     assert sorted(first.lines[-1]["succeeded"]) == sorted(lab.machines)
     types = [line["type"] for line in first.lines if line["type"] != "notice"]
     assert (types[:3], types.count("node_finished")) == (["version", "plan", "wave_started"], 3)
     assert list(dict.fromkeys(phase for phase, _ in first.steps("worker-1"))) == [
         *("pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready", "done")
     ]
-    second = command("apply", "my.plan", lab=lab)
-    assert second.code == ExitCode.STALE
+    second = command("apply", "my.plan", lab=lab).ends(ExitCode.STALE)
     assert "the host has rebooted since" in second.stderr
     scores = lab.scoreboard()
     assert scores.clean
@@ -68,8 +62,7 @@ def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, com
 
 def test_a_dry_run_asks_the_server_and_changes_nothing(start_lab: StartLab, command: Command) -> None:
     lab = start_lab(nodes=5)
-    ended = command("apply", "--dry-run", lab=lab)
-    assert ended.code == ExitCode.OK
+    ended = command("apply", "--dry-run", lab=lab).ends(ExitCode.OK)
     assert "Dry run: nothing was changed" in ended.stdout
     lines = command("apply", "--dry-run", "-o", "json", lab=lab).lines
     assert {line["node"] for line in lines if line["type"] == "dry_run"} == set(lab.machines)
@@ -80,8 +73,7 @@ def test_a_dry_run_asks_the_server_and_changes_nothing(start_lab: StartLab, comm
 
 @pytest.mark.parametrize("arguments", [("apply",), ("apply", "-o", "json")], ids=["no terminal", "json"])
 def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Command) -> None:
-    ended = command(*arguments)
-    assert ended.code == ExitCode.DECLINED
+    ended = command(*arguments).ends(ExitCode.DECLINED)
     assert "--yes" in ended.stderr
     assert ended.stdout == ""
 
@@ -89,8 +81,7 @@ def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Comman
 @pytest.mark.parametrize("answer", ["no", "y", "", "YES", "\x04"], ids=["no", "y", "empty", "YES", "end"])
 def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
-    ended = answered(home, lab.environment, ["apply"], answer)
-    assert ended.code == ExitCode.DECLINED
+    ended = answered(home, lab.environment, ["apply"], answer).ends(ExitCode.DECLINED)
     assert ended.stdout.startswith("2 nodes on ")
     assert re.search(r"Reboot 2 nodes of https?://\S+ \(context \S+\)\? Type yes: ", ended.stderr)
     assert "nothing was changed" in ended.stderr
@@ -105,8 +96,7 @@ def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: Sta
     while '"draining"' not in (line := process.stdout.readline()):
         assert line, process.communicate()
     process.send_signal(number)
-    ended = end_of(process)
-    assert ended.code == ExitCode.INTERRUPTED
+    ended = end_of(process).ends(ExitCode.INTERRUPTED)
     assert "stopping: no further node is started" in ended.stderr
     assert ended.summary["succeeded"] == ["worker-1"]
     assert ended.summary["not_started"] == ["worker-2", "worker-3"]

@@ -167,8 +167,7 @@ def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
 def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: Lab, home: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
-    script = command("completion", "bash")
-    assert script.code == 0
+    script = command("completion", "bash").ends(0)
     ask = (
         f"{script.stdout}\nCOMP_WORDS=(rollout status --node worker-)\nCOMP_CWORD=3\nCOMP_LINE='rollout status --node"
         ' worker-\'\n_rollout_completion rollout worker- --node\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
@@ -187,6 +186,5 @@ def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: La
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_names_the_program(shell: str, command: Command) -> None:
-    printed = command("completion", shell)
-    assert printed.code == 0
+    printed = command("completion", shell).ends(0)
     assert "_ROLLOUT_COMPLETE" in printed.stdout

@@ -137,8 +137,7 @@ def summary(ended: Ended) -> dict[str, list[str]]:
 @pytest.mark.exhaustive
 def test_hosts_are_asked_once_and_not_waited_for(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("updates", nodes=11, speed=1)
-    ended = command("check-update", "-o", "json", lab=lab)
-    assert ended.code == ExitCode.PARTIAL
+    ended = command("check-update", "-o", "json", lab=lab).ends(ExitCode.PARTIAL)
     outcomes = summary(ended)
     assert outcomes.pop("refused") == ["worker-6"]
     assert outcomes.pop("staged") == ["worker-7"]
@@ -147,8 +146,7 @@ def test_hosts_are_asked_once_and_not_waited_for(start_lab: StartLab, command: C
     by = hosts_of(ended)
     assert by["worker-7"]["version"] == "4152.2.0"
     assert "asks for a password" in by["worker-6"]["message"]
-    again = command("check-update", "-o", "json", "--node", "worker-1", lab=lab)
-    assert again.code == ExitCode.OK
+    again = command("check-update", "-o", "json", "--node", "worker-1", lab=lab).ends(ExitCode.OK)
     assert summary(again) == {"asked": ["worker-1"]}
     assert "at it already" in hosts_of(again)["worker-1"]["message"]
 

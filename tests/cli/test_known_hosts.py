@@ -39,8 +39,7 @@ def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Comman
     assert sorted(file.read_text().splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
     status = command("status", "--known-hosts", str(file), "-o", "json", lab=lab)
     assert [row["error"] for row in json.loads(status.stdout)["nodes"]] == ["", "", ""]
-    again = command("known-hosts", "--out", str(file), lab=lab)
-    assert again.code == 0
+    again = command("known-hosts", "--out", str(file), lab=lab).ends(0)
     assert "stays as it is" in again.stderr
 
 
@@ -51,13 +50,11 @@ def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path
     first, second, *_ = sorted(folder.iterdir())
     content = first.read_text()
     first.write_text(second.read_text())
-    wrong = command(*flags, lab=lab)
-    assert wrong.code == 3
+    wrong = command(*flags, lab=lab).ends(3)
     assert "1 key unconfirmed" in wrong.stderr
     assert not file.exists()
     first.write_text(content)
-    ended = command(*flags, lab=lab)
-    assert ended.code == 0, ended.stderr
+    ended = command(*flags, lab=lab).ends(0)
     assert ended.stdout.count("fingerprint") == 3
     assert len(file.read_text().splitlines()) == 3
 
@@ -68,32 +65,29 @@ def test_a_changed_key_is_written_only_where_it_is_confirmed(lab: Lab, command: 
     others = "# mine\n@revoked * ssh-ed25519 AAAAdGhlaXJz\nother.example.org " + OTHER + "\n"
     file.write_text(f"{others}{name},alias {OTHER}\n")
     flags = ("known-hosts", "--out", str(file), "-o", "json")
-    ended = command(*flags, "--yes", lab=lab)
-    assert ended.code == 4, ended.stderr
+    ended = command(*flags, "--yes", lab=lab).ends(4)
     rows = {row["host"]: row for row in json.loads(ended.stdout)["hosts"]}
     assert (rows[name]["standing"], len(rows[name]["before"])) == ("changed", 1)
     assert file.read_text().startswith(f"{others}{name},alias {OTHER}\n")
     assert len(file.read_text().splitlines()) == 6
     folder = consoles(lab, command, tmp_path / "consoles")
-    assert command(*flags, "--fingerprints", str(folder), lab=lab).code == 0
+    command(*flags, "--fingerprints", str(folder), lab=lab).ends(0)
     text = file.read_text()
     assert text.startswith(f"{others}alias {OTHER}\n")
     assert len([line for line in text.splitlines() if line.split()[0] == name]) == 1
-    assert command("status", "--known-hosts", str(file), lab=lab).code == 0
+    command("status", "--known-hosts", str(file), lab=lab).ends(0)
 
 
 def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: Path) -> None:
     file, line = tmp_path / "known_hosts", lab.known_hosts.read_text().splitlines()[0]
     name, key = line.split(" ", 1)
     file.write_text(f"@revoked * {key}\n")
-    ended = command("known-hosts", "--out", str(file), "--yes", "-o", "json", lab=lab)
-    assert ended.code == 4
+    ended = command("known-hosts", "--out", str(file), "--yes", "-o", "json", lab=lab).ends(4)
     assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)["hosts"]}[name] == "revoked"
     assert name not in file.read_text()
 
 
 def test_what_confirms_nothing_is_refused(lab: Lab, command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("nothing here")
-    ended = command("known-hosts", "--yes", "--fingerprints", str(tmp_path / "file"), lab=lab)
-    assert ended.code == 1
+    ended = command("known-hosts", "--yes", "--fingerprints", str(tmp_path / "file"), lab=lab).ends(1)
     assert "holds no fingerprint" in ended.stderr

@@ -51,8 +51,7 @@ def test_once_verbose_tells_stages_with_their_time(untouched: Lab, command: Comm
 
 
 def test_twice_verbose_tells_requests_and_commands_beside_the_run(start_lab: StartLab, command: Command) -> None:
-    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=40))
-    assert ended.code == ExitCode.PARTIAL
+    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=40)).ends(ExitCode.PARTIAL)
     assert any(
         re.fullmatch(r"POST /api/v1/namespaces/\S+/pods/\S+/eviction: 201.*", line)
         for line in told(ended.stderr, "api")

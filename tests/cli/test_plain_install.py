@@ -82,8 +82,7 @@ def plain(tmp_path: Path) -> dict[str, str]:
 def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
     words: tuple[str, ...], command: Command, plain: dict[str, str]
 ) -> None:
-    ended = command(*words, variables=plain)
-    assert ended.code == 1
+    ended = command(*words, variables=plain).ends(1)
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
         "rollout: error: the simulated cluster needs libraries that are not installed: No module named 'asyncssh'",
@@ -103,8 +102,7 @@ def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Com
 
 def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
     lab = start_lab(TINY)
-    ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain)
-    assert ended.code == 0, ended
+    ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain).ends(0)
     assert [node["error"] for node in json.loads(ended.stdout)["nodes"]] == [""] * 3
 
 

@@ -46,8 +46,7 @@ def kept(home: Path, night: Night, run: str = "0123456789abcdef", server: str = 
 
 def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab(load_scenario(str(NIGHT)))
-    ended = command("apply", "--yes", *NODES, *LIMITS, *PATIENCE, "-o", "json", lab=lab)
-    assert ended.code == ExitCode.PARTIAL, ended.stderr
+    ended = command("apply", "--yes", *NODES, *LIMITS, *PATIENCE, "-o", "json", lab=lab).ends(ExitCode.PARTIAL)
     failed = set(ended.failures)
     assert {"worker-2", "worker-5", "worker-8"} <= failed
 
@@ -59,8 +58,7 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(told["seconds"], abs=0.1)
     assert told["openings"]
 
-    written = command("report", "--out", "night.html", lab=lab)
-    assert written.code == ExitCode.OK
+    written = command("report", "--out", "night.html", lab=lab).ends(ExitCode.OK)
     which, where = written.stderr.splitlines()
     assert which == f"The last run: {told['run']}."
     assert where == "Written to night.html."
@@ -102,9 +100,9 @@ def test_the_ending_of_the_file_says_the_format(
     name: str, begins: str, command: Command, home: Path, journal: Path
 ) -> None:
     (home / name).write_text("of yesterday")
-    assert command("report", str(journal), "--out", name).code == ExitCode.OK
+    command("report", str(journal), "--out", name).ends(ExitCode.OK)
     assert (home / name).read_text(encoding="utf-8").startswith(begins)
-    assert command("report", "--out", name, "-o", "json").code == ExitCode.OK
+    command("report", "--out", name, "-o", "json").ends(ExitCode.OK)
     assert (home / name).read_text(encoding="utf-8").startswith("{")
 
 

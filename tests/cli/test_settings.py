@@ -141,8 +141,7 @@ def test_a_mistake_in_an_assignment_names_its_key(word: str, message: str, hint:
 
 def test_a_secret_is_in_no_complaint(command: Command) -> None:
     for key in ("notify.url", "metrics.pushgateway"):
-        ended = command("plan", "-v", "--set", f"{key}=nonsense://me:hunter22@x y")
-        assert ended.code == ExitCode.USAGE
+        ended = command("plan", "-v", "--set", f"{key}=nonsense://me:hunter22@x y").ends(ExitCode.USAGE)
         assert f"--set {key}: " in ended.stderr
         assert "hunter22" not in ended.stderr
 
@@ -182,9 +181,9 @@ drain-timeout = "30m"
 def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> None:
     for name in ("rollout.toml", ".rollout.toml"):
         (home / name).write_text('[cluster]\nkubeconfig = "theirs.json"\n[drain]\nnonsense = 1\n')
-        assert command("history").code == ExitCode.OK
-        assert command("history", "--config", name).code == ExitCode.USAGE
-        assert command("history", variables={"ROLLOUT_CONFIG": name}).code == ExitCode.USAGE
+        command("history").ends(ExitCode.OK)
+        command("history", "--config", name).ends(ExitCode.USAGE)
+        command("history", variables={"ROLLOUT_CONFIG": name}).ends(ExitCode.USAGE)
 
 
 def test_a_named_file_that_anybody_may_write_is_warned_of(home: Path, command: Command) -> None:

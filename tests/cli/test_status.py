@@ -94,8 +94,7 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
 ) -> None:
     lab = start_lab(TINY, nodes=2)
     made = command("plan", "--window", "sat 02:00 4h", "--force", "--out", "a.plan", lab=lab)
-    shown = command("plan", "a.plan")
-    assert shown.code == ExitCode.OK
+    shown = command("plan", "a.plan").ends(ExitCode.OK)
     assert "\n! --force" in shown.stdout
     assert "sat 02:00 4h: " in shown.stdout
     assert shown.stdout.splitlines()[-2:] == made.stdout.splitlines()[-2:]
@@ -118,8 +117,7 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab,
     assert (shown.stdout.splitlines()[-1], shown.code, plan.code) == (blocked, ExitCode.BLOCKED, ExitCode.BLOCKED)
     allowed = command("plan", "--allow", "blocked", lab=lab)
     assert (allowed.code, allowed.stdout.splitlines()[-1]) == (ExitCode.OK, "    rollout apply --allow blocked")
-    refused = command("apply", "--yes", lab=lab)
-    assert refused.code == ExitCode.BLOCKED
+    refused = command("apply", "--yes", lab=lab).ends(ExitCode.BLOCKED)
     error, sentence, hint = refused.stderr.splitlines()[-3:]
     assert error == "rollout: error: not started: blocked on 2 nodes"
     assert sentence.strip() == f"{blocker} {wrapped.strip()}".removeprefix("✘ ")

@@ -48,16 +48,14 @@ def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None
         "from pathlib import Path;"
         "Path('told').write_text(' '.join(os.readlink(f'/proc/self/fd/{number}') for number in range(3)))"
     )
-    ended = shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)
-    assert ended.code == 0
+    shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path).ends(0)
     assert (tmp_path / "told").read_text(encoding="utf-8").split() == [os.devnull] * 3
 
 
 @pytest.mark.parametrize("command", ["--help", "lab scenarios", "doctor --kubeconfig nowhere"])
 @pytest.mark.parametrize("buffered", ["", "1"])
 def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> None:
-    ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered)
-    assert ended.code == ExitCode.ERROR
+    ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered).ends(ExitCode.ERROR)
     error, hint = ended.stderr.splitlines()
     assert error == "rollout: error: No space left on device"
     assert hint.startswith("hint: the system denied it: room, ")
@@ -82,8 +80,7 @@ main()
 
 
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
-    ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii")
-    assert ended.code == ExitCode.ERROR
+    ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii").ends(ExitCode.ERROR)
     assert ended.stdout.startswith("\\u2718 kubeconfig")
     assert "bug" not in ended.stderr
 
@@ -100,8 +97,9 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
 
 @pytest.mark.exhaustive
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
-    ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
-    assert ended.code == ExitCode.OK, ended.stderr
+    shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab).ends(
+        ExitCode.OK
+    )
 
 
 @pytest.mark.exhaustive
@@ -114,12 +112,10 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         "pl\N{LATIN SMALL LETTER A WITH DIAERESIS}n".encode(),
     ):
         word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
-        saved = shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
-        assert saved.code == ExitCode.OK, saved.stderr
+        saved = shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab).ends(ExitCode.OK)
         line = next(line for line in saved.stdout.splitlines() if "rollout apply " in line)
         assert all(character.isprintable() for character in line)
-        again = shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab)
-        assert again.code == ExitCode.OK, again.stderr
+        shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab).ends(ExitCode.OK)
     assert not (tmp_path / "ran").exists()
 
 

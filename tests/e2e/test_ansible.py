@@ -15,8 +15,7 @@ ANSIBLE = ("--executor", "ansible", "-o", "json")
 def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     """Two at a time, each wave one run of Ansible; the example playbook looks at every drained machine."""
     flags = ("--max-unavailable", "2", "--set", f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}")
-    ended = rollout("apply", "--yes", *ANSIBLE, *flags)
-    assert ended.code == 0, ended.stderr
+    ended = rollout("apply", "--yes", *ANSIBLE, *flags).ends(0)
     assert sorted(ended.summary["succeeded"]) == sorted(NAMES)
     assert {machine.os_version for machine in machines} == {STAGED_VERSION}
     seen = cluster.scoreboard()
@@ -30,8 +29,7 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
 def test_host_key_that_changed_during_the_reboot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     before = machines["worker-4"].host_key
     machines["worker-4"].write("next-boot-has-a-new-host-key")
-    ended = rollout("apply", "--yes", "--node", "worker-4", *ANSIBLE)
-    assert ended.code == 4
+    ended = rollout("apply", "--yes", "--node", "worker-4", *ANSIBLE).ends(4)
     (failed,) = ended.summary["failed"]
     assert machines["worker-4"].host_key != before
     assert failed["outcome"] == "not-back"
@@ -58,8 +56,7 @@ def inventory(machines: Machines, known_hosts: Path, tmp_path: Path) -> Path:
 def test_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machines, inventory: Path) -> None:
     """As an inventory says it, which rollout's own SSH could not follow."""
     nodes = ("--node", "worker-2", "--node", "worker-3")
-    ended = rollout("apply", "--yes", *ANSIBLE, "-i", str(inventory), *nodes)
-    assert ended.code == 0, ended.stderr
+    rollout("apply", "--yes", *ANSIBLE, "-i", str(inventory), *nodes).ends(0)
     assert {machines[name].os_version for name in ("worker-2", "worker-3")} == {STAGED_VERSION}
     assert cluster.scoreboard().clean
 

@@ -18,8 +18,7 @@ JSON = ("-o", "json")
 
 def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     boots = {machine.name: machine.booted for machine in machines}
-    ended = rollout("apply", "--yes", *JSON)
-    assert ended.code == 0, ended.stderr
+    ended = rollout("apply", "--yes", *JSON).ends(0)
     assert sorted(ended.summary["succeeded"]) == sorted(NAMES)
     assert {machine.os_version for machine in machines} == {STAGED_VERSION}
     assert all(machine.booted not in ("", boots[machine.name]) for machine in machines)
@@ -28,8 +27,7 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert seen.reboots == dict.fromkeys(NAMES, 1)
     assert seen.most_unavailable == 1
     assert not seen.rebooted_undrained
-    after = rollout("plan")
-    assert after.code == 0
+    rollout("plan").ends(0)
     assert "4152.2.1" in rollout("status").stdout
 
 
@@ -37,8 +35,7 @@ def test_host_that_does_not_come_back(rollout: Rollout, cluster: Cluster, machin
     lost = machines["worker-1"]
     lost.stay_off_after_shutdown()
     workers = ("-l", "!node-role.kubernetes.io/control-plane", "--set", "drain.prefer-no-schedule-taint=false")
-    ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON)
-    assert ended.code == 4
+    ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON).ends(4)
     assert [failed["node"] for failed in ended.summary["failed"]] == ["worker-1"]
     assert "not back" in ended.summary["failed"][0]["message"]
     assert len(ended.summary["not_started"]) == 4
@@ -49,8 +46,7 @@ def test_host_that_does_not_come_back(rollout: Rollout, cluster: Cluster, machin
 
 def test_rollback(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     machines["worker-3"].write("next-boot-fails")
-    ended = rollout("apply", "--yes", "--node", "worker-3", *JSON)
-    assert ended.code == 4
+    ended = rollout("apply", "--yes", "--node", "worker-3", *JSON).ends(4)
     assert "did not take" in ended.summary["failed"][0]["message"]
     # It works as before: it is given back.
     assert not cluster.scoreboard().cordons_left
@@ -69,14 +65,13 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
     assert json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"] is False
     machine.put(MARKER, "*** System restart required ***\n")
     machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
-    ended = rollout("apply", "--yes", *flags, *PATIENT)
-    assert ended.code == 0, ended.stderr
+    ended = rollout("apply", "--yes", *flags, *PATIENT).ends(0)
     (planned,) = ended.plan["waves"][0]["nodes"]
     assert planned["detected_by"] == ["reboot-required"]
     assert planned["detail"] == "/run/reboot-required for linux-image-amd64, libc6"
     assert not machine.has(MARKER)
     assert cluster.scoreboard().clean
-    assert rollout("plan", *flags, "--detailed-exitcode").code == 0
+    rollout("plan", *flags, "--detailed-exitcode").ends(0)
 
 
 # Machines that are reached through another machine only: there is no other way to their inner addresses.
@@ -109,7 +104,6 @@ def test_chains(machines: Machines, known_hosts: Path, config: Path, name: str, 
 
 def test_rollout_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machines, config: Path) -> None:
     nodes = ("--node", "worker-2", "--node", "worker-3")
-    ended = rollout("apply", "--yes", "-o", "json", "--ssh-config", str(config), *nodes)
-    assert ended.code == 0, ended.stderr
+    rollout("apply", "--yes", "-o", "json", "--ssh-config", str(config), *nodes).ends(0)
     assert {machines[name].os_version for name in ("worker-2", "worker-3")} == {STAGED_VERSION}
     assert cluster.scoreboard().clean

@@ -116,8 +116,7 @@ def offered(machines: Machines) -> Machines:
 
 
 def test_hosts_that_are_asked_stage_what_they_find(rollout: Rollout, offered: Machines) -> None:
-    ended = rollout("check-update", "-o", "json", "--node", "worker-1")
-    assert ended.code == 0, ended.stdout
+    ended = rollout("check-update", "-o", "json", "--node", "worker-1").ends(0)
     assert hosts_of(ended)["worker-1"]["outcome"] == "asked"
     end = time.monotonic() + 60
     while rollout("plan", "--node", "worker-1", "--detailed-exitcode").code != 2:
@@ -127,8 +126,7 @@ def test_hosts_that_are_asked_stage_what_they_find(rollout: Rollout, offered: Ma
 @pytest.mark.parametrize("user", ["ops", "narrow"])
 def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machines, user: str) -> None:
     offered["worker-1"].write("trouble", "stalls")
-    ended = rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user)
-    assert ended.code == 0, ended.stdout
+    ended = rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user).ends(0)
     assert hosts_of(ended)["worker-1"]["outcome"] == "asked"
     again = hosts_of(rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user))["worker-1"]
     assert again["outcome"] == "asked"
@@ -136,8 +134,7 @@ def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machin
 
 
 def test_users_who_may_not_are_told_why(rollout: Rollout, offered: Machines) -> None:
-    ended = rollout("check-update", "-o", "json", ssh_user="careful")
-    assert ended.code == 4
+    ended = rollout("check-update", "-o", "json", ssh_user="careful").ends(4)
     hosts = hosts_of(ended)
     assert {node: host["outcome"] for node, host in hosts.items()} == dict.fromkeys(NAMES, "refused")
     (message,) = {host["message"] for host in hosts.values()}

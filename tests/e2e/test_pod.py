@@ -50,8 +50,7 @@ def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, 
     """The printed objects by their kinds; of the roles, what the lab's API server grants from now on."""
     (directory / "cluster.toml").write_text(settings)
     options = ("--known-hosts", str(lab.known_hosts), "--config", "cluster.toml", "-o", "json")
-    ended = invoked(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options))
-    assert ended.code == 0, ended.stderr
+    ended = invoked(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options)).ends(0)
     documents: list[dict[str, Any]] = json.loads(ended.stdout)["items"]
     grants = grants_of(document for document in documents if document["kind"] in ("ClusterRole", "Role"))
     lab.call(lambda: setattr(lab.api.access, "grants", grants))

@@ -111,9 +111,9 @@ def test_reboot_answers_before_the_connection_goes(shell: ParamikoShell, machine
 @pytest.mark.sample
 def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
     """The answer of the operator's own command; where it reboots without logind the connection may go first."""
-    refused = rollout("apply", "--yes", "--node", "worker-4", "--set", "reboot.command=systemctl reboot", "-o", "json")
-    assert refused.code == 4
+    refused = rollout(
+        "apply", "--yes", "--node", "worker-4", "--set", "reboot.command=systemctl reboot", "-o", "json"
+    ).ends(4)
     assert refused.summary["failed"][0]["outcome"] == "reboot-refused"
-    ended = rollout("apply", "--yes", "--node", "worker-4", "--set", f"reboot.command={OWN}", "-o", "json")
-    assert ended.code == 0, ended.stderr
+    rollout("apply", "--yes", "--node", "worker-4", "--set", f"reboot.command={OWN}", "-o", "json").ends(0)
     assert machines["worker-4"].os_version == STAGED_VERSION

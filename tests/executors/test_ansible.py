@@ -131,8 +131,7 @@ def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, w
     hidden = ansible.home / "hidden"
     hidden.mkdir()
     (hidden / "ansible_runner.py").write_text("raise ModuleNotFoundError('no ansible_runner')\n")
-    ended = ansible.run(lab, "status", PYTHONPATH=str(hidden))
-    assert ended.code == 1
+    ended = ansible.run(lab, "status", PYTHONPATH=str(hidden)).ends(1)
     assert "--executor ansible and --inventory need Ansible" in ended.stderr
     assert "-m pip install ansible-core ansible-runner" in ended.stderr
 

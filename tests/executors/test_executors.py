@@ -38,8 +38,7 @@ def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: S
             "worker-7": HostFaults(sudo=SudoFault.PASSWORD, bus=BusFault.DENIED),
         },
     )
-    ended = program.run(lab, "status", "-o", "json")
-    assert ended.code == 0, ended.stderr
+    ended = program.run(lab, "status", "-o", "json").ends(0)
     nodes = {node["node"]: node for node in json.loads(ended.stdout)["nodes"]}
     assert len(nodes) == 11
     errors = {name: node["error"] for name, node in nodes.items() if node["error"]}
@@ -69,8 +68,7 @@ def test_apply_takes_every_host_to_its_own_end(program: Program, with_faults: St
             "worker-5": HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT),
         },
     )
-    ended = program.run(lab, *EVERYTHING, "--reboot-timeout", "5s")
-    assert ended.code == 4, ended.stderr
+    ended = program.run(lab, *EVERYTHING, "--reboot-timeout", "5s").ends(4)
     assert ended.outcomes == {
         "worker-1": "succeeded",
         "worker-2": "not-back",
@@ -166,6 +164,5 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     assert rows["worker-9"]["detail"] == 'the detect.command exited with 0: {{ needs }} a "restart"'
     applied = program.run(
         lab, *APPLY, "--set", "detect.sources=rpm-ostree,reboot-required", "--node", "worker-4,worker-6"
-    )
-    assert applied.code == 0, applied.stderr
+    ).ends(0)
     assert set(applied.summary["succeeded"]) == {"worker-4", "worker-6"}

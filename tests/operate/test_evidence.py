@@ -43,10 +43,9 @@ def requires(keys: Path, source: object, **more: object) -> tuple[str, ...]:
 
 def proved(lab: Lab, keys: Path, rollout: Rollout, name: str = "good.json") -> Path:
     """What staging proves: its document, signed."""
-    assert rollout(lab, *ONCE).code == 0
+    rollout(lab, *ONCE).ends(0)
     file = keys / name
-    made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging"))
-    assert made.code == 0, made.stderr
+    made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")).ends(0)
     assert "4 nodes, for 0" in made.stderr
     return file
 
@@ -88,8 +87,7 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     document = json.loads(file.read_text())
     assert (document["version"], document["cluster"]["name"], len(document["nodes"])) == (VERSION, "staging", 4)
     waiting = requires(keys, file, nodes=5, hours=2)
-    ended = rollout(production, *ONCE, *waiting)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(production, *ONCE, *waiting).ends(0)
     lacking = f"version {VERSION} is not proven in staging yet: 4 of 5 nodes, 0 of 2 h"
     assert lacking in str(ended.lines)
     assert_untouched(production)
@@ -98,8 +96,7 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     assert "unproven" in shown.stdout
     # a folder holds those of several versions
     signed(keys, {**document, "version": "4200.0.0"}, "next.json")
-    ended = rollout(production, *ONCE, *requires(keys, keys))
-    assert ended.code == 0, ended.stderr
+    ended = rollout(production, *ONCE, *requires(keys, keys)).ends(0)
     assert_all_done(production)
 
 
@@ -131,7 +128,7 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
     assert "a later one, of " in str(rollout(production, *operate).lines)
     assert_untouched(production)
     publish({**old, "made_at": ago(seconds=-90)})
-    assert rollout(production, *operate).code == 0
+    rollout(production, *operate).ends(0)
     assert_all_done(production)
 
 
@@ -177,4 +174,4 @@ def test_what_is_required_is_said_whole(started: Started, rollout: Rollout, keys
     ended = rollout(lab, *ONCE, "--require-evidence", "configmap")
     assert (ended.code, "--require-evidence does not say whose" in ended.stderr) == (64, True)
     for url in ("https://ops:secret@bucket.example/a.json", "https://bucket.example/a.json?sig=1"):
-        assert rollout(lab, *ONCE, *requires(keys, url)).code == 64
+        rollout(lab, *ONCE, *requires(keys, url)).ends(64)

@@ -39,23 +39,22 @@ def test_the_smallest_limit_that_is_done_in_time(started: Started, rollout: Roll
     assert str(saved.policy.max_unavailable) == "2"
     shown = rollout(lab, "plan", "--finish-by", f"{two + 60}s")
     assert re.search(r"Next:\n +rollout apply.* --max-unavailable 2\n", shown.stdout), shown.stdout
-    late = rollout(lab, "plan", "--finish-by", "60s")
-    assert late.code == 6
+    late = rollout(lab, "plan", "--finish-by", "60s").ends(6)
     assert re.search(
         r"not done by .*, whatever the limit: about .* with --max-unavailable 9; wave \d+ takes ", late.stderr
     )
     assert "Next:" not in late.stdout
     closed = rollout(lab, "plan", "--finish-by", f"{one + 60}s", "--window", open_now(hours=12))
     assert (closed.code, "not done by" in closed.stderr) == (6, True)
-    assert rollout(lab, "plan", "--finish-by", "8h", "--max-unavailable", "2").code == 64
-    assert rollout(lab, "plan", "--finish-by", "yesterday").code == 64
+    rollout(lab, "plan", "--finish-by", "8h", "--max-unavailable", "2").ends(64)
+    rollout(lab, "plan", "--finish-by", "yesterday").ends(64)
     assert_untouched(lab)
 
 
 def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     file = tmp_path / "a.plan"
-    assert rollout(lab, "plan", "--out", str(file)).code == 0
+    rollout(lab, "plan", "--out", str(file)).ends(0)
     plan, now = decode_plan(file.read_bytes(), ""), datetime(2026, 3, 2, 22, 0, tzinfo=UTC)
     whole = timedelta(seconds=sum(wave.estimate.seconds for wave in plan.waves))
     needed = [wave.estimate.drain + wave.estimate.reboot for wave in plan.waves]
@@ -94,13 +93,11 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     closed = ("--window", open_now(hours=6))
 
     def a_pass(*rules: str) -> Ended:
-        ended = invoked(
+        return invoked(
             tmp_path,
             {**lab.environment, "ROLLOUT_NOTIFY": inbox.url},
             [*ONCE, *rules, "--set", f"metrics.textfile={metrics}"],
-        )
-        assert ended.code == 0, ended.stderr
-        return ended
+        ).ends(0)
 
     for _pass in range(2):
         assert f"warning: operate is not done by {by}: its forecast is 20" in a_pass("--finish-by", by, *closed).stderr

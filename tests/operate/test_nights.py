@@ -66,14 +66,13 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"slots.json": text}}
     lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
     for command in (("operate", "--once"), ("apply", "--yes")):
-        ended = rollout(lab, *command)
-        assert ended.code == 6, ended.stderr
+        ended = rollout(lab, *command).ends(6)
         assert "ConfigMap kube-system/node-rollout-fleetlock" in ended.stderr
         assert why in ended.stderr
         assert "kubectl -n kube-system delete configmap node-rollout-fleetlock" in " ".join(ended.stderr.split())
     assert_untouched(lab)
     lab.call(lambda: lab.store.remove(CONFIGMAPS, SLOTS_NAME, "kube-system"))
-    assert rollout(lab, *ONCE).code == 0
+    rollout(lab, *ONCE).ends(0)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Star
         a_pass(600)
         a_pass(600)
         assert (host.reboots, remembered(lab)["nodes"]["worker-4"]["failures"]) == (reboots, reboots - 1)
-    assert rollout(lab, "release", "--node", "worker-4").code == 0
+    rollout(lab, "release", "--node", "worker-4").ends(0)
     assert a_pass(0).outcomes == {"worker-4": "succeeded"}
 
 
@@ -149,25 +148,24 @@ def asking(lab: Lab) -> Lab:
 
 def test_they_keep_every_further_run_from_beginning_and_are_named(started: Started, rollout: Rollout) -> None:
     lab = asking(started("default", 6))
-    assert rollout(lab, *OPERATE).code == 4
+    rollout(lab, *OPERATE).ends(4)
     (failed,) = lab.scoreboard().cordons_left
     for again in (OPERATE, APPLY, OPERATE):
-        ended = rollout(lab, *again)
-        assert ended.code == 6, ended.stderr
+        ended = rollout(lab, *again).ends(6)
         assert f"{failed}  failed in the rollout " in ended.stderr
         assert "uses up --max-unavailable 1 → `rollout abort` gives it back" in ended.stderr
     score = lab.scoreboard()
     assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == ((failed,), 1, 1)
-    assert rollout(lab, "abort", "--yes").code == 0
+    rollout(lab, "abort", "--yes").ends(0)
     assert not json.loads(rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout)["blockers"]
 
 
 def test_as_failures_they_count_in_their_own_run_alone(started: Started, rollout: Rollout) -> None:
     lab, two = asking(started("default", 6)), ("--max-unavailable", "2", "--disable-eviction")
-    assert rollout(lab, *OPERATE, *two, "--canary", "1").code == 4
+    rollout(lab, *OPERATE, *two, "--canary", "1").ends(4)
     assert len(lab.scoreboard().cordons_left) == 1
-    assert rollout(lab, *OPERATE, *two).code == 4
-    assert rollout(lab, *OPERATE, *two).code == 6
+    rollout(lab, *OPERATE, *two).ends(4)
+    rollout(lab, *OPERATE, *two).ends(6)
     score = lab.scoreboard()
     assert (len(score.cordons_left), score.most_unavailable) == (2, 2)
 

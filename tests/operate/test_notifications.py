@@ -26,8 +26,7 @@ def stopped_after(passes: int, process: subprocess.Popen[str], is_pass: Callable
         if not passes:
             break
     process.send_signal(signal.SIGTERM)
-    ended = end_of(process)
-    assert ended.code == 0, ended.stderr
+    ended = end_of(process).ends(0)
     return "".join(lines) + ended.stderr
 
 
@@ -37,19 +36,18 @@ def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
     lab = started("default", 4)
     closed = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)])
     assert (closed.code, inbox.notes) == (0, [])
-    assert invoked(tmp_path, environment(lab, inbox), ONCE).code == 0
+    invoked(tmp_path, environment(lab, inbox), ONCE).ends(0)
     assert inbox.events()[0] == "started"
     assert inbox.one("finished")["state"] == "completed"
     inbox.exchanges.clear()
-    assert invoked(tmp_path, environment(lab, inbox), ONCE).code == 0
+    invoked(tmp_path, environment(lab, inbox), ONCE).ends(0)
     assert inbox.notes == []
 
 
 def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     # no node is estimated to be back by then
-    ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"])
-    assert ended.code == 0, ended.stderr
+    ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]).ends(0)
     note = inbox.one("finished")
     assert (note["state"], note["level"], note["next"]) == (
         "interrupted",
@@ -84,7 +82,7 @@ def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start
         if seen == 3:
             break
     process.send_signal(signal.SIGTERM)
-    assert end_of(process).code == 0
+    end_of(process).ends(0)
     (note,) = inbox.notes
     assert note["state"] == "failed"
     assert "Not done: worker-1." in note["body"]

@@ -16,26 +16,22 @@ APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "wav
 
 def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
-    first = rollout(lab, *ONCE)
-    assert first.code == 0, first.stderr
+    first = rollout(lab, *ONCE).ends(0)
     assert len(first.summary["succeeded"]) == 4
     assert_all_done(lab)
-    second = rollout(lab, "operate", "--once")
-    assert second.code == 0, second.stderr
+    second = rollout(lab, "operate", "--once").ends(0)
     assert second.stdout == "Nothing to do: no node waits for a reboot.\n"
 
 
 def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     window = ("--window", open_now(hours=6))
-    old = rollout(lab, *APPLY, *window)
-    assert old.code == 4
+    rollout(lab, *APPLY, *window).ends(4)
     # without the window it would start at once
     again = shlex.join(("rollout", "apply", *window))
     assert f"Next:\n    {again}\n" in rollout(lab, "apply", "--yes", *window).stdout
     assert record(lab) is None, "what has begun nothing leaves nothing"
-    ended = rollout(lab, "operate", "--once", *window)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "operate", "--once", *window).ends(0)
     assert ended.stdout.startswith("No node is started: outside the maintenance window; the next opens ")
     assert ended.stdout.count("\n") == 1
     as_json = rollout(lab, *ONCE, *window)
@@ -49,14 +45,13 @@ def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_
     lab = started("default", 4)
     node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
     told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
-    ended = rollout(lab, *told)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *told).ends(0)
     assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
     assert node in lab.scoreboard().annotations_left
     assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
     lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
     for _ in range(2):
-        assert rollout(lab, *told).code == 0
+        rollout(lab, *told).ends(0)
     note = inbox.one("finished")
     assert "operate has begun nothing for a day: " in note["body"]
     assert "`rollout resume` continues it" in note["body"]
@@ -67,20 +62,17 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
 ) -> None:
     lab = started("default", 4)
     killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
-    aborted = rollout(lab, "abort", "--yes")
-    assert aborted.code == 0, aborted.stderr
+    aborted = rollout(lab, "abort", "--yes").ends(0)
     assert "rollout operate begins nothing until you do" in aborted.stdout
     for _ in range(2):
-        ended = rollout(lab, "operate", "--once")
-        assert ended.code == 0, ended.stderr
+        ended = rollout(lab, "operate", "--once").ends(0)
         assert ended.stdout.startswith("No node is started: the rollout "), ended.stdout
         assert "was aborted by" in ended.stdout
         assert "rollout unpause --all" in ended.stdout
     assert "No unattended pass begins anything" in rollout(lab, "status").stdout
     assert_untouched(lab, evictions=True)
-    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *APPLY, "--node", "worker-1").ends(0)
+    ended = rollout(lab, *ONCE).ends(0)
     assert_all_done(lab)
 
 
@@ -88,8 +80,7 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Started, rollout: Rol
     lab = started("drain-hangs", 4)
     other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    ended = rollout(lab, "operate", "--once")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "operate", "--once").ends(0)
     assert ended.stdout.startswith("No node is started: a rollout is running on ")
     assert "To watch it:     rollout status --watch" in ended.stdout
     other.kill()
@@ -106,8 +97,7 @@ def test_what_a_killed_pass_left_the_next_one_goes_on_with(
     left = record(lab)
     assert left is not None
     assert left["metadata"]["annotations"][ORIGIN] == "operate"
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *ONCE).ends(0)
     assert_all_done(lab)
 
 
@@ -118,8 +108,7 @@ def test_it_goes_on_under_todays_rules_where_they_are_stricter(
     killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
     strict = ("--control-plane", "exclude", "--max-unavailable", "1", "--exclude", "worker-1")
     begun = set(lab.scoreboard().annotations_left)
-    ended = rollout(lab, *ONCE, *strict)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *ONCE, *strict).ends(0)
     plan = ended.plan
     assert plan["policy"]["max_unavailable"] == "1"
     assert plan["policy"]["control_plane"] == "exclude"
@@ -135,13 +124,11 @@ def test_begun_nodes_are_finished_outside_the_window_and_no_others(
 ) -> None:
     lab = started("default", 5)
     node = killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s")
-    ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *ONCE, "--window", open_now(hours=6)).ends(0)
     score = lab.scoreboard()
     assert rebooted(lab) == {node}
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-    inside = rollout(lab, *ONCE, "--window", open_now())
-    assert inside.code == 0, inside.stderr
+    rollout(lab, *ONCE, "--window", open_now()).ends(0)
     assert_all_done(lab)
 
 
@@ -157,20 +144,18 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
     score = lab.scoreboard()
     assert sum(score.reboots.values()) == 1
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *ONCE).ends(0)
     assert_all_done(lab)
 
 
 def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, *ONCE, "--active-deadline", "10s")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *ONCE, "--active-deadline", "10s").ends(0)
     reasons = ended.summary["reasons"].values()
     assert all("left until --active-deadline, and it is estimated to take" in why for why in reasons)
     assert len(reasons) == 4
     assert_untouched(lab)
-    assert rollout(lab, *ONCE, "--active-deadline", "2h").code == 0
+    rollout(lab, *ONCE, "--active-deadline", "2h").ends(0)
     assert_all_done(lab)
 
 
@@ -179,8 +164,7 @@ def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> N
     spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 2}
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
     lab.call(lambda: lab.store.create(LEASES, lease))
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *ONCE).ends(0)
     assert "watching up to 3s for dead@elsewhere/1 to renew the lock" in ended.stderr
     assert_all_done(lab)
 
@@ -204,13 +188,11 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("budget-never", 4)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *ONCE).ends(0)
     assert ended.summary["left_out"]["blocked"] >= 1
     settings = tmp_path / "strict.toml"
     settings.write_text("[nodes]\nskip = []\n")
-    refused = rollout(lab, "operate", "--once", "--config", str(settings))
-    assert refused.code == 6
+    refused = rollout(lab, "operate", "--once", "--config", str(settings)).ends(6)
     assert "blocked on" in refused.stderr
 
 
@@ -218,7 +200,6 @@ def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(started: Star
     lab = started("rollback", 4)
     first = rollout(lab, *ONCE)
     assert [line["type"] for line in first.lines].count("version_held") == 1
-    second = rollout(lab, "operate", "--once")
-    assert second.code == 4
+    second = rollout(lab, "operate", "--once").ends(4)
     assert "Nothing to do" not in second.stdout
     assert "version-held" in second.stdout

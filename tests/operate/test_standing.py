@@ -139,7 +139,7 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
         assert waiting.values("node_rollout_passes_total", "result") == {"ok": 1}
         assert waiting.value("process_resident_memory_bytes") > 1e6
         process.send_signal(signal.SIGTERM)
-        assert end_of(process).code == 0
+        end_of(process).ends(0)
 
 
 def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Started, tmp_path: Path) -> None:
@@ -190,8 +190,7 @@ def test_a_standing_process_has_its_own_pod_moved_once(started: Started, tmp_pat
     ended = end_of(process)
     assert f"{POD} is evicted" in ended.stderr
     assert MARK in node_of(lab, "worker-2")["metadata"]["annotations"]
-    second = invoked(tmp_path, environment(lab, "worker-1", "kube-system/rollout-2"), ONCE)
-    assert second.code == 0, second.stderr
+    second = invoked(tmp_path, environment(lab, "worker-1", "kube-system/rollout-2"), ONCE).ends(0)
     assert second.summary["succeeded"] == ["worker-2"]
     assert_all_done(lab)
 
@@ -237,8 +236,7 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
         for number, text in enumerate(passes)
         for line, noise in zip(text.splitlines(keepends=True), (*NOISE, *[""] * 1000), strict=False)
     )
-    told = report_of(elsewhere, log, "-o", "json")
-    assert told.code == ExitCode.OK, told.stderr
+    told = report_of(elsewhere, log, "-o", "json").ends(ExitCode.OK)
     from_log: dict[str, Any] = json.loads(told.stdout)
     from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
     assert from_log.pop("gaps") == ["3 lines of the journal are cut off or damaged, and left out."]

@@ -55,8 +55,7 @@ def troubled(start_lab: StartLab, faults: HostFaults) -> Lab:
 def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(start_lab: StartLab, rollout: Rollout) -> None:
     hosts = [(number, {"faults": faults}) for number, (faults, _, _) in enumerate(TROUBLE, 1)]
     lab = start_lab(with_hosts(*hosts), nodes=16)
-    ended = rollout(lab, "apply", *JSON)
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "apply", *JSON).ends(4)
     left = {one["node"]: one for one in ended.summary["not_done"]}
     for number, (_, reason, said) in enumerate(TROUBLE, 1):
         one = left[f"worker-{number}"]
@@ -76,8 +75,7 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     silent = {"faults": HostFaults(ssh=SshFault.CLOSED)}
     lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9)
     lab.call(lambda: change(lab, "worker-4", cordoned=True))
-    ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3")
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3").ends(0)
     assert ended.summary["not_done"] == []
     control_planes = sum(name.startswith("cp-") for name in lab.machines)
     left_out = {"excluded": control_planes + 1, "no-update": 1, "paused": 1, "cordoned": 1}
@@ -98,8 +96,7 @@ def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, ro
     waiting = sorted({"worker-1", "worker-2", "worker-3"} - {first})
     lab.call(lambda: lab.machines[waiting[0]].inflict(HostFaults(ssh=SshFault.CLOSED)))
     lab.call(lambda: change(lab, waiting[1], {"paused": "true"}))
-    ended = end_of(process)
-    assert ended.code == 4, ended.stderr
+    ended = end_of(process).ends(4)
     assert sorted(ended.summary["skipped"]) == waiting
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [(waiting[0], "unreachable")]
     assert ended.summary["left_out"] == {"excluded": 1, "paused": 1}
@@ -120,8 +117,7 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 ) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
     killed_at(lab, tmp_path, "draining", "apply", *JSON, "--max-unavailable", "1")
-    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
     (left,) = ended.summary["not_done"]
     assert (left["node"], left["reason"]) == ("worker-2", "unreachable")
@@ -137,8 +133,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
     (failed,) = first.failures
     assert (first.code, first.failures[failed]["left_cordoned"]) == (4, False)
     inflict(lab, HostFaults())
-    second = rollout(lab, "resume", "--yes", "-o", "json")
-    assert second.code == 4, second.stderr
+    second = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
     assert len(second.summary["succeeded"]) == 2
     assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
     third = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
@@ -149,7 +144,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
 def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
     lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
-    assert rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").code == 4
+    rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").ends(4)
     inflict(lab, HostFaults(ssh=SshFault.CLOSED))
     ended = rollout(lab, "resume", "--yes")
     assert (ended.code, ended.stdout.count("unreachable: ")) == (4, 1), ended.stdout
@@ -163,8 +158,7 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
     lab = start_lab(nodes=NODES_IN_ALL)
     marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
     lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
-    ended = rollout(lab, "apply", *JSON)
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "apply", *JSON).ends(4)
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
 
 
@@ -173,8 +167,7 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, roll
     lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
     for flags in (("--node", "worker-2"), ("--ssh-port", "1")):
         for command in ("apply", "--yes"), ("apply", "--dry-run"):
-            ended = rollout(lab, *command, *flags)
-            assert ended.code == 4, ended.stderr
+            ended = rollout(lab, *command, *flags).ends(4)
             assert ended.stdout.count(f"Next:\n    rollout doctor {' '.join(flags)}\n") == 1
             assert "Nothing to do" not in ended.stdout
     assert (untouched(lab), lab.scoreboard().annotations_left) == (True, {})

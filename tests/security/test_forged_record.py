@@ -57,8 +57,7 @@ def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     node = killed_at(lab, tmp_path, "drained", *ONCE)
     forge(lab, lambda plan: plan["policy"]["gates"].update(hooks=checks))
     lab.call(lambda: lab.store.subscribe(lambda change: seen.update(change.obj["metadata"].get("labels") or ())))
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *ONCE).ends(0)
     assert node in rebooted(lab)
     assert len(rebooted(lab)) > 1
     nodes = lab.call(lambda: list(lab.store.items(NODES)))
@@ -115,8 +114,7 @@ def test_no_record_spares_a_begun_node_its_proof(
     node = killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY))
     lab.call(lambda: roll_back(lab))
     forge(lab, change)
-    ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", *unlock(lab))))
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", *unlock(lab)))).ends(4)
     assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
 
 
@@ -146,7 +144,7 @@ def test_what_no_rollout_would_have_written_is_not_gone_on_with(
         if says == NO_PLAN:
             assert says in " ".join(rollout(lab, "status", "--run").stdout.split())
     assert rebooted(lab) == set()
-    assert rollout(lab, "abort", "--yes").code == 0
+    rollout(lab, "abort", "--yes").ends(0)
     assert (record(lab), lab.scoreboard().cordons_left) == (None, ())
 
 
@@ -158,8 +156,7 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
     node = killed_at(lab, tmp_path, "drained", *ONCE)
     with serving() as theirs:
         forge(lab, lambda plan: plan["policy"]["gates"]["alerts"].update(url=theirs.url))
-        ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s")
-        assert ended.code == 0, ended.stderr
+        ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s").ends(0)
         assert theirs.logins == []
         assert (rebooted(lab), ended.summary["succeeded"]) == ({node}, [node])
         reasons = set(ended.summary["reasons"].values())

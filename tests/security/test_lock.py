@@ -60,8 +60,7 @@ def test_each_kind_of_request_may_be_garbled(
     lab = start_lab(nodes=6)
     faults = garbled(answer, done=done)
     lab.inflict(*faults)
-    ended = rollout(lab, *TWO_AT_ONCE, *PATIENT)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, *TWO_AT_ONCE, *PATIENT).ends(0)
     assert "waiting for the API server: the answer to" in ended.stderr or answer is FaultAnswer.BROKEN_OFF
     missed = [(fault.verb, fault.resource or fault.path) for fault in faults if not lab.struck(fault)]
     assert missed == []
@@ -77,8 +76,7 @@ def test_a_server_that_answers_with_a_login_page_only_is_waited_for_and_then_tol
 ) -> None:
     lab = start_lab(nodes=4)
     lab.inflict(ApiFault(answer=FaultAnswer.HTML))
-    ended = rollout(lab, "status")
-    assert ended.code == 1
+    ended = rollout(lab, "status").ends(1)
     assert "waiting for the API server" in ended.stderr
     assert "is not what an API server gives" in ended.stderr
     assert "a proxy, a login page" in ended.stderr
@@ -91,8 +89,7 @@ def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: 
         lab.inflict(
             ApiFault(answer=FaultAnswer.WRONG_KIND, verb="list", resource="pods", from_request=3, requests=3, body=body)
         )
-    ended = rollout(lab, *TWO_AT_ONCE, *PATIENT)
-    assert ended.code == 0, ended.stderr
+    rollout(lab, *TWO_AT_ONCE, *PATIENT).ends(0)
     score = lab.scoreboard()
     assert score.clean, score
     assert score.rebooted_undrained == ()

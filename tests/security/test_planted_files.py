@@ -301,8 +301,7 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     home.chmod(0o777)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
-    ended = invoked(home, variables, flags)
-    assert ended.code == ExitCode.USAGE
+    ended = invoked(home, variables, flags).ends(ExitCode.USAGE)
     assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
     assert not marker.exists()
     invoked(home, {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}, flags)

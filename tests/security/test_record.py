@@ -84,8 +84,7 @@ def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
     """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, node):
         for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
-            ended = rollout(lab, *words, "--set", "lock.namespace=default")
-            assert ended.code == code
+            ended = rollout(lab, *words, "--set", "lock.namespace=default").ends(code)
             assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
         whole = record(lab)
         assert whole is not None
@@ -104,7 +103,7 @@ def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("never-returns", 5)
-    assert rollout(lab, *APPLY, "--reboot-timeout", "4s").code == 4
+    rollout(lab, *APPLY, "--reboot-timeout", "4s").ends(4)
     whole = record(lab)
     assert whole is not None
     assert whole["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
@@ -126,8 +125,7 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started,
         process = command(lab, tmp_path, *words)
         wait_until(asked.exists)
         put_record(lab, None)
-        ended = end_of(process)
-        assert ended.code == 6, ended.stderr
+        ended = end_of(process).ends(6)
         assert "was changed or removed since it was read" in ended.stderr
         assert (record(lab), marks_of(lab, node)) == (None, on_node)
 
@@ -137,10 +135,8 @@ def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, t
     with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
         put_record(lab, None)
         mark(lab, node, run="../../../../evil")
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        assert ended.code == 6, ended.stderr
-        undone = rollout(lab, "abort", "--yes")
-        assert undone.code == 4, undone.stderr
+        rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab)).ends(6)
+        undone = rollout(lab, "abort", "--yes").ends(4)
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks_of(lab, node)["run"] == "../../../../evil"

@@ -174,8 +174,7 @@ IMAGE = ("--image", "registry.example/node-rollout:1")
 
 
 def printed_grants(run_there: Run, kind: str = "roles", *arguments: str) -> tuple[Grant, ...]:
-    ended = run_there("manifests", kind, "-o", "json", *arguments)
-    assert ended.code == ExitCode.OK, ended.stderr
+    ended = run_there("manifests", kind, "-o", "json", *arguments).ends(ExitCode.OK)
     return grants_of(item for item in json.loads(ended.stdout)["items"] if item["kind"].endswith("Role"))
 
 
@@ -196,7 +195,7 @@ def kill_a_pass_and_finish_it(lab: Lab, home: Path, run_there: Run) -> None:
     """Kill an operating process once a node is being drained; the next one goes on with what it left."""
     rules = (*GATES, "--strategy", "rolling", *COURTESY, *QUICK_LOCK)
     killed_at(lab, home, "draining", "operate", "--once", "-o", "json", *rules)
-    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    run_there("operate", "--once", *QUICK_LOCK).ends(ExitCode.OK)
 
 
 def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
@@ -215,14 +214,14 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
     assert sum(quiet_lab.scoreboard().reboots.values()) == 3
     killed_at(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
-    assert run_there("status", "--run").code == ExitCode.OK
+    run_there("status", "--run").ends(ExitCode.OK)
     watching = start(tmp_path, quiet_lab.environment, ("status", "--watch", "-o", "json"))
     assert watching.stdout is not None
     assert any("interrupted" in line for line in watching.stdout)
     quiet_lab.call(lambda: quiet_lab.store.create(CONFIGMAPS, SLOT))
-    assert run_there("abort", "--yes", *QUICK_LOCK).code == ExitCode.OK
-    assert end_of(watching).code == ExitCode.OK
-    assert run_there("status", *EVIDENCE).code == ExitCode.OK
+    run_there("abort", "--yes", *QUICK_LOCK).ends(ExitCode.OK)
+    end_of(watching).ends(ExitCode.OK)
+    run_there("status", *EVIDENCE).ends(ExitCode.OK)
     assert_used_is_printed(quiet_lab, grants)
 
 
@@ -236,8 +235,7 @@ def test_pods_are_deleted_only_where_that_was_asked_for(quiet_lab: Lab, run_ther
     assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
     assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
     grant(quiet_lab, deleting)
-    ended = run_there("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
-    assert ended.code == ExitCode.OK, ended.stderr
+    run_there("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1").ends(ExitCode.OK)
     acts = used(quiet_lab)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []

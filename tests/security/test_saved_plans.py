@@ -58,8 +58,7 @@ def serving() -> Iterator[Prometheus]:
 
 
 def saved_plan(home: Path, lab: Lab, *flags: str) -> Path:
-    ended = rollout(home, lab, "plan", "--out", "saved.plan", *flags)
-    assert ended.code == 0, ended.stderr
+    rollout(home, lab, "plan", "--out", "saved.plan", *flags).ends(0)
     return home / "saved.plan"
 
 
@@ -79,12 +78,10 @@ def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
         for own in ("", f'[alerts]\nprometheus-url = "{ours.url}"\n'):
             (home / "own.toml").write_text(own)
             words = ("apply", str(plan), "-c", "own.toml")
-            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
-            assert ended.code == ExitCode.USAGE
+            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(ExitCode.USAGE)
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
             assert TOKEN not in ended.stdout + ended.stderr
-        flag = rollout(home, untouched, "apply", str(plan), "--set", f"alerts.prometheus-url={ours.url}")
-        assert flag.code == ExitCode.USAGE
+        rollout(home, untouched, "apply", str(plan), "--set", f"alerts.prometheus-url={ours.url}").ends(ExitCode.USAGE)
         assert (ours.logins, theirs.logins) == ([], [])
         without = rollout(home, untouched, "apply", str(plan), "-o", "json")
         assert without.summary["not_started"] == ["worker-1"]
@@ -105,16 +102,15 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         theirs.logins.clear()
         for own in ("", '[alerts]\nprometheus-url = "http://127.0.0.1:1"\n'):
             (home / "own.toml").write_text(own)
-            ended = rollout(home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
-            assert ended.code == ExitCode.USAGE
+            ended = rollout(home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(
+                ExitCode.USAGE
+            )
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
-        wrong = rollout(home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1")
-        assert wrong.code == ExitCode.USAGE
+        rollout(home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1").ends(ExitCode.USAGE)
         assert theirs.logins == []
         assert sum(lab.scoreboard().reboots.values()) == 0
         command = ("resume", "--yes", "-o", "json", "--set", f"alerts.prometheus-url={theirs.url}")
-        resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
-        assert resumed.code == 0, resumed.stderr
+        resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(0)
         assert f"warning: the interrupted rollout has alerts.prometheus-url {theirs.url}" in resumed.stderr
         assert lab.scoreboard().clean
 
@@ -134,9 +130,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def dry_run(home: Path, lab: Lab, plan: Path, *arguments: str, **variables: str) -> Ended:
-    ended = rollout(home, lab, "apply", str(plan), "--yes", "--dry-run", *arguments, **variables)
-    assert ended.code == 0, ended.stderr
-    return ended
+    return rollout(home, lab, "apply", str(plan), "--yes", "--dry-run", *arguments, **variables).ends(0)
 
 
 def shown_rules(ended: Ended) -> set[str]:

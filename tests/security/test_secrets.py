@@ -55,15 +55,15 @@ def lab_token(lab: Lab) -> str:
 
 def test_a_token_file_may_end_in_a_newline(untouched: Lab, home: Path) -> None:
     (home / "token").write_text(f"{lab_token(untouched)}\n")
-    ended = rollout(home, "status", **changed_kubeconfig(untouched, home, {"tokenFile": "token"}))
-    assert ended.code == 0, ended.stderr
+    rollout(home, "status", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})).ends(0)
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\nX-Other: {SECRET}", f"{SECRET}\x07", f"{SECRET}\u20ac"])
 def test_a_token_that_no_header_can_carry_is_not_shown(token: str, untouched: Lab, home: Path) -> None:
     (home / "token").write_text(token)
-    ended = rollout(home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"}))
-    assert ended.code == ExitCode.ERROR
+    ended = rollout(home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})).ends(
+        ExitCode.ERROR
+    )
     assert "the credentials of the kubeconfig cannot be sent" in ended.stderr
     assert_unshown(ended)
 
@@ -118,8 +118,7 @@ def test_a_login_program_inherits_no_secret_of_ours(untouched: Lab, home: Path) 
     program.chmod(0o700)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
     environment = {**changed_kubeconfig(untouched, home, user), **SECRETS, "OTHER": "value"}
-    ended = rollout(home, "status", **environment)
-    assert ended.code == 0, ended.stderr
+    rollout(home, "status", **environment).ends(0)
     inherited = json.loads((home / "environment").read_text())
     assert inherited["OTHER"] == "value"
     assert not set(inherited) & set(SECRETS)

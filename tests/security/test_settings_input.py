@@ -121,8 +121,7 @@ UNSET = [
 
 def test_what_looks_well_and_is_not(home: Path) -> None:
     for arguments, named in (*BAD, *UNSET):
-        ended = rollout(home, *arguments)
-        assert ended.code == ExitCode.USAGE, ended
+        ended = rollout(home, *arguments).ends(ExitCode.USAGE)
         assert named in ended.stderr
 
 
@@ -134,8 +133,7 @@ def test_a_bad_value_is_named_by_its_variable(home: Path) -> None:
         ("ROLLOUT_SELECTOR", "a=b=c"),
         ("ROLLOUT_FORCE", "perhaps"),
     ):
-        ended = rollout(home, "plan", variables={name: value})
-        assert ended.code == ExitCode.USAGE, ended
+        ended = rollout(home, "plan", variables={name: value}).ends(ExitCode.USAGE)
         assert f"the variable {name}: " in ended.stderr
         assert "--" not in ended.stderr.splitlines()[0]
 

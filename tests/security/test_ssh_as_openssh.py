@@ -67,8 +67,7 @@ def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) 
     for way_out in (("--ssh-config", "none"), ("--ssh-user", "core")):
         assert set(errors(status(lab, home, *way_out)).values()) == {""}
     write_config(home, "Host *\n  BindAddress 10.0.0.1\n")
-    refused = status(lab, home)
-    assert refused.code == 1
+    refused = status(lab, home).ends(1)
     assert "sets bindaddress for" in refused.stderr
     assert "--ssh-config FILE, or none" in refused.stderr
 

@@ -38,8 +38,7 @@ def test_a_begun_node_without_a_host_stays_begun(started: Started, rollout: Roll
     node = stopped_at(lab, tmp_path, "draining")
     on_node, others, unlocked = marks_of(lab, node), begun(lab) - {node}, unlock(lab)
     words = ("resume", "--yes", "-o", "json", "-i", without(lab, tmp_path, node), *unlocked)
-    ended = rollout(lab, *words)
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, *words).ends(4)
     assert ended.outcomes[node] == "stranded"
     assert "no host is known for it now; its cordon and its marks stay" in ended.failures[node]["message"]
     assert "inventory (-i)" in ended.failures[node]["hint"]
@@ -49,8 +48,8 @@ def test_a_begun_node_without_a_host_stays_begun(started: Started, rollout: Roll
     assert (marks_of(lab, node), begun(lab)) == (on_node, {node})
     assert node in lab.scoreboard().cordons_left
     assert record(lab) is not None
-    assert rollout(lab, "apply", "--yes").code == 6
-    assert rollout(lab, "resume", "--yes").code == 0
+    rollout(lab, "apply", "--yes").ends(6)
+    rollout(lab, "resume", "--yes").ends(0)
     assert_finished(lab)
 
 
@@ -59,16 +58,14 @@ def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_pat
     one = ("--set", "lock.duration=3s", "--max-unavailable", "1", "--max-failures", "9", "--settle-timeout", "2s")
     node = stopped_at(lab, tmp_path, "draining", *one)
     inventory = without(lab, tmp_path, node)
-    ended = rollout(lab, "resume", "--yes", "-i", inventory, *unlock(lab))
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "resume", "--yes", "-i", inventory, *unlock(lab)).ends(4)
     assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
     assert f"✘ {node}  " in ended.stdout
     assert "it was started, but no host is known for it now" in ended.stdout
     assert "rollout resume --retry-failed" not in ended.stdout
     assert not any(lab.scoreboard().reboots.values())
     assert begun(lab) == {node}
-    undone = rollout(lab, "abort", "--yes", "-i", inventory)
-    assert undone.code == 0, undone.stderr
+    rollout(lab, "abort", "--yes", "-i", inventory).ends(0)
     assert (lab.scoreboard().cordons_left, record(lab)) == ((), None)
 
 
@@ -100,10 +97,9 @@ def test_marks_that_are_not_understood_stop_it_for_their_node(
     ended = rollout(lab, "resume", "--yes", "-o", "json", *unlocked)
     assert (ended.code, ended.outcomes) == (4, {node: "stranded"}), ended.stderr
     assert says in ended.failures[node]["message"]
-    assert rollout(lab, "apply", "--yes").code == 6
+    rollout(lab, "apply", "--yes").ends(6)
     assert record(lab) is not None
-    undone = rollout(lab, "abort", "--yes")
-    assert undone.code == 4
+    undone = rollout(lab, "abort", "--yes").ends(4)
     assert says in undone.stdout
     assert "kubectl annotate node" in undone.stdout
     assert (marks_of(lab, node), lab.scoreboard().reboots[node]) == (on_node, 0)
@@ -123,8 +119,7 @@ def test_marks_beside_the_plan_are_nobody_s_consent(started: Started, rollout: R
     lab = started("default", 4)
     node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1")
     mark(lab, "cp-1", run=run_of(lab), phase="drained", boot_id_before="b1", cordoned_by_us="true")
-    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert ended.code == 4, ended.stderr
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert ended.outcomes == {node: "succeeded", "cp-1": "stranded"}
     assert "but is not in its plan" in ended.failures["cp-1"]["message"]
     assert lab.scoreboard().reboots["cp-1"] == 0

@@ -45,8 +45,7 @@ def report_address(lab: Lab, node: str, address: str) -> None:
 
 def reasons(rollout: Rollout, lab: Lab, *flags: str) -> dict[str, str]:
     """Why nodes are left out of a plan, without those that are by request."""
-    ended = rollout(lab, "plan", "-o", "json", "--control-plane", "exclude", *flags)
-    assert ended.code == 0, ended.stderr
+    ended = rollout(lab, "plan", "-o", "json", "--control-plane", "exclude", *flags).ends(0)
     left_out = (one for one in json.loads(ended.stdout)["excluded"] if one["reason"] != "excluded")
     return {one["node"]: f"{one['reason']}: {one['message']}" for one in left_out}
 
@@ -136,7 +135,7 @@ def test_a_kubelet_that_has_not_reported_since_its_hosts_last_boot(lab: Lab, rol
 
 def test_a_plan_that_was_saved_before_the_address_changed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     file = tmp_path / "saved.plan"
-    assert rollout(lab, "plan", "--control-plane", "exclude", "--out", str(file)).code == 0
+    rollout(lab, "plan", "--control-plane", "exclude", "--out", str(file)).ends(0)
     lab.call(lambda: report_address(lab, "worker-1", lab.machines[ELSEWHERE].address))
     ended = rollout(lab, "apply", str(file), "-o", "json")
     assert (ended.code, "another machine than this Node's: it is worker-3" in ended.stderr) == (5, True), ended.stderr

@@ -80,13 +80,11 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     assert changed.report(second).status == 423
     assert is_cordoned(lab, client.node)
     assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-back"
-    released = rollout(lab, "fleetlock", "release", client.node)
-    assert released.code == 0, released.stderr
+    rollout(lab, "fleetlock", "release", client.node).ends(0)
     assert slots_of(lab) == []
     # a server that has nothing left to do lets the lock go; abort asks for a new look where that happens under it
     wait_until(lambda: not holder_of(lab))
-    aborted = rollout(lab, "abort", "-y")
-    assert aborted.code == 0, aborted.stderr
+    rollout(lab, "abort", "-y").ends(0)
     assert not is_cordoned(lab, client.node)
     assert "run" not in marks_of(lab, client.node)
 

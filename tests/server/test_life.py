@@ -107,7 +107,7 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Started, serve: Serve, 
         rollout(lab, "fleetlock", "release", client.node).stdout
         == f"Nothing to release: {client.node} holds no slot.\n"
     )
-    assert rollout(lab, "fleetlock", "release", "nobody").code == 1
+    rollout(lab, "fleetlock", "release", "nobody").ends(1)
     client.ask(server)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)

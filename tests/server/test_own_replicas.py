@@ -31,8 +31,7 @@ APPLIED = ("Namespace", "Deployment", "PodDisruptionBudget")
 
 def printed(home: Path, variables: Mapping[str, str], *arguments: str) -> list[dict[str, Any]]:
     words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", *arguments)
-    ended = invoked(home, variables, words)
-    assert ended.code == ExitCode.OK, ended.stderr
+    ended = invoked(home, variables, words).ends(ExitCode.OK)
     return [item for item in yaml.safe_load_all(ended.stdout) if item["kind"] in APPLIED]
 
 

@@ -95,7 +95,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     assert client.ask(serve(lab, "--allow", "held")).kind == "waiting_for_drain"
     client.report(server)
     wait_until(lambda: not slots_of(lab))
-    assert rollout(lab, "release", HELD).code == 0
+    rollout(lab, "release", HELD).ends(0)
     assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
     wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
 
@@ -166,5 +166,5 @@ def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: S
     assert sum(lab.scoreboard().reboots.values()) == 2
     assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", "the others may go on"
 
-    assert rollout(lab, "release", "--node", client.node).code == 0
+    rollout(lab, "release", "--node", client.node).ends(0)
     wait_until(lambda: client.ask(server).kind != "failed_recently")

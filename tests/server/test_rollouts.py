@@ -23,8 +23,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(started: Started, se
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
-    refused = rollout(lab, *APPLY)
-    assert refused.code == 6
+    refused = rollout(lab, *APPLY).ends(6)
     assert "the FleetLock server is taking hosts through their reboots on fleetlock-server/" in refused.stderr
     assert "To watch it:     rollout fleetlock status" in refused.stderr
     assert "fleetlock-server/" in rollout(lab, "operate", "--once").stdout
@@ -34,7 +33,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(started: Started, se
     client.reboot()
     client.await_release(server)
     wait_until(lambda: not holder_of(lab))
-    assert rollout(lab, *APPLY).code == 0
+    rollout(lab, *APPLY).ends(0)
 
 
 def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
@@ -53,7 +52,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
         assert client.ask(server).kind == "locked_by_rollout"
     wait_until(lambda: "rollout abort" in client.ask(server).value)
     assert not slots_of(lab)
-    assert rollout(lab, "abort", "-y", "--set", "lock.duration=3s").code == 0
+    rollout(lab, "abort", "-y", "--set", "lock.duration=3s").ends(0)
     # what was evicted before the kill has been replaced by now, by a pod that does not end either
     pods = lab.call(lambda: list(lab.store.items(PODS)))
     stuck_on = {pod["spec"].get("nodeName") for pod in pods if pod["metadata"]["name"].startswith("stubborn")}
@@ -110,8 +109,7 @@ def test_abort_gives_back_what_a_dead_server_had_begun(started: Started, serve: 
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     assert rollout(lab, "abort", "-y").code == 6, "a server that lives holds the lock"
     server.end(signal.SIGKILL)
-    aborted = aborted_once_it_is_late(lab, rollout)
-    assert aborted.code == 0, aborted.stderr
+    aborted_once_it_is_late(lab, rollout).ends(0)
     assert not is_cordoned(lab, client.node)
     assert (slots_of(lab), holder_of(lab)) == ([], "")
     assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "aborted"
@@ -127,8 +125,7 @@ def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
     client.ask(server)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     run = marks_of(lab, client.node)["run"]
-    aborted = rollout(lab, "abort", "-y", "--force-unlock", run)
-    assert aborted.code == 0, aborted.stderr
+    rollout(lab, "abort", "-y", "--force-unlock", run).ends(0)
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)
     assert client.ask(server).status != 200
