@@ -12,19 +12,17 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rollout.cli.completion import complete_values
 from rollout.cli.flags import read_plainly
 
 _OWN = "Options"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
 _ELSEWHERE = {
-    "unpause": "commands.pause",
-    "release": "commands.pause",
-    "abort": "commands.resume",
-    "report": "commands.history",
-    "known-hosts": "commands.inventory",
-    "completion": "completion",
+    "unpause": "pause",
+    "release": "pause",
+    "abort": "resume",
+    "report": "history",
+    "known-hosts": "inventory",
 }
 
 
@@ -49,14 +47,11 @@ class Commands(Mapping[str, Any]):
 
 def _built(name: str, line: str) -> Any:
     function = name.replace("-", "_")
-    module = import_module(f"rollout.cli.{_ELSEWHERE.get(name, f'commands.{function}')}")
+    module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
     if application is None:
         application = typer.Typer(rich_markup_mode=None, add_completion=False)
         application.command(cls=SectionedCommand, context_settings=CONTEXT, short_help=line)(getattr(module, function))
-    for registered in application.registered_commands:
-        if registered.callback is not None:
-            complete_values(registered.callback)
     command: Any = typer.main.get_command(application)
     command.name = name
     return command

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout import __version__
-from rollout.cli import completion, failures
+from rollout.cli import failures
 from rollout.cli.failures import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
@@ -109,7 +109,6 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Run the program: the console entry point."""
     prepare_streams()
-    completion.be_silent()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run
         signal.signal(signal.SIGTERM, signal.default_int_handler)

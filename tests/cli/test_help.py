@@ -5,8 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,8 @@ import pytest
 import typer
 
 from rollout.cli.main import program
-from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
-from tests.conftest import StartLab
 from tests.docs.test_blocks import path_with_program
-from tests.ended import end_of, start
 
 CLIENTS = (
     *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
@@ -96,92 +91,31 @@ def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
         yield from helps(member, f"{path} {name}")
 
 
-# What shells ask the program while a line is typed: by their environment, and by a real bash.
+# What a real bash asks the program while a line is typed.
 
 
-Complete = Callable[..., Sequence[str]]
-# Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
-SECONDS = 12
-PATIENT = {"_ROLLOUT_COMPLETE_SECONDS": "60"}
-
-
-@pytest.fixture
-def complete(home: Path) -> Complete:
-    """Ask as bash does; nothing but completions is ever said.
-
-    Where there is something to complete, it is waited for: a machine may be busy. `hasty` is how shells ask.
-    """
-
-    def ask(line: str, lab: Lab | None = None, *, hasty: bool = False, **variables: str) -> Sequence[str]:
-        asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_ROLLOUT_COMPLETE": "complete_bash"}
-        environment = {**(lab.environment if lab else {}), **({} if hasty else PATIENT), **asked, **variables}
-        ended = end_of(start(home, environment, ()))
-        assert ended.stderr == ""
-        return ended.stdout.split()
-
-    return ask
-
-
-@pytest.fixture
-def lab(start_lab: StartLab) -> Lab:
-    return start_lab("default", nodes=4)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("status --node ", "plan --exclude ", "plan --explain ", "pause ", "fleetlock release "),
-        "apply --node worker-1 --node ",
-    ],
-)
-def test_nodes(line: str, complete: Complete, lab: Lab) -> None:
-    assert "worker-1" in complete(f"rollout {line}", lab)
-    assert complete(f"rollout {line}worker-2", lab) == ["worker-2"]
-
-
-def test_nodes_of_the_kubeconfig_that_the_line_names(complete: Complete, lab: Lab) -> None:
-    assert complete(f"rollout status --kubeconfig {lab.kubeconfig} --node cp-") == ["cp-1"]
-
-
-def test_contexts(complete: Complete, lab: Lab, home: Path) -> None:
-    (home / "two").write_text(
-        "contexts: [{name: prod-eu, context: {}}, {name: prod-us, context: {}}, {name: dev, context: {}}]"
-    )
-    assert complete("rollout plan --context prod-", KUBECONFIG=str(home / "two")) == ["prod-eu", "prod-us"]
-
-
-def test_files_are_left_to_the_shell(complete: Complete) -> None:
-    assert [complete(f"rollout {line} ") for line in ("apply", "plan", "plan --out", "status --config")] == [[]] * 4
-
-
-@pytest.mark.parametrize("line", ["status --node ", "pause "])
-def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
-    line: str, complete: Complete, lab: Lab
-) -> None:
-    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
-    began = time.monotonic()
-    assert complete(f"rollout {line}", lab, hasty=True) == []
-    assert time.monotonic() - began < SECONDS
-
-
-def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: Lab, home: Path) -> None:
+def test_a_real_bash_completes_with_the_printed_script(command: Command, home: Path) -> None:
+    """Commands, flags and the words that one takes; files are left to the shell, and nothing else is said."""
     bash = shutil.which("bash")
     assert bash is not None
     script = command("completion", "bash").ends(0)
-    ask = (
-        f"{script.stdout}\nCOMP_WORDS=(rollout status --node worker-)\nCOMP_CWORD=3\nCOMP_LINE='rollout status --node"
-        ' worker-\'\n_rollout_completion rollout worker- --node\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(
-        [bash, "--norc", "-c", ask],
-        env={"PATH": path_with_program(home / "bin"), "HOME": str(home), **lab.environment, **PATIENT},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.split() == ["worker-1", "worker-2", "worker-3"]
+    environment = {"PATH": path_with_program(home / "bin"), "HOME": str(home)}
+
+    def completed(*words: str) -> list[str]:
+        ask = (
+            f"{script.stdout}\nCOMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
+            '_rollout_completion rollout\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
+        )
+        done = subprocess.run(
+            [bash, "--norc", "-c", ask], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    assert completed("rollout", "known-") == ["known-hosts"]
+    assert completed("rollout", "plan", "--max-una") == ["--max-unavailable"]
+    assert completed("rollout", "plan", "--strategy", "r") == ["rolling"]
+    assert completed("rollout", "plan", "--out", "''") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

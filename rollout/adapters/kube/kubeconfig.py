@@ -150,11 +150,6 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     return _merged(kubeconfig, environ).choose(context)
 
 
-def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
-    return tuple(_merged(kubeconfig, environ).contexts)
-
-
 def in_cluster(environ: Mapping[str, str]) -> bool:
     """Whether this runs in a pod without any kubeconfig."""
     if environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():

@@ -2,23 +2,14 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.adapters.journal import (
-    SUFFIX,
-    Record,
-    is_being_written,
-    journals,
-    read_journal,
-    read_lines,
-    read_log,
-    runs_directory,
-)
+from rollout.adapters import journal
+from rollout.adapters.journal import Record
 from rollout.cli.flags import takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_bytes
@@ -55,37 +46,21 @@ def history(settings: Given, run: RunArgument = "") -> None:
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output, file = settings.output, settings.output.journal
-    if not run:
-        runs = sorted(_runs(file), key=lambda entry: entry.begun_at)
-        output.show(HistoryReport(FORMAT_VERSION, tuple(runs)), lambda: history_text(runs, width=output.width))
+    if run or file:
+        chosen, records = _recorded(run, file)
+        text = partial(timeline_text, chosen, records, details=bool(output.verbose))
+        output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
         return
-    recorded = recorded_run(run, file)
-    chosen = _reported(recorded)
-    text = partial(timeline_text, chosen, recorded.records, details=bool(output.verbose))
-    output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
+    runs = sorted(_kept_runs(), key=lambda entry: entry.begun_at)
+    output.show(HistoryReport(FORMAT_VERSION, tuple(runs)), lambda: history_text(runs, width=output.width))
 
 
-def _runs(file: Path | None) -> "Iterator[RunReport]":
-    """Of one journal, or of those that are kept here; `InputError` where that one tells of none."""
-    from rollout.report.runs.report import report_of
-
-    for path in (file,) if file else journals(runs_directory()):
+def _kept_runs() -> "Iterator[RunReport]":
+    for path in journal.journals(journal.runs_directory()):
         try:
-            report = report_of(read_journal(path), origin=str(path), is_being_written=is_being_written(path))
-        except OSError as error:
-            raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
-        except InputError:
-            if file:
-                raise
-        else:
-            yield report
-
-
-def _reported(recorded: "RecordedRun") -> "RunReport":
-    from rollout.report.runs.report import report_of
-
-    writing = is_being_written(recorded.file)
-    return report_of(recorded.records, origin=recorded.origin, unreadable=recorded.unreadable, is_being_written=writing)
+            yield _recorded(str(path), None)[0]
+        except InputError as error:
+            say(f"warning: {error.message}")
 
 
 ReportedRunArgument = Annotated[
@@ -122,7 +97,7 @@ def report(settings: Given, run: ReportedRunArgument = "", out: OutOption = None
 
     ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    written = _written(_reported(recorded_run(run, settings.output.journal)), ending)
+    written = _written(_recorded(run, settings.output.journal)[0], ending)
     if out is None:
         show_bytes(written)
         return
@@ -145,87 +120,61 @@ def _written(report: "RunReport", ending: str) -> bytes:
     return run_markdown(report).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
-    """The records of one run, how many lines beside them were no whole objects, and the file that they stand in.
+def _recorded(run: str, file: Path | None) -> "tuple[RunReport, Sequence[Record]]":
+    """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
 
-    `origin` is what messages call it.
+    `file` is the journal to look into instead of those that are kept here. The path `-` is a log on stdin with JSON
+    lines in it. `InputError` where there is no such run.
     """
+    from rollout.report.runs.report import report_of
 
-    records: tuple[Record, ...]
-    unreadable: int
-    origin: str
-    file: Path
-
-
-def recorded_run(run: str, file: Path | None) -> RecordedRun:
-    """Return the run of this id, of which the first letters are enough, or in this file; else the last.
-
-    `file` is the journal to look into instead of those that are kept here, `-` a log on stdin with JSON lines in it.
-    `InputError` where there is no such run.
-    """
-    if file is None and _is_path(run):
+    if "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN) or Path(run).is_file():
         file, run = Path(run), ""
     path = file or _kept(run)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
-        lines = tuple(read_log(sys.stdin.buffer) if path == _STDIN else read_lines(path))
+        lines = tuple(journal.read_log(sys.stdin.buffer) if path == _STDIN else journal.read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {printable(str(path))}: {error.strerror}") from error
-    records = _of_run(_by_run(record for record in lines if record is not None), run if file else "", origin)
-    return RecordedRun(records, lines.count(None), origin, path)
-
-
-def _is_path(run: str) -> bool:
-    return "/" in run or run.endswith(SUFFIX) or run == str(_STDIN)
+    records = _of_run((record for record in lines if record is not None), run if file else "", origin)
+    writing = journal.is_being_written(path)
+    return report_of(records, origin=origin, unreadable=lines.count(None), is_being_written=writing), records
 
 
 def _kept(run: str) -> Path:
     """Return the journal of a run that is kept here: the one of that id, or the one that was written last."""
-    kept = journals(runs_directory())
+    kept = journal.journals(journal.runs_directory())
     if not kept:
-        raise InputError(f"no run is recorded in {printable(str(runs_directory()))}", hint=_ELSEWHERE)
+        raise InputError(f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE)
     if not run:
-        return _last(kept)
+        path = max(kept, key=lambda path: path.stat().st_mtime)
+        say(f"The last run: {printable(path.stem)}.")
+        return path
     matching = [path for path in kept if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]
-    if not matching and Path(run).exists():
-        return Path(run)
     names = shortened([path.stem for path in kept])
     raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}. {_ELSEWHERE}")
 
 
-def _last(kept: Sequence[Path]) -> Path:
-    """Return the one that was written last; it is said which, for nobody has named it."""
-    path = max(kept, key=lambda path: path.stat().st_mtime)
-    say(f"The last run: {printable(path.stem)}.")
-    return path
+def _of_run(records: Iterable[Record], run: str, origin: str) -> Sequence[Record]:
+    """Return those of the run in one file that was worked on last, of those whose ids begin so.
 
-
-def _by_run(records: Iterable[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
-    """Yield runs that stand in one file, with their ids: each command of one begins with a record that names it.
-
-    In the JSON lines of an operating process a pass without a run stands between two: its lines are of no run.
+    Each command of a run begins with a record that names it. In the JSON lines of an operating process a pass without
+    a run stands between two: its lines are of no run, and count where there is no other.
     """
-    of_run: dict[str, list[Record]] = {}
-    run = ""
+    by_run: dict[str, list[Record]] = {}
+    name = ""
     for record in records:
         if record.get("type") == "run":
-            run = str(record.get("run", ""))
+            name = str(record.get("run", ""))
             # the one that was worked on last comes last
-            of_run[run] = of_run.pop(run, [])
+            by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
-            run = ""
-        of_run.setdefault(run, []).append(record)
-    yield from of_run.items()
-
-
-def _of_run(runs: Iterator[tuple[str, Sequence[Record]]], run: str, origin: str) -> tuple[Record, ...]:
-    by_name = dict(runs)
-    # what is of no run counts where there is no other
-    matching = [records for name, records in by_name.items() if name.startswith(run) and (name or len(by_name) == 1)]
-    if not matching:
+            name = ""
+        by_run.setdefault(name, []).append(record)
+    names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
+    if not names:
         which = f" that begins with {run!r}" if run else ""
-        raise InputError(f"no run{which} is recorded in {printable(origin)}", hint=_ELSEWHERE)
-    return tuple(matching[-1])
+        raise InputError(f"no run{which} is recorded in {origin}", hint=_ELSEWHERE)
+    return by_run[names[-1]]

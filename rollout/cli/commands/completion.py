@@ -1,0 +1,33 @@
+"""`rollout completion`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+from rollout.cli.failures import PROGRAM
+from rollout.cli.terminal import show
+
+
+class Shell(StrEnum):
+    """Shells that can be completed in."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+ShellArgument = Annotated[Shell, typer.Argument(metavar="SHELL", show_default=False, help="Whose script to print.")]
+
+
+def completion(shell: ShellArgument) -> None:
+    """Print what has a shell complete commands, flags and their words.
+
+    \b
+    Examples:
+      source <(rollout completion bash)      in ~/.bashrc
+      source <(rollout completion zsh)       in ~/.zshrc, after compinit
+      rollout completion fish > ~/.config/fish/completions/rollout.fish
+    """
+    show(get_completion_script(prog_name=PROGRAM, complete_var="_ROLLOUT_COMPLETE", shell=shell.value))
