@@ -96,7 +96,7 @@ def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:
 
 def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: Started, rollout: Rollout) -> None:
     lab = started("default", 6)
-    said = rollout(lab, "pause", "worker-1,worker-2", "--reason", "disk swap", "--until", "8h").ends(0)
+    said = rollout(lab, "pause", "worker-1", "node/worker-2", "--reason", "disk swap", "--until", "8h").ends(0)
     assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     pauses = metadata(lab, "worker-1", "annotations")
     assert (pauses[PAUSED], json.loads(pauses[PAUSED_DETAILS])["reason"]) == ("true", "disk swap")

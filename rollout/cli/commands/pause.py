@@ -1,7 +1,6 @@
 """`rollout pause`, `unpause` and `release`: what people have all rollouts remember."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -9,13 +8,12 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant, written_time
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
 from rollout.model.cluster import Node
-from rollout.model.memory import Memory, Pause
+from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.policy import Selection
 from rollout.model.text import printable, shortened
 from rollout.ports import ClusterApi
@@ -23,15 +21,7 @@ from rollout.ports import ClusterApi
 NodesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
 ]
-_LONGEST_REASON = 120
-
-
-def _reason(value: str) -> str:
-    """Return a sentence, which is not too long to be shown in one line."""
-    if len(value) > _LONGEST_REASON:
-        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
-    return one_line(value)
-
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 AllOption = Annotated[
     bool, typer.Option("--all", help="All nodes at once, also those that join later, instead of single ones")
@@ -41,7 +31,7 @@ EndAllOption = Annotated[
 ]
 ReasonOption = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", parser=_reason, show_default=False, help="Why; everybody sees it"),
+    typer.Option("--reason", metavar="TEXT", parser=one_line, show_default=False, help="Why; everybody sees it"),
 ]
 UntilOption = Annotated[
     str,
@@ -74,18 +64,24 @@ def pause(
     """
     from rollout.execution.record.memory import pause_node
     from rollout.planning.eligibility.memory import with_pause
+    from rollout.report.document_types import PauseReport
 
-    api, names = _named(settings, node, all)
-    now = api.server_time() or wiring.system_clock().now()
+    api, nodes = _meant(settings, node, everything=all)
+    now, names = api.server_time() or wiring.system_clock().now(), [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")
-    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if end else "")
+    standing = Pause(wiring.operator(), f"{now:{_TIME}}", reason, f"{end:{_TIME}}" if end else "")
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
     for name in names:
         pause_node(api, name, standing)
-    _show(names, standing, settings.output, everything=all)
+    document = PauseReport(
+        all=all, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
+    )
+    which, whom = ("All nodes", "--all") if all else (shortened(names), " ".join(names))
+    text = f"{which}: {printable(str(standing))}.\nEnd it:\n    rollout unpause {whom}"
+    settings.output.show(document, lambda: text, is_prose=True)
 
 
 @takes(*CLUSTER)
@@ -103,68 +99,41 @@ def unpause(
       rollout unpause worker-2
       rollout unpause --all
     """
-    from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import unpause_node
-    from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import pause_on, why_paused
     from rollout.planning.eligibility.memory import with_pause
+    from rollout.report.document_types import UnpauseReport
 
-    api, names = _named(settings, node, all)
-    before: Memory | None = None
-    if all:
-        before, _ = _change_memory(settings, partial(with_pause, pause=None))
-    nodes = with_patience(lambda: read_nodes(api))
-    ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
+    api, nodes = _meant(settings, node, everything=all)
+    before = _change_memory(settings, partial(with_pause, pause=None))[0] if all else NO_MEMORY
+    ended = [one.name for one in nodes if pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
-    _show_ended(ended, names, before, settings.output)
-    rest = [one for one in nodes if (all or one.name in names) and one.name not in ended]
+    rest = [one for one in nodes if one.name not in ended]
+    lines = [f"No longer paused: {shortened(ended)}."] if ended else []
+    if before.pause is not None:
+        lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
+    if before.aborted is not None:
+        lines.append("Unattended passes may begin again.")
+    if rest and not all:
+        lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
+    text = "\n".join(lines or ["Nothing to end: nothing is paused here."])
+    settings.output.show(UnpauseReport(all=before.pause is not None, nodes=ended), lambda: text, is_prose=True)
     if left := [one.name for one in rest if why_paused(one, None)]:
         say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
-def _named(settings: Given, given: list[str] | None, everything: bool) -> tuple[ClusterApi, Sequence[str]]:
-    """Return the API server, and the nodes that are meant: names that exist, or none where all are."""
+def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tuple[ClusterApi, Sequence[Node]]:
+    """Return the API server, and the nodes of these names, which exist; or all of them."""
     from rollout.cli.stages.gather import chosen, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
 
-    words = [word.strip() for text in given or () for word in text.split(",")]
-    written = tuple(dict.fromkeys(node_name(word) for word in words if word))
-    if bool(written) == everything:
+    if bool(names) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings.cluster)
-    nodes: Sequence[Node] = with_patience(lambda: read_nodes(api))
-    return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
-
-
-def _show(names: Sequence[str], standing: Pause, output: Output, *, everything: bool) -> None:
-    from rollout.report.document_types import PauseReport
-
-    of_nodes = PauseReport(
-        all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
-    )
-    which, flag = ("All nodes", "--all") if everything else (shortened(names), " ".join(names))
-    message = f"{which}: {printable(str(standing))}.\nEnd it:\n    rollout unpause {flag}"
-    output.show(of_nodes, lambda: message, is_prose=True)
-
-
-def _show_ended(ended: Sequence[str], names: Sequence[str], before: Memory | None, output: Output) -> None:
-    from rollout.report.document_types import UnpauseReport
-
-    of_all = before is not None and before.pause is not None
-    lines = [f"No longer paused: {shortened(ended)}."] if ended else []
-    if before is not None and before.pause is not None:
-        lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
-    if before is not None and before.aborted is not None:
-        lines.append("Unattended passes may begin again.")
-    not_paused = [name for name in names if name not in ended]
-    lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    message = "\n".join(lines or ["Nothing to end: nothing is paused here."])
-    output.show(UnpauseReport(all=of_all, nodes=ended), lambda: message, is_prose=True)
-
-
-def _written(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    nodes = with_patience(lambda: read_nodes(api))
+    written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
+    return api, [one for one in nodes if one.name in written]
 
 
 VersionArgument = Annotated[
@@ -205,15 +174,11 @@ def release(
     gone = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
+    parts = {"Released": gone, "Failures forgotten of": forgotten, "Nothing was held against": unknown}
+    lines = [f"{what}: {shortened(names)}." for what, names in parts.items() if names]
+    text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
     document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)
-    settings.output.show(document, lambda: _released_text(gone, forgotten, unknown), is_prose=True)
-
-
-def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:
-    lines = [f"Released: {shortened(versions)}."] if versions else []
-    lines += [f"Failures forgotten of: {shortened(nodes)}."] if nodes else []
-    lines += [f"Nothing was held against: {shortened(unknown)}."] if unknown else []
-    return "\n".join(lines or ["Nothing to release: no failure is remembered."])
+    settings.output.show(document, lambda: text, is_prose=True)
 
 
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
