@@ -22,7 +22,6 @@ PROGRAM = "rollout"
 _PLUGIN = "kubectl-node_rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
-_EXTRA = "Got unexpected extra argument"
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -123,25 +122,16 @@ def _denied(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """Return what other programs would have taken: flags before the command, and nodes without a flag."""
+    """Return what to write in place of a flag that there is not."""
     context = getattr(error, "ctx", None)
-    if context is None:
+    if context is None or type(error).__name__ != _NO_FLAG:
         return ""
-    if type(error).__name__ == _NO_FLAG:
-        return _instead_of_flag(error, context)
-    if error.message.startswith(_EXTRA) and any(option.name == "node" for option in context.command.params):
-        return "Nodes are chosen with --node NAME. See: "
-    return ""
-
-
-def _instead_of_flag(error: typer.TyperException, context: typer.Context) -> str:
     if context.parent is None:
         return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
-    if not any("--set" in option.opts for option in context.command.params):
-        return ""
     from rollout.cli.settings.reading import without_flag
 
-    name = without_flag(str(getattr(error, "option_name", "")).lstrip("-"))
+    takes_set = any("--set" in option.opts for option in context.command.params)
+    name = without_flag(str(getattr(error, "option_name", "")).lstrip("-")) if takes_set else ""
     return f"{name} has no flag: write --set {name}=VALUE. See: " if name else ""
 
 

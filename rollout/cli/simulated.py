@@ -86,3 +86,14 @@ def own_path() -> Path | None:
     by_name = shutil.which(failures.PROGRAM)
     is_found = by_name is not None and own.exists() and own.samefile(by_name)
     return own if own.exists() and not is_found else None
+
+
+def require_lab(purpose: str) -> None:
+    """Refuse to simulate without the lab's libraries, or without a folder for temporary files."""
+    from rollout.adapters.local_files import scratch_for
+
+    with scratch_for(purpose):
+        # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab import require_libraries
+
+        require_libraries()

@@ -19,7 +19,7 @@ USAGE = [
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
     (("paln",), "No such command", "plan"),
     (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
-    (("status", "worker-1"), "Nodes are chosen with --node NAME", "rollout status --help"),
+    (("status", "worker-1"), "unexpected extra argument", "rollout status --help"),
     (("plan", "config", "--max-unavailable", "3", "--node", "worker-1"), "--node, --max-unavailable cannot", ""),
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
 ]

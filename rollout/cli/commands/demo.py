@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollout.adapters.local_files import scratch_for
 from rollout.cli.failures import PROGRAM, invoke
-from rollout.cli.simulated import NodesOption, ScenarioOption, SpeedOption, own_path, scoreboard_text
+from rollout.cli.simulated import NodesOption, ScenarioOption, SpeedOption, own_path, require_lab, scoreboard_text
 from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
 from rollout.model.policy import Policy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rollout.lab.lab import Lab
 
 DEFAULT = "default"
@@ -31,7 +28,6 @@ With trouble to rehearse:
     {program} lab scenarios
 On your own cluster, changing nothing:
     {program} doctor"""
-_STATE_HOME = "XDG_STATE_HOME"
 
 
 def demo(
@@ -53,10 +49,10 @@ def demo(
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
         show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
-        _run_command(program, lab, ["status", *detecting])
-        _run_command(program, lab, ["plan", *planned, "--out", saved], _timeouts(speed))
-        code = _run_command(program, lab, ["apply", saved])
-        _run_command(program, lab, ["status", *detecting])
+        _run_command(program, "status", *detecting)
+        _run_command(program, "plan", *planned, "--out", saved)
+        code = _run_command(program, "apply", saved)
+        _run_command(program, "status", *detecting)
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(scoreboard_text(scores))
@@ -80,69 +76,47 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    with scratch_for("the demo"):
-        # asyncssh finds out by a temporary file which libraries there are
-        from rollout.lab import require_libraries
+    require_lab("the demo")
+    from rollout.lab.hostplan import scale
+    from rollout.lab.lab import Lab
+    from rollout.lab.scenario import load_scenario
 
-        require_libraries()
-        from rollout.lab.hostplan import scale
-        from rollout.lab.lab import Lab
-        from rollout.lab.scenario import load_scenario
-
-        folder = TemporaryDirectory(prefix="rollout-demo-")
     loaded = load_scenario(scenario)
+    chosen = scale(loaded, nodes) if nodes else loaded
     with (
-        folder as directory,
-        Lab.start(scale(loaded, nodes) if nodes else loaded, directory=Path(directory), speed=speed) as lab,
+        TemporaryDirectory(prefix="rollout-demo-") as directory,
+        Lab.start(chosen, directory=Path(directory), speed=speed) as lab,
+        _environment(lab, speed),
     ):
         yield lab
 
 
-def _state(lab: "Lab") -> "Path":
-    """Where the demo's journals are: it is no run of the operator's."""
-    return lab.directory / "state"
-
-
-def _timeouts(speed: float) -> Sequence[str]:
-    """Return the time-outs of a plan, as much shorter as the lab is faster."""
-    rules = Policy()
-    limits = {
-        "--drain-timeout": rules.drain.timeout,
-        "--reboot-timeout": rules.reboot_timeout,
-        "--ready-timeout": rules.ready_timeout,
-    }
-    return [word for flag, usual in limits.items() for word in (flag, f"{max(1, round(usual / speed))}s")]
-
-
-def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
-    """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
-    _heading(f"$ rollout {' '.join(words)}")
-    with _no_settings_of_the_user(_state(lab)):
-        return invoke(program, [*words, *further, *_flags(lab)])
-
-
-def _flags(lab: "Lab") -> Sequence[str]:
-    """Return what stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
-    hosts = ["--inventory", str(lab.inventory)] if lab.ssh_port is None else ["--ssh-port", str(lab.ssh_port)]
-    keys = ["--ssh-key", str(lab.key), "--known-hosts", str(lab.known_hosts), "--ssh-config", "none"]
-    return ["--kubeconfig", str(lab.kubeconfig), *hosts, *keys, "--config", os.devnull]
-
-
 @contextmanager
-def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
-    """Hide the user's own settings.
+def _environment(lab: "Lab", speed: float) -> Iterator[None]:
+    """Have commands work on the lab: with the user's own settings hidden, and time-outs as much shorter as it is fast.
 
     A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own.
     """
-    hidden = {name: value for name, value in os.environ.items() if name.startswith(("ROLLOUT_", _STATE_HOME))}
-    for name in hidden:
-        del os.environ[name]
-    os.environ[_STATE_HOME] = str(state)
+    before, rules = dict(os.environ), Policy()
+    usual = {"DRAIN": rules.drain.timeout, "REBOOT": rules.reboot_timeout, "READY": rules.ready_timeout}
+    for name in before:
+        if name.startswith("ROLLOUT_"):
+            del os.environ[name]
+    os.environ.update(lab.environment, XDG_STATE_HOME=str(lab.directory / "state"))
+    for name, seconds in usual.items():
+        os.environ[f"ROLLOUT_{name}_TIMEOUT"] = f"{max(1, round(seconds / speed))}s"
     try:
         yield
     finally:
-        del os.environ[_STATE_HOME]
-        os.environ.update(hidden)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _run_command(program: Callable[..., Any], *words: str) -> int:
+    """Run one command line, as the shell would."""
+    _heading(f"$ rollout {' '.join(words)}")
+    return invoke(program, words)
 
 
 def _heading(text: str) -> None:

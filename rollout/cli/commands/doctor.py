@@ -23,31 +23,15 @@ from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
+from rollout.gather.doctor import cluster
 from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, passed, warned
 from rollout.gather.doctor.checks import ordered as in_order
-from rollout.gather.doctor.cluster import (
-    LockState,
-    clock_checks,
-    drain_checks,
-    exclusion_checks,
-    lock_check,
-    memory_checks,
-    pause_checks,
-    pool_checks,
-    right_checks,
-    rival_checks,
-    selection_check,
-    server_checks,
-    unseen_lock_check,
-    unwritable_checks,
-)
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
-from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.report.doctor import doctor_document, doctor_text
@@ -86,24 +70,25 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
     try:
         session = connect(settings, selection, policy)
         subject = session.api.server
-        yield from server_checks(read_identity(session.api))
-        yield from clock_checks(wiring.system_clock().now(), session.api.server_time())
+        yield from cluster.server_checks(read_identity(session.api))
+        yield from cluster.clock_checks(wiring.system_clock().now(), session.api.server_time())
         needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
-        rights = tuple(right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))
+        rights = tuple(cluster.right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))
         yield from rights
         yield _lock(session)
         yield from _unwritable(session, rights)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(session)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
-        selected = frozenset(targets.selected)
-        chosen = [node for node in nodes if node.name in selected]
+        meant = targets.meant(nodes, selection)
         memory = read_memory(session, quiet=True)
-        yield from memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
-        yield from pause_checks(memory, chosen, session.api.server_time())
-        yield selection_check(subject, targets.number_of(selection), len(nodes))
-        yield from _pools(chosen, policy)
-        yield from _hosts(session, targets)
+        yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
+        yield from cluster.pause_checks(memory, meant, session.api.server_time())
+        yield cluster.selection_check(subject, len(meant), len(nodes))
+        yield from _pools(meant, policy)
+        own_command = bool(settings.reboot.command)
+        for node in meant:
+            yield from host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
         stage = CheckName.DRAIN
         yield from _forecast(session, targets)
     except RolloutError as error:
@@ -117,25 +102,16 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
         record, memory = record_of(session.namespace), memory_of(session.namespace)
         no_record = with_patience(lambda: record.why_unwritable(session.api))
         no_memory = with_patience(lambda: why_unwritable(session.api, session.namespace))
-        yield from unwritable_checks((record, no_record), (memory, no_memory))
+        yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
 def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
-
     if not policy.pools:
         return ()
     members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
     for node in nodes:
         members[pools_of(policy).of(node.labels)].append(node.name)
-    return pool_checks(members, DEFAULT)
-
-
-def _hosts(session: Session, targets: Targets) -> Iterator[Check]:
-
-    chosen = [name for name in targets.selected if not excluded_by_name(name, session.selection)]
-    own = bool(session.settings.reboot.command)
-    for name in chosen:
-        yield from host_checks(name, targets.observations.get(name), own_command=own)
+    return cluster.pool_checks(members, DEFAULT)
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
@@ -145,9 +121,9 @@ def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(replace(session, policy=rules), Gathered(snapshot, targets))
-    yield from rival_checks(rivals(snapshot, ()))
-    yield from exclusion_checks(plan)
-    yield from drain_checks(plan)
+    yield from cluster.rival_checks(rivals(snapshot, ()))
+    yield from cluster.exclusion_checks(plan)
+    yield from cluster.drain_checks(plan)
 
 
 def _lock(session: Session) -> Check:
@@ -160,19 +136,19 @@ def _lock(session: Session) -> Check:
         holder = lock.holder
         is_alive = bool(holder) and not lock.has_ended and is_holder_alive(api, namespace)
     except ApiError as error:
-        return unseen_lock_check(subject, error.message, error.hint)
+        return cluster.unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:
-        return lock_check(subject, LockState(holder, is_alive))
+        return cluster.lock_check(subject, cluster.LockState(holder, is_alive))
     text = heading(unfinished, word_of(unfinished, alive=is_alive))
-    state = LockState(holder, is_alive, text, ways_out(unfinished), unfinished.blocks)
-    return lock_check(subject, state)
+    state = cluster.LockState(holder, is_alive, text, ways_out(unfinished), unfinished.blocks)
+    return cluster.lock_check(subject, state)
 
 
-def _notification_checks(options: Notify, cluster: str, *, test: bool) -> Iterator[Check]:
+def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[Check]:
     """Where notifications would go; with `test`, whether they arrive."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.system_clock().now())
-    note = written(Note(event="test", at=at, cluster=cluster, title="test of notifications", body=body))
+    note = written(Note(event="test", at=at, cluster=name, title="test of notifications", body=body))
     for place in wiring.notify_destinations(options):
         try:
             if test:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.adapters.local_files import scratch_for
 from rollout.cli.simulated import (
     FleetLockOption,
     NodesOption,
     ScenarioOption,
     SpeedOption,
     own_path,
+    require_lab,
     scoreboard_text,
 )
 from rollout.cli.terminal import is_terminal, say, show, width
@@ -75,13 +75,10 @@ def up(
       rollout lab up --scenario never-returns
       rollout lab up --like cluster.json --speed 20
     """
-    with scratch_for("the lab"):
-        # asyncssh finds out by a temporary file which libraries there are
-        from rollout.lab import require_libraries
+    require_lab("the lab")
+    from rollout.lab.lab import serve
+    from rollout.lab.scenario import steps_of
 
-        require_libraries()
-        from rollout.lab.lab import serve
-        from rollout.lab.scenario import steps_of
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     loaded = _scenario(scenario, nodes, fleetlock, like)

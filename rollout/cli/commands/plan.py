@@ -83,10 +83,10 @@ def plan(
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli.stages import refusals
-    from rollout.cli.stages.plan import decide
+    from rollout.cli.files import check_target, write_whole
+    from rollout.cli.stages.gather import gather
+    from rollout.cli.stages.plan import cluster_copy
     from rollout.cli.stages.session import connect
-    from rollout.report.plan_parts import blocked_line
 
     if file is not None:
         _show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
@@ -94,44 +94,18 @@ def plan(
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
-    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
+    for target in (out, markdown, snapshot):
+        check_target(target)
     session = connect(settings, selection, policy)
-    gathered = _gathered(session, snapshot, anonymous=anonymous)
+    kept: Kept = {}
+    gathered = gather(session, kept if snapshot else None)
+    if snapshot is not None:
+        write_whole(snapshot, cluster_copy(gathered, kept, policy, anonymous=anonymous))
+        say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         _show_explanation(explain, session, gathered)
         return
-    session, is_late, limit = _within(date, session, gathered)
-    planned = decide(session, gathered)
-    blockers = refusals.refused(session, planned)
-    next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
-    _show_new(planned, session, gathered, blocked=blocked_line(blockers), next_step=next_step)
-    _write(planned, gathered, out, markdown)
-    raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
-
-
-def _check_outputs(*files: Path | None, anonymous: bool) -> None:
-    """Refuse what cannot be written, before anything is asked; the last file is the snapshot's."""
-    from rollout.cli.files import check_target
-
-    for file in files:
-        check_target(file)
-    if anonymous and not files[-1]:
-        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
-
-
-def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> "Gathered":
-    """Gather what a plan is made of, and save that where it is asked for."""
-    from rollout.cli.files import write_whole
-    from rollout.cli.stages import gather
-    from rollout.cli.stages.plan import cluster_copy
-
-    if snapshot is None:
-        return gather.gather(session)
-    kept: Kept = {}
-    gathered = gather.gather(session, kept)
-    write_whole(snapshot, cluster_copy(gathered, kept, session.policy, anonymous=anonymous))
-    say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
-    return gathered
+    raise typer.Exit(_plan(session, gathered, date, out=out, markdown=markdown, detailed=detailed_exitcode))
 
 
 def _date(finish_by: str, settings: Given) -> datetime | None:
@@ -141,16 +115,43 @@ def _date(finish_by: str, settings: Given) -> datetime | None:
     return time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
 
 
-def _within(date: datetime | None, session: "Session", gathered: "Gathered") -> "tuple[Session, bool, str]":
-    """Return the session with the smallest limit that is done by then, whether none is, and the limit's flag."""
-    from rollout.cli.stages.plan import finish_text, limit_for
+def _plan(
+    session: "Session",
+    gathered: "Gathered",
+    date: datetime | None,
+    *,
+    out: Path | None,
+    markdown: Path | None,
+    detailed: bool,
+) -> ExitCode:
+    """Make a plan, by the smallest limit that is done by the date if there is one; show and write it."""
+    from rollout.cli.files import write_whole
+    from rollout.cli.stages import plan as stage
+    from rollout.cli.stages.refusals import refused
+    from rollout.cli.stages.run_status import rollout_beside
+    from rollout.planning.plan.document import encode_plan
+    from rollout.report.markdown import plan_markdown
+    from rollout.report.plan_parts import blocked_line
 
-    if date is None:
-        return session, False, ""
-    finish = limit_for(session, gathered, date)
-    say(finish_text(finish, date))
-    limit = f" --max-unavailable {finish.limit}"
-    return replace(session, policy=finish.plan.policy), not finish.is_by(date), limit
+    limit, is_late = "", False
+    if date is not None:
+        finish = stage.limit_for(session, gathered, date)
+        say(stage.finish_text(finish, date))
+        limit, is_late = f" --max-unavailable {finish.limit}", not finish.is_by(date)
+        session = replace(session, policy=finish.plan.policy)
+    planned = stage.decide(session, gathered)
+    blockers, zones = refused(session, planned), stage.zones(gathered.snapshot)
+    next_step = stage.next_without_waves(planned, session.settings)
+    if planned.waves and not (blockers or is_late):
+        next_step = _apply(out) if out else session.settings.repeated("rollout apply") + limit
+    other, _ = rollout_beside(session, gathered.snapshot.nodes)
+    where, blocked = stage.where_of(session, planned), blocked_line(blockers)
+    _show(planned, session.settings.output, zones, where=where, next_step=next_step, blocked=blocked, other=other)
+    if out is not None:
+        write_whole(out, encode_plan(planned))
+    if markdown is not None:
+        write_whole(markdown, plan_markdown(planned, zones=zones).encode())
+    return ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed)
 
 
 def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None:
@@ -168,16 +169,6 @@ def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None
     _show(plan, settings.output, {}, where=where, blocked=blocked, next_step=next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
-
-
-def _show_new(plan: RolloutPlan, session: "Session", gathered: "Gathered", *, blocked: str, next_step: str) -> None:
-    """Show what was planned just now."""
-    from rollout.cli.stages.plan import where_of, zones
-    from rollout.cli.stages.run_status import rollout_beside
-
-    other, _ = rollout_beside(session, gathered.snapshot.nodes)
-    of_nodes, where = zones(gathered.snapshot), where_of(session, plan)
-    _show(plan, session.settings.output, of_nodes, where=where, next_step=next_step, blocked=blocked, other=other)
 
 
 def _show(
@@ -210,30 +201,6 @@ def _show(
         next_step=in_the_way.command if in_the_way else next_step,
     )
     output.show(encode_plan(plan), text)
-
-
-def _write(planned: RolloutPlan, gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
-    """Write the files that are asked for."""
-    from rollout.cli.files import write_whole
-    from rollout.cli.stages.plan import zones
-    from rollout.planning.plan.document import encode_plan
-    from rollout.report.markdown import plan_markdown
-
-    if out is not None:
-        write_whole(out, encode_plan(planned))
-    if markdown is not None:
-        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
-
-
-def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
-    """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
-    from rollout.cli.stages.plan import next_without_waves
-
-    if not planned.waves:
-        return next_without_waves(planned, settings)
-    if out:
-        return _apply(out)
-    return settings.repeated("rollout apply") + limit
 
 
 def _apply(file: Path) -> str:

@@ -69,7 +69,7 @@ def resume(
     watch = refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
-        _tell_nothing(unfinished, as_json=session.as_json)
+        execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
         return
     refusals.refuse_unknown_rules(unfinished)
     rules = _rules(unfinished, settings)
@@ -109,15 +109,6 @@ def _refuse_other_allowances(settings: Given) -> None:
         raise UsageError(
             f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
         )
-
-
-def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
-    from rollout.cli.stages.execute import tell_nothing
-
-    if as_json:
-        tell_nothing()
-    else:
-        show_lines(_nothing(unfinished))
 
 
 def _nothing(unfinished: "Unfinished | None") -> str:
@@ -169,7 +160,9 @@ def abort(
         lock_now = glance_at_lock(session.api, session.namespace)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
-        _ask_to_undo(unfinished, session)
+        touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
+        what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
+        consent.ask(f"{what} {session.place}")
     aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
@@ -178,12 +171,6 @@ def abort(
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
-
-
-def _ask_to_undo(unfinished: "Unfinished | None", session: "Session") -> None:
-    touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
-    what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
-    consent.ask(f"{what} {session.place}")
 
 
 def _undo(session: "Session", *, wait: float) -> "Aborted":
