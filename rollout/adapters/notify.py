@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from queue import SimpleQueue
 from types import ModuleType
-from typing import Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rollout import __version__
@@ -48,71 +48,59 @@ class DeliveryError(Exception):
         self.final = final
 
 
-class Destination(Protocol):
-    """One place that notifications go to."""
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One place that notifications go to, by its name without its secrets, and what delivers one."""
 
-    @property
-    def name(self) -> str:
-        """What it is called, without its secrets."""
-        ...
-
-    def send(self, note: Note) -> None:
-        """Deliver one; `DeliveryError` where it did not arrive."""
-        ...
-
-
-def deliver(destination: Destination, note: Note) -> None:
-    """Send one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, with URLs in it."""
-    try:
-        destination.send(note)
-    except DeliveryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - see above
-        raise DeliveryError(f"it failed ({type(error).__name__})") from None
-
-
-class Webhook:
-    """One URL; a user and password in it are sent as basic authentication."""
-
-    def __init__(self, url: str, name: str) -> None:
-        parts = urlsplit(url)
-        userinfo, at, address = parts.netloc.rpartition("@")
-        self.name = name
-        self._url = urlunsplit((*parts[:1], address, *parts[2:4], ""))
-        self._headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
-        if at:
-            credentials = base64.b64encode(unquote(userinfo).encode()).decode()
-            self._headers["Authorization"] = f"Basic {credentials}"
+    name: str
+    deliver: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """POST one notification."""
-        request = request_to(self._url, self._headers, json_line(note), "POST")
+        """Deliver one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, URLs included."""
         try:
-            status = exchange(request, _BOUNDS, by_proxy=True).status
+            self.deliver(note)
+        except DeliveryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            raise DeliveryError(f"it failed ({type(error).__name__})") from None
+
+
+def _webhook(url: str) -> Callable[[Note], None]:
+    """Return what POSTs to one URL; a user and password in it are sent as basic authentication."""
+    parts = urlsplit(url)
+    userinfo, at, address = parts.netloc.rpartition("@")
+    place = urlunsplit((*parts[:1], address, *parts[2:4], ""))
+    headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
+    if at:
+        headers["Authorization"] = f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
+
+    def deliver(note: Note) -> None:
+        try:
+            status = exchange(request_to(place, headers, json_line(note), "POST"), _BOUNDS, by_proxy=True).status
         except ExchangeError as error:
             raise DeliveryError(str(error)) from None
         if status >= _FAILURES:
             raise DeliveryError(f"it answers {status}", final=status < _SERVER_ERROR and status not in _TRANSIENT)
 
+    return deliver
 
-class Service:
-    """One Apprise URL."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self.name = name
-        self._plugin = _apprise().Apprise.instantiate(url)
-        if self._plugin is None:
-            raise UsageError(
-                f"{name} is not a URL that Apprise understands",
-                hint="See https://appriseit.com/services/ for how each service is written.",
-            )
-        # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
-        self._plugin.request_rate_per_sec = 0
+def _service(url: str, name: str) -> Callable[[Note], None]:
+    """Return what has Apprise deliver; why it could not, that tells only in logs, which may hold secrets."""
+    plugin = _apprise().Apprise.instantiate(url)
+    if plugin is None:
+        raise UsageError(
+            f"{name} is not a URL that Apprise understands",
+            hint="See https://appriseit.com/services/ for how each service is written.",
+        )
+    # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
+    plugin.request_rate_per_sec = 0
 
-    def send(self, note: Note) -> None:
-        """Have Apprise deliver one; why it could not, it tells only in logs that may hold secrets."""
-        if not self._plugin.notify(body=note.body, title=note.title, notify_type=note.level.value, body_format="text"):
+    def deliver(note: Note) -> None:
+        if not plugin.notify(body=note.body, title=note.title, notify_type=note.level.value, body_format="text"):
             raise DeliveryError("it was not accepted, or the service cannot be reached")
+
+    return deliver
 
 
 @cache
@@ -142,9 +130,10 @@ def _destination(number: int, url: str) -> Destination:
             f"notification URL {number} has no scheme",
             hint="Write https://… for a webhook, or an Apprise URL: slack://…, mailto://….",
         )
-    if scheme not in _WEBHOOK:
-        return Service(url, f"{scheme}:// (URL {number})")
-    return Webhook(url, f"{scheme}://{_address(url, number)}")
+    if scheme in _WEBHOOK:
+        return Destination(f"{scheme}://{_address(url, number)}", _webhook(url))
+    name = f"{scheme}:// (URL {number})"
+    return Destination(name, _service(url, name))
 
 
 def _address(url: str, number: int) -> str:
@@ -214,7 +203,7 @@ class _Lane:
             if self._over.wait(pause):
                 return
             try:
-                deliver(self._destination, note)
+                self._destination.send(note)
             except DeliveryError as error:
                 trouble = str(error)
                 _LOG.debug("%s to %s: %s", note.event, self._destination.name, trouble)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rollout.adapters import notify as outbox_module
-from rollout.adapters.notify import DeliveryError, Outbox
+from rollout.adapters.notify import DeliveryError, Destination, Outbox
 from rollout.model.notification import Note
 
 NOTE = Note(event="held", title="1", body="")
@@ -18,15 +18,19 @@ NOTE = Note(event="held", title="1", body="")
 class Place:
     """A destination whose every delivery does what it is told."""
 
-    deliver: Callable[[int], None] = lambda _attempt: None
+    answer: Callable[[int], None] = lambda _attempt: None
     name: str = "https://a"
     attempts: int = 0
     notes: list[Note] = field(default_factory=list)
 
-    def send(self, note: Note) -> None:
+    def take(self, note: Note) -> None:
         self.attempts += 1
-        self.deliver(self.attempts)
+        self.answer(self.attempts)
         self.notes.append(note)
+
+
+def outbox_to(warnings: list[str], *places: Place) -> Outbox:
+    return Outbox([Destination(place.name, place.take) for place in places], warnings.append)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +51,7 @@ def refuse(_attempt: int) -> None:
 
 def test_each_place_gets_each_in_order() -> None:
     places, warnings = (Place(), Place()), list[str]()
-    outbox = Outbox(places, warnings.append)
+    outbox = outbox_to(warnings, *places)
     posted = [Note(event="held", title=str(number), body="") for number in range(20)]
     for note in posted:
         outbox.post(note)
@@ -58,7 +62,7 @@ def test_each_place_gets_each_in_order() -> None:
 
 def test_what_fails_is_tried_again_and_its_trouble_told_once() -> None:
     place, warnings = Place(refuse), list[str]()
-    outbox = Outbox([place], warnings.append)
+    outbox = outbox_to(warnings, place)
     outbox.post(NOTE)
     outbox.post(NOTE)
     outbox.close()
@@ -71,7 +75,7 @@ def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_s
         raise RuntimeError("https://secret")
 
     warnings = list[str]()
-    outbox = Outbox([Place(break_down), good := Place(name="https://b")], warnings.append)
+    outbox = outbox_to(warnings, Place(break_down), good := Place(name="https://b"))
     outbox.post(NOTE)
     outbox.close()
     assert warnings == ["warning: notifications to https://a: it failed (RuntimeError)"]
@@ -80,7 +84,7 @@ def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_s
 
 def test_one_that_hangs_delays_nobody_and_is_told_at_the_end(hung: threading.Event) -> None:
     warnings = list[str]()
-    outbox = Outbox([Place(lambda _attempt: void(hung.wait(60))), good := Place(name="https://b")], warnings.append)
+    outbox = outbox_to(warnings, Place(lambda _attempt: void(hung.wait(60))), good := Place(name="https://b"))
     for number in range(1, 11):
         outbox.post(NOTE)
         while len(good.notes) < number:

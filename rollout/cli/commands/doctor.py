@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.adapters.notify import DeliveryError, deliver
+from rollout.adapters.notify import DeliveryError
 from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
@@ -152,7 +152,7 @@ def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[
     for place in wiring.notify_destinations(options):
         try:
             if test:
-                deliver(place, note)
+                place.send(note)
         except DeliveryError as error:
             yield warned(
                 CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its URL in notify.url."
