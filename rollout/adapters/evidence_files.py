@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.local_files import is_writable_by_all, scratch_for
+from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
 from rollout.gather.cluster.documents import Document
@@ -25,7 +26,7 @@ _LARGEST = 1 << 20
 _MOST_DOCUMENTS = 100
 _BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
 _SECONDS = 20.0
-_OK = 200
+_SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _NONE = "not there"
 
 
@@ -76,12 +77,9 @@ def _at_url(url: str) -> SignedDocument:
     bodies: list[bytes] = []
     for place in (url, f"{url}{_SIGNATURE}"):
         try:
-            answer = exchange(request_to(place, {}), _BOUNDS, by_proxy=True)
+            bodies.append(exchange(place, _BOUNDS, by_proxy=True))
         except ExchangeError as error:
             return SignedDocument(place, problem=str(error))
-        if answer.status != _OK or answer.is_cut:
-            return SignedDocument(place, problem="larger than 1 MiB" if answer.is_cut else f"answers {answer.status}")
-        bodies.append(answer.body)
     return SignedDocument(url, bodies[0], bodies[1])
 
 
@@ -114,8 +112,8 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
         with scratch_for("a signature"), tempfile.NamedTemporaryFile(prefix="rollout-") as signature:
             signature.write(document.signature)
             signature.flush()
-            words = ("verify", "-f", str(signers), "-I", principal, "-s", signature.name)
-            done = _ssh_keygen(words, document.content)
+            words = (*_SSH_KEYGEN, "verify", "-f", str(signers), "-I", principal, "-s", signature.name)
+            done = run_program(words, seconds=_SECONDS, content=document.content)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
     if done.returncode == 0:
@@ -127,23 +125,11 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 def sign(content: bytes, key: Path) -> bytes:
     """Return the signature by this SSH key, or its half of an agent; ssh-keygen itself asks for a passphrase."""
     try:
-        done = _ssh_keygen(("sign", "-f", str(key)), content, seconds=None)
+        words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
+        done = subprocess.run(words, input=content, capture_output=True, env=child_environment(), check=False)  # noqa: S603
     except OSError as error:
         raise InputError(f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH.") from error
     if done.returncode or not done.stdout:
         why = excerpt(" ".join(done.stderr.decode(errors="replace").split()), 160)
         raise InputError(f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key.")
     return done.stdout
-
-
-def _ssh_keygen(
-    words: tuple[str, ...], content: bytes, seconds: float | None = _SECONDS
-) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(  # noqa: S603 - constant words, and what the operator's own settings name
-        ["ssh-keygen", "-Y", *words, "-n", SIGNATURE_NAMESPACE],  # noqa: S607
-        input=content,
-        capture_output=True,
-        env=child_environment(),
-        timeout=seconds,
-        check=False,
-    )

@@ -7,6 +7,7 @@ garbled.
 """
 
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -19,18 +20,23 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, cast
 
+import urllib3
+
+_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
+_SUCCESS = range(200, 300)
+_SHOWN = 200
+
 
 class ExchangeError(Exception):
-    """There was no answer; the message holds nothing of the URL."""
+    """There was no answer, or none of success; the message is what a server does ("answers 503"), and holds no secret.
 
+    `status` is the answer's, 0 where there was none, and `text` its beginning: a server may send back what it was sent.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`body` is its beginning where it `is_cut`: there was more than was asked for."""
-
-    status: int
-    body: bytes
-    is_cut: bool = False
+    def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.text = text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +47,47 @@ class Bounds:
     largest: int = 0
 
 
-def exchange(request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False) -> Answer:
-    """Return the answer, whatever its status; `ExchangeError`. `by_proxy`: through those of the environment."""
+def exchange(
+    url: str,
+    bounds: Bounds,
+    headers: Mapping[str, str] | None = None,
+    *,
+    body: bytes | None = None,
+    method: str = "GET",
+    by_proxy: bool = False,
+) -> bytes:
+    """Return the body of an answer with success, else `ExchangeError`; the URL's scheme is http or https.
+
+    `by_proxy`: through those of the environment.
+    """
+    request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
     line = _Line(time.monotonic() + bounds.seconds)
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
         opener.add_handler(handler)
     try:
         with opener.open(request, timeout=line.seconds_left()) as response:
-            return _read(response, bounds.largest, line)
+            answer, status = _read(response, bounds.largest, line), response.status
     except (OSError, HTTPException, ValueError) as error:
-        raise ExchangeError(_why(TimeoutError() if line.is_cut else error)) from error
+        raise ExchangeError(f"does not answer: {_why(TimeoutError() if line.is_cut else error)}") from error
     finally:
         line.close()
+    if status not in _SUCCESS:
+        text = answer[:_SHOWN].decode(errors="replace").strip()
+        raise ExchangeError(f"answers {status}", status=status, text=text)
+    if len(answer) > bounds.largest:
+        raise ExchangeError(f"answers with more than {bounds.largest / 1_000_000:.2g} MB", status=status)
+    return answer
 
 
-def _read(response: HTTPResponse, largest: int, line: "_Line") -> Answer:
+def _read(response: HTTPResponse, largest: int, line: "_Line") -> bytes:
+    """Return the body, or one byte more than the largest of one that is larger."""
     body = response.read(largest + 1) if largest else b""
     if line.is_cut:
         raise TimeoutError
     if len(body) <= largest and largest and response.length:
         raise http.client.IncompleteRead(b"", response.length)
-    return Answer(response.status, body[:largest], len(body) > largest)
+    return body
 
 
 class _Line:
@@ -130,13 +155,6 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         return self.do_open(over_line, request)  # type: ignore[arg-type]
 
 
-def request_to(
-    url: str, headers: Mapping[str, str], body: bytes | None = None, method: str = "GET"
-) -> urllib.request.Request:
-    """Make a request; the URL's scheme is http or https."""
-    return urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310
-
-
 def _why(error: BaseException) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
@@ -148,3 +166,11 @@ def _why(error: BaseException) -> str:
             return f"it cannot be reached: {reason.strerror}"
         case _:
             return f"it does not answer like a web server ({type(reason).__name__})"
+
+
+def parsed_url(url: str) -> urllib3.util.Url | None:
+    """Return the URL as the client reads it that asks there; None for what is none."""
+    try:
+        return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
+    except urllib3.exceptions.LocationParseError:
+        return None

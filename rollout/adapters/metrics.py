@@ -25,8 +25,7 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
-from rollout.adapters.prometheus import parsed_url
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import InputError, RolloutError, UsageError
 
@@ -37,8 +36,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 JOB = "node-rollout"
 _SECONDS = 5.0
-_SHOWN = 200
-_FAILURES = 300
+_LARGEST = 100_000
 
 
 def parsed_address(text: str) -> tuple[str, int]:
@@ -151,14 +149,12 @@ class Pushgateway:
         """Return what the library calls to send; no redirect is followed, for the password goes to this place alone."""
 
         def send() -> None:
-            request = request_to(url, {**dict(headers), **self._headers}, data or None, method)
+            bounds, sent = Bounds(timeout or _SECONDS, _LARGEST), {**dict(headers), **self._headers}
             try:
-                answer = exchange(request, Bounds(timeout or _SECONDS, _SHOWN))
+                exchange(url, bounds, sent, body=data or None, method=method)
             except ExchangeError as error:
-                raise PushgatewayError(f"does not answer: {error}") from error
-            if answer.status >= _FAILURES:
-                text = answer.body.decode(errors="replace").strip()
-                raise PushgatewayError(masked(f"it answers {answer.status}: {text}", self._secrets))
+                said = f": {error.text}" if error.text else ""
+                raise PushgatewayError(masked(f"it {error}{said}", self._secrets)) from error
 
         return send
 

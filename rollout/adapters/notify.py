@@ -22,18 +22,17 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rollout import __version__
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
 from rollout.errors import UsageError
 from rollout.model.json_text import json_line
 from rollout.model.notification import Note
 
 _BOUNDS = Bounds(seconds=5.0)
-_FAILURES, _SERVER_ERROR = 300, 500
+_REFUSALS = range(300, 500)
 _TRANSIENT = frozenset({408, 425, 429})
 _LOGGERS = ("apprise", "urllib3.connectionpool", "requests")
 _WEBHOOK = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
-_PLAIN = re.compile(r"[!-~]+")
 _LOG = logging.getLogger("rollout.notify")
 # Seconds before each attempt.
 _PAUSES = (0.0, 1.0, 4.0)
@@ -76,11 +75,10 @@ def _webhook(url: str) -> Callable[[Note], None]:
 
     def deliver(note: Note) -> None:
         try:
-            status = exchange(request_to(place, headers, json_line(note), "POST"), _BOUNDS, by_proxy=True).status
+            exchange(place, _BOUNDS, headers, body=json_line(note), method="POST", by_proxy=True)
         except ExchangeError as error:
-            raise DeliveryError(str(error)) from None
-        if status >= _FAILURES:
-            raise DeliveryError(f"it answers {status}", final=status < _SERVER_ERROR and status not in _TRANSIENT)
+            final = error.status in _REFUSALS and error.status not in _TRANSIENT
+            raise DeliveryError(f"it {error}", final=final) from None
 
     return deliver
 
@@ -137,16 +135,11 @@ def _destination(number: int, url: str) -> Destination:
 
 
 def _address(url: str, number: int) -> str:
-    """Host and port of a webhook."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or not _PLAIN.fullmatch(url) or "\\" in url:
+    """Return host and port of a webhook."""
+    parts = parsed_url(url)
+    if parts is None or not parts.netloc:
         raise UsageError(f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path.")
-    host = f"[{host}]" if ":" in host else host
-    return host if port is None else f"{host}:{port}"
+    return parts.netloc
 
 
 class Outbox:

@@ -6,9 +6,8 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-import urllib3
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
@@ -16,12 +15,9 @@ from rollout.gather.cluster.wire import decoder_of
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
-_OK = 200
-_SHOWN = 200
 _PORTS = {"http": 80, "https": 443}
 _OF_SERIES = frozenset({"__name__", "alertstate"})
 _SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
-_URL = re.compile(r"https?://[!-~]+")
 
 
 T = TypeVar("T")
@@ -103,17 +99,9 @@ class PrometheusAlerts:
 
     def _asked(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
         try:
-            answer = exchange(request_to(f"{url}?{parameters}", headers), _BOUNDS)
+            return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
-            raise self._failure(url, f"does not answer: {error}") from error
-        if answer.status != _OK:
-            raise self._failure(
-                url, f"answers {answer.status}: {answer.body[:_SHOWN].decode(errors='replace').strip()}"
-            )
-        if answer.is_cut:
-            raise self._failure(url, f"answers with more than {_BOUNDS.largest // 1_000_000} MB")
-        try:
-            return decoder_of(shape).decode(answer.body)
+            raise self._failure(url, f"{error}: {error.text}" if error.text else str(error)) from error
         except msgspec.MsgspecError as error:
             who = "Prometheus" if url == self._url else "Alertmanager"
             raise self._failure(url, f"does not answer like {who}: {error}") from error
@@ -145,14 +133,6 @@ def checked_url(url: str) -> str:
             hint=f"Put a token into the environment variable {TOKEN_VARIABLE}.",
         )
     return url
-
-
-def parsed_url(url: str) -> urllib3.util.Url | None:
-    """Return the URL as the client reads it that asks there; None for what is none."""
-    try:
-        return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
-    except urllib3.exceptions.LocationParseError:
-        return None
 
 
 def is_same_place(url: str, other: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.prometheus import checked_url
 from rollout.model.json_text import json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
@@ -23,19 +23,11 @@ _LEASE = timedelta(minutes=5)
 _RENEWAL_SECONDS = 120.0
 # A node waits for its silence before its cordon.
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
-_FAILURES, _NOT_FOUND = 300, 404
+_NOT_FOUND = 404
 
 
 class _Accepted(msgspec.Struct, frozen=True):
     silence: str = msgspec.field(name="silenceID")
-
-
-class _SilenceError(Exception):
-    """Alertmanager has not done it; the message holds nothing of the URL."""
-
-
-class _UnknownError(_SilenceError):
-    """It knows no such silence: it may have lost all of them."""
 
 
 class NodeSilences:
@@ -102,8 +94,9 @@ class NodeSilences:
             try:
                 self._ids[node] = self._post(node, known)
                 self._is_away = False
-            except _SilenceError as error:
-                if isinstance(error, _UnknownError):
+            except ExchangeError as error:
+                if error.status == _NOT_FOUND:
+                    # it may have lost all of them
                     self._ids[node] = ""
                 if not self._is_away:
                     self._say(f"warning: alerts of nodes that reboot are not silenced: Alertmanager {error}")
@@ -123,7 +116,7 @@ class NodeSilences:
         try:
             return msgspec.json.decode(body, type=_Accepted).silence
         except msgspec.MsgspecError as error:
-            raise _SilenceError("does not answer like Alertmanager") from error
+            raise ExchangeError("does not answer like Alertmanager") from error
 
     def _end(self, node: str) -> None:
         with self._turn:
@@ -132,19 +125,11 @@ class NodeSilences:
                 return
             try:
                 self._asked(f"/{known}", "DELETE")
-            except _UnknownError:
-                return
-            except _SilenceError as error:
+            except ExchangeError as error:
+                if error.status == _NOT_FOUND:
+                    return
                 self._say(f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager {error}")
 
     def _asked(self, path: str, method: str, body: bytes | None = None) -> bytes:
-        request = request_to(f"{self._url}{path}", {"Content-Type": "application/json"}, body, method)
-        try:
-            answer = exchange(request, _BOUNDS)
-        except ExchangeError as error:
-            raise _SilenceError(f"does not answer: {error}") from error
-        if answer.status == _NOT_FOUND:
-            raise _UnknownError(f"answers {answer.status}")
-        if answer.status >= _FAILURES:
-            raise _SilenceError(f"answers {answer.status}")
-        return answer.body
+        headers = {"Content-Type": "application/json"}
+        return exchange(f"{self._url}{path}", _BOUNDS, headers, body=body, method=method)

@@ -112,7 +112,7 @@ def _date_with_time(value: str) -> None:
 def _evidence_source(value: str) -> None:
     if not value.startswith(("http://", "https://")):
         return
-    from rollout.adapters.prometheus import parsed_url
+    from rollout.adapters.foreign_http import parsed_url
 
     parts = parsed_url(value)
     if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
