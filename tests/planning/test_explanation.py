@@ -50,7 +50,7 @@ def last_replicas() -> PlanInputs:
 
 def full() -> PlanInputs:
     nodes = [node(f"w-{i}") for i in range(3)]
-    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(2500, 0, 1)) for i in range(3)]
+    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(1500, 0, 1)) for i in range(3)]
     return inputs(nodes, pods=pods, policy=Policy(MANY))
 
 
@@ -61,7 +61,7 @@ def limited() -> PlanInputs:
 CAUSES = {
     "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
-    "room": (full(), "w-1", 1, "their pods would not fit on the others"),
+    "room": (full(), "w-2", 1, "shop/p-2 would fit nowhere"),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),

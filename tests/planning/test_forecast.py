@@ -173,8 +173,20 @@ def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_b
     assert [(found.node, found.kind, found.object) for found in plan.blockers] == [
         (name, BlockerKind.FITS_NOWHERE, "pdb/shop/small") for name in ("w-1", "w-2")
     ]
-    assert "allows 1 of its 4 pods here to leave before replacements are ready" in plan.blockers[0].message
-    assert "no other schedulable node has room for its requests (300m CPU, 0Mi memory)" in plan.blockers[0].message
+    assert "(and 2 more of this budget) fits nowhere else" in plan.blockers[0].message
+    lacking = "no other schedulable node has room for its requests (300m CPU, 0Mi memory): "
+    assert lacking in plan.blockers[0].message
+
+
+def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
+    nodes = [node("w-1"), *(node(f"w-{i}", allocatable=Resources(400, 8 << 30, 110)) for i in (2, 3))]
+    blocked = [pod(f"web-{i}", "w-1", requests=Resources(500, 0, 1)) for i in range(2)]
+    plan = build_plan(inputs(nodes, pods=blocked, budgets=[budget("web", allowed=1, expected=2)]))
+    assert kinds(plan) == [BlockerKind.FITS_NOWHERE]
+    assert "800m CPU free in pieces, at most 400m CPU on one" in plan.blockers[0].message
+    full_up = [node("w-1"), node("w-2", allocatable=Resources(4000, 0, 110)), node("w-3", allocatable=Resources(1))]
+    asking = [pod("web-0", "w-1", requests=Resources(2, 1 << 30, 1))]
+    assert ["1024Mi memory" in told for told in homeless(build_plan(inputs(full_up, pods=asking)))] == [True]
 
 
 @pytest.mark.parametrize(

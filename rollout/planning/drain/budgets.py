@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
+from rollout.model.cluster import CRITICAL, Budget, Pod, PodPhase, Requirement
 from rollout.model.policy import Critical
 from rollout.model.selectors import first_naming_values
 from rollout.model.text import seconds_since
@@ -92,9 +92,9 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
     )
 
 
-def of_the_server(budgets: Iterable[Budget]) -> Sequence[Budget]:
-    """Those that an API server keeps."""
-    return [budget for budget in budgets if not budget.critical]
+def is_of_the_server(key: str) -> bool:
+    """Whether an API server keeps the budget of this key."""
+    return not key.startswith(CRITICAL)
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:
@@ -115,30 +115,49 @@ def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
+def counts_pods(budget: Budget) -> bool:
+    """Whether it expects the pods that its selector picks, rather than the scale of their controllers."""
+    return not budget.max_unavailable and not budget.min_available.endswith("%")
+
+
+def in_words(budget: Budget) -> str:
+    """What a budget's specification demands."""
+    if budget.max_unavailable:
+        return f"maxUnavailable {budget.max_unavailable}"
+    return f"minAvailable {budget.min_available or '1'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Headcount:
-    """How many pods under each budget, by its key, are counted otherwise than they serve.
+    """How the pods under each budget, by its key, are counted, and which of them are not ready, at the plan's moment.
 
     Source: the disruption controller of Kubernetes (`getExpectedPodCount`, `getExpectedScale`). A plain number of
     `minAvailable` expects every pod that the selector picks, those that have ended too. All else goes by the scale of
     the pods' controllers, to which a pod without one adds nothing, though it counts where it is healthy.
+
+    `now` is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became unready
+    its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than the
+    `patience` in seconds that is asked with, a drain's deadline. `_open` remembers `is_open`, asked for every pod.
     """
 
+    now: datetime | None
     ended: Mapping[str, int]
     unowned: Mapping[str, int]
+    unready: tuple[Pod, ...] = ()
+    _open: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], index: BudgetIndex) -> "Headcount":
-        """Of these pods; only few of a cluster's are looked up."""
-        ended: Counter[str] = Counter()
-        unowned: Counter[str] = Counter()
+    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
+        """Count these pods; only few of a cluster's are looked up."""
+        ended, unowned = Counter[str](), Counter[str]()
         for pod in pods:
             if pod.finished or pod.owner is None:
                 (ended if pod.finished else unowned).update(budget.key for budget in index.covering(pod))
-        return cls(ended, unowned)
+        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+        return cls(now, ended, unowned, tuple(unready))
 
     def most_healthy(self, budget: Budget) -> int:
-        """How many of its pods can be healthy at most, as long as nobody changes their number."""
+        """Return how many of its pods can be healthy at most, as long as nobody changes their number."""
         if counts_pods(budget):
             return budget.expected_pods - self.ended.get(budget.key, 0)
         return budget.expected_pods + self.unowned.get(budget.key, 0)
@@ -153,54 +172,6 @@ class Headcount:
             return True
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
-
-def counts_pods(budget: Budget) -> bool:
-    """Whether it expects the pods that its selector picks, rather than the scale of their controllers."""
-    return not budget.max_unavailable and not budget.min_available.endswith("%")
-
-
-def in_words(budget: Budget) -> str:
-    """What a budget's specification demands."""
-    if budget.max_unavailable:
-        return f"maxUnavailable {budget.max_unavailable}"
-    return f"minAvailable {budget.min_available or '1'}"
-
-
-@dataclass(frozen=True, slots=True)
-class StuckPods:
-    """The pods that have been unready for long, as the plan's moment shows it.
-
-    The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
-    unready its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than
-    `patience` seconds, which is the drain's deadline. `_open` remembers `is_open`, which is asked for every pod.
-    """
-
-    now: datetime | None
-    patience: float
-    headcount: Headcount
-    unready: tuple[Pod, ...] = ()
-    _open: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
-        """StuckPods of these pods under the budgets of that index."""
-        headcount = Headcount.of(pods, index)
-        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
-        return cls(
-            now,
-            drain_timeout,
-            headcount,
-            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > drain_timeout),
-        )
-
-    def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
-        """The budget's pods that will not become ready by waiting."""
-        return tuple(pod for pod in self.unready if budget.covers(pod))
-
-    def can_never_allow(self, budget: Budget) -> bool:
-        """Whether it allows nothing, however long is waited."""
-        return self.headcount.can_never_allow(budget)
-
     def is_open(self, budget: Budget) -> bool:
         """Whether it allows something now, and by itself always will again."""
         is_open = self._open.get(budget.key)
@@ -209,23 +180,27 @@ class StuckPods:
             self._open[budget.key] = is_open
         return is_open
 
-    def is_held_open_by(self, budget: Budget, unready: Sequence[Pod]) -> bool:
-        """Whether it may allow something though these of its pods stay unready."""
-        return self.headcount.most_healthy(budget) - len(unready) > budget.desired_healthy
-
     def permits(self, budget: Budget) -> int:
-        """How many of its pods may be away at a time: as it is now, or once all are well where it allows none now."""
-        well = self.headcount.most_healthy(budget) - budget.desired_healthy
+        """Return how many of its pods may be away at a time: as it is now, or once all are well where none may now."""
+        well = self.most_healthy(budget) - budget.desired_healthy
         return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
 
     def most_away(self, budget: Budget) -> int:
-        """How many of its pods may be away at any time: never fewer than now, nor than once all are well."""
-        return max(0, budget.disruptions_allowed, self.headcount.most_healthy(budget) - budget.desired_healthy)
+        """Return how many of its pods may be away at any time: never fewer than now, nor than once all are well."""
+        return max(0, budget.disruptions_allowed, self.most_healthy(budget) - budget.desired_healthy)
 
-    def stays_pending(self, pod: Pod) -> bool:
+    def in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
+        """Return the long unready pods of a budget that allows nothing as long as they stay so."""
+        unready = tuple(pod for pod in self.unready if budget.covers(pod) and self._is_late(pod, patience))
+        return () if self.most_healthy(budget) - len(unready) > budget.desired_healthy else unready
+
+    def stays_pending(self, pod: Pod, patience: float) -> bool:
         """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
-        return pod.phase is PodPhase.PENDING and pod in self.unready
+        return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
 
     def overdue(self, pod: Pod) -> float:
-        """For how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
+        """Return for how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
         return max(0.0, seconds_since(pod.deleted_at, self.now)) if pod.deleted_at else 0.0
+
+    def _is_late(self, pod: Pod, patience: float) -> bool:
+        return seconds_since(pod.unready_since, self.now) > patience

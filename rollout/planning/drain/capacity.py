@@ -1,6 +1,6 @@
 """What is free on nodes as pods move, and which nodes pods have to choose from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import HOST_PORT, Node, Resources
@@ -48,7 +48,7 @@ class FreeCapacity:
             self.pods > 0
             and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
             and (not requests.memory or self.memory >= requests.memory)
-            and (not requests.others or all(self._free(name) >= amount for name, amount in requests.others))
+            and (not requests.others or all(self.free(name) >= amount for name, amount in requests.others))
         )
 
     def account(self, requests: Resources, sign: int) -> None:
@@ -58,9 +58,10 @@ class FreeCapacity:
         self.pods += sign
         if requests.others:
             for name, amount in requests.others:
-                self.others[name] = self._free(name) + sign * amount
+                self.others[name] = self.free(name) + sign * amount
 
-    def _free(self, name: str) -> int:
+    def free(self, name: str) -> int:
+        """Return how much is free of a resource that is neither CPU nor memory."""
         return self.others.get(name, 1 if name.startswith(HOST_PORT) else _PLENTY)
 
 
@@ -97,6 +98,32 @@ class Matching:
 
 def requests_in_words(requests: Resources) -> str:
     """Requests as manifests write them."""
-    cpu = f"{requests.cpu_milli}m CPU" if requests.cpu_milli % 1000 else f"{requests.cpu_milli // 1000} CPU"
-    further = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in requests.others)
-    return ", ".join((cpu, f"{requests.memory >> 20}Mi memory", *further))
+    asked = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
+    return ", ".join(_in_words(name, amount) for name, amount in asked)
+
+
+def _in_words(name: str, amount: int) -> str:
+    match name:
+        case "CPU":
+            return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
+        case "memory":
+            return f"{amount >> 20}Mi memory"
+        case _:
+            return name if name.startswith(HOST_PORT) else f"{amount} {name}"
+
+
+def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> str:
+    """Return what these nodes really lack for a pod that none of them has room for, in a clause.
+
+    Of what each of them has too little, how much is free in all: it may be enough, though only in pieces.
+    """
+    free = {"CPU": [node.cpu for node in nodes], "memory": [node.memory for node in nodes]}
+    free |= {name: [node.free(name) for node in nodes] for name, _ in requests.others}
+    free |= {"pods": [node.pods for node in nodes]}
+    asked = {"CPU": requests.cpu_milli, "memory": requests.memory, **dict(requests.others), "pods": 1}
+    for name, amount in asked.items():
+        if amount > 0 and max(free[name]) < amount:
+            most, total = max(0, *free[name]), sum(max(0, left) for left in free[name])
+            pieces = " in pieces" if total >= amount else ""
+            return f"{_in_words(name, total)} free{pieces}, at most {_in_words(name, most)} on one"
+    return "each has too little of another of these"

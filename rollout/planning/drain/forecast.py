@@ -2,29 +2,28 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, finding_of
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
-from rollout.model.quantity import Duration
-from rollout.planning.drain.blockers import drain_findings, stuck_budgets
-from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, critical_budget, guards
+from rollout.planning.drain.blockers import drain_findings, stuck_budget, way_given
+from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards, is_of_the_server
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 from rollout.planning.eligibility.candidates import Candidate
 
-_Guarded = Sequence[tuple[Pod, tuple[str, ...]]]
+_Keys = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Drainable:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `guarded` are those about
-    which budgets are asked, each with their keys; `load` is what the drain takes of each budget, `holds` the part of it
-    that comes back only with the node.
+    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `guarded` has, by UID,
+    the keys of the budgets that are asked about a pod; `load` is what the drain takes of each budget, `holds` the part
+    of it that comes back only with the node: pods that nothing replaces, or that find no other place.
     """
 
     node: Node
@@ -36,7 +35,11 @@ class Drainable:
     leaving: tuple[Pod, ...]
     index: BudgetIndex
     holds: Load
-    guarded: _Guarded
+    guarded: _Keys
+
+    def asked(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
+        """The pods that are evicted and the budgets that are asked about each."""
+        return ((verdict.pod, keys) for verdict in self.verdicts if (keys := self.guarded.get(verdict.pod.uid)))
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
@@ -70,90 +73,88 @@ class Drainable:
 class DrainForecaster:
     """What the forecasts of all drains have in common.
 
-    `budgets` are the cluster's, and what the operator calls critical; `evicting` is whether budgets are asked at all.
+    `budgets` are by key the cluster's, and what the operator calls critical; `index` knows them where they are asked.
     """
 
-    snapshot: ClusterSnapshot
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
-    budgets: Sequence[Budget]
+    budgets: Mapping[str, Budget]
     index: BudgetIndex
-    stuck_pods: StuckPods
+    headcount: Headcount
     scheduler: Scheduler
-    evicting: bool
-    _by_timeout: dict[Duration, StuckPods] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
-        """Forecasts for a snapshot under a policy, at the moment at which it was read."""
+        """Forecast for a snapshot under a policy, at the moment at which it was read."""
         by_node: dict[str, list[Pod]] = defaultdict(list)
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
         # Of two rules for the same pods the stricter holds.
         rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
-        critical = {budget.key: budget for rule in rules for budget in (critical_budget(rule, snapshot.pods),)}
-        budgets = (*snapshot.budgets, *critical.values())
-        index, scheduler = BudgetIndex.of(budgets), Scheduler.of(snapshot)
-        stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
+        critical = (critical_budget(rule, snapshot.pods) for rule in rules)
+        budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
+        index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
-            snapshot,
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             budgets,
             index,
-            stuck_pods,
-            scheduler,
-            evicting=not policy.drain.disable_eviction,
-            _by_timeout={policy.drain.timeout: stuck_pods},
+            Headcount.of(snapshot.pods, index, snapshot.read_at),
+            Scheduler.of(snapshot),
         )
 
-    def _stuck_pods(self, timeout: Duration) -> StuckPods:
-        """Those of nodes whose drains may take that long."""
-        if timeout not in self._by_timeout:
-            seen = self.snapshot
-            self._by_timeout[timeout] = StuckPods.of(seen.pods, self.index, seen.read_at, timeout)
-        return self._by_timeout[timeout]
-
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
-        """One node's drain, which may take as long as the candidate's policy says."""
-        name, stuck_pods = candidate.node.name, self._stuck_pods(candidate.policy.drain.timeout)
+        """Forecast one node's drain, which may take as long as the candidate's policy says."""
+        name, patience = candidate.node.name, candidate.policy.drain.timeout
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers, warnings = drain_findings(name, verdicts, self.index, stuck_pods, evicting=self.evicting)
-        if self.evicting:
-            blockers += stuck_budgets(name, verdicts, self.index, self.scheduler, stuck_pods)
-        leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
-        guarded = self._guarded(verdicts)
+        blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, patience)
+        evicted = (verdict.pod for verdict in having(Action.EVICT, verdicts))
+        guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
+        moving = movable(verdicts)
+        holds, stuck = self._tried(name, moving, guarded) if guarded else ({}, ())
         return Drainable(
             candidate.node,
             facts,
             verdicts,
-            blockers,
+            (*blockers, *stuck),
             warnings,
-            Counter(key for _, keys in guarded for key in keys),
-            leaving,
+            Counter(key for keys in guarded.values() for key in keys),
+            () if having(Action.REFUSE, verdicts) else moving,
             self.index,
-            self._holds(name, leaving, guarded) if guarded else {},
+            holds,
             guarded,
         )
 
-    def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:
-        """The pods that budgets are asked about, each with their keys."""
-        if not self.evicting:
-            return []
-        candidates = (
-            (verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts)
-        )
-        return [(pod, keys) for pod, keys in candidates if keys]
+    def _tried(self, node: str, moving: Sequence[Pod], guarded: _Keys) -> tuple[Load, tuple[Blocker, ...]]:
+        """Return what comes back only with the node, and the budgets whose pods therefore never all leave.
 
-    def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
-        """What comes back only with the node: pods that nothing replaces, or that find no other place."""
-        moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
-        return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
+        A budget waits in vain where more of the node's pods than it lets be away find no other place. They are tried
+        first, and the largest first of all, for that leaves most room to the others.
+        """
+        asked = {
+            pod.uid: keys
+            for pod in moving
+            if (keys := guarded.get(pod.uid)) and not way_given(pod) and sum(map(is_of_the_server, keys)) <= 1
+        }
+        counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
+        most = {key: self.headcount.most_away(self.budgets[key]) for key in counts}
+        tight = {key for key, pods in counts.items() if pods > most[key] and self.budgets[key].disruptions_allowed > 0}
 
+        def rank(pod: Pod) -> tuple[bool, int, int]:
+            is_free = tight.isdisjoint(asked.get(pod.uid, ()))
+            return is_free, 0 if is_free else -pod.requests.cpu_milli, 0 if is_free else -pod.requests.memory
 
-def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
-    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away."""
-    scheduler.close((node,))
-    with scheduler.departed([(node, pod) for pod in moving]) as targets:
-        return frozenset(uid for uid, target in targets.items() if target in ("", node))
+        with self.scheduler.emptied(node, sorted(moving, key=rank)) as staying:
+            kept = {pod.uid for pod in staying}.union(guarded.keys() - {pod.uid for pod in moving})
+            holds = Counter(key for uid in kept for key in guarded.get(uid, ()))
+            lost = {
+                key: [pod for pod in staying if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)]
+                for key in sorted(tight)
+            }
+            stuck = tuple(
+                stuck_budget(node, key, [pod.name for pod in pods], most[key], self.scheduler.why_nowhere(pods[0]))
+                for key, pods in lost.items()
+                if len(pods) > most[key]
+            )
+        return holds, stuck

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import Demand
-from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_words
+from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_words, shortage
 from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
@@ -93,6 +93,29 @@ class Scheduler:
         targets = self.move_out([pod for _, pod in leaving])
         yield targets
         self.move_back(leaving, targets)
+
+    @contextmanager
+    def emptied(self, node: str, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+        """Let these pods leave their node, which alone is closed, and yield those with no other place; then undo it.
+
+        One goes after another, so that each is tried while others are there, and again once others have gone.
+        """
+        self.close((node,))
+        staying, moved = list(pods), list[Pod]()
+        while leaving := [pod for pod in staying if self._leaves(pod, node)]:
+            moved += leaving
+            staying = [pod for pod in staying if self.node_of(pod) == node]
+        yield staying
+        for pod in moved:
+            self.take_out(pod)
+            self.put(pod, node)
+
+    def _leaves(self, pod: Pod, node: str) -> bool:
+        """Move a pod to another place, if there is one."""
+        self.take_out(pod)
+        target = self.place(pod)
+        self.put(pod, target or node)
+        return target not in ("", node)
 
     def move_out(self, pods: Sequence[Pod]) -> Mapping[str, str]:
         """Take pods from where they stand, and put them where they find places."""
@@ -177,21 +200,21 @@ class Scheduler:
         free = next(self._open(pod, matching, self.neighbours.checks(pod, self.closed), closed=True), None)
         return free.name if free else ""
 
-    def could_go(self, pod: Pod) -> bool:
-        """Whether some node that is not closed matches the pod, room or not."""
-        nodes = self._matching(pod).nodes
-        return len(nodes) > len(self.closed) or any(free.name not in self.closed for free in nodes)
-
     def lacks_room(self, pod: Pod) -> bool:
-        """Whether the open nodes that match the pod are full."""
-        return self.could_go(pod) and not self._has_room(pod, self._matching(pod))
+        """Whether there are open nodes that match the pod, and all of them are full."""
+        matching = [free for free in self._matching(pod).nodes if free.name not in self.closed]
+        return bool(matching) and not any(free.takes(pod.requests) for free in matching)
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
         """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
         return self._matching(pod).names
 
+    def returns(self, pod: Pod) -> bool:
+        """Whether a cordon is nothing to the pod, so that it comes back to a node that is closed."""
+        return self._matching(pod).returns
+
     def why_nowhere(self, pod: Pod) -> str:
-        """What keeps a pod that stands nowhere from every node, in a clause."""
+        """Return what keeps a pod that stands nowhere from every node, in a clause."""
         elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
         if not elsewhere:
             held = [volume.name for volume in self._volumes_of(pod)]
@@ -200,7 +223,8 @@ class Scheduler:
             return "no other schedulable node matches its node selector, affinity and tolerations"
         roomy = [free for free in elsewhere if free.takes(pod.requests)]
         if not roomy:
-            return f"no other schedulable node has room for its requests ({requests_in_words(pod.requests)})"
+            asked = requests_in_words(pod.requests)
+            return f"no other schedulable node has room for its requests ({asked}): {shortage(pod.requests, elsewhere)}"
         checks = self.neighbours.checks(pod, self.closed)
         # of each node the first that says no: pods of one owner keep each other away from both sides
         numbers = range(len(checks))

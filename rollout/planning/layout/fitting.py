@@ -85,16 +85,17 @@ class _Fitting:
         return {}
 
     def _warn_of_waiting(self, moved: Sequence[_Move], limits: Limits) -> None:
-        """Name the budgets that may keep a node from ever being empty, where there is not room for all that leaves it.
+        """Name the budgets that may keep a node from ever being empty, as pods without a place use their permits up.
 
-        Who finds none is chance, and as soon as it is as many pods of one budget as that lets be away, the others stay.
+        Where room is short it is chance which pods have none. As soon as it is as many pods of one budget as that lets
+        be away, the others stay.
         """
-        short = {move.node for move in moved if not move.to and self._scheduler.lacks_room(move.pod)}
-        pods = Counter(
-            (move.node, key) for move in moved if move.node in short for key in guards(move.pod, self._index)
-        )
+        homeless = [move for move in moved if not move.to]
+        short = {move.node for move in homeless if self._scheduler.lacks_room(move.pod)}
+        barred = {(move.node, key) for move in homeless for key in guards(move.pod, self._index)}
+        pods = Counter((move.node, key) for move in moved for key in guards(move.pod, self._index)) if homeless else {}
         for (node, key), number in pods.items():
-            if number > (most := limits.allowed.get(key, 0)):
+            if number > (most := limits.allowed.get(key, 0)) and (node in short or (node, key) in barred):
                 self._warnings.append(_waiting(node, key, most, number))
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:

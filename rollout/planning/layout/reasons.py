@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.storage import is_storage
-from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool, is_room
+from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool
 from rollout.planning.layout.waves import Placed, used_by
 
 
@@ -75,18 +75,15 @@ def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str,
 
 
 def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[Reason, ...]:
-    """What of budgets, owners and room keeps them apart."""
+    """Return what of budgets, owners and pools keeps them apart."""
     used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
     held = piece.holds.keys() | {key for other in wave for key in other.holds}
     barring = (key for key, need in uses.items() if used[key] and used[key] + need > limits.capacity.get(key, 0))
-    ordered = sorted(barring, key=lambda key: (is_room(key), key))
-    return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in ordered))
+    return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in sorted(barring)))
 
 
 def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
-    """Why no more nodes may use this budget, owner, pool or room."""
-    if is_room(key):
-        return _NO_ROOM
+    """Return why no more nodes may use this budget, owner or pool."""
     allowed = limits.allowed.get(key, 0)
     if pool := is_pool(key):
         return _noted(f"at most {allowed} at once of the pool {pool}")
@@ -116,7 +113,7 @@ def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
     for piece in wave:
         needs |= Counter(piece.load)
     over = (key for key, need in needs.items() if need > limits.allowed.get(key, 0))
-    tight = sorted(key for key in over if not (is_owner(key) or is_room(key)))
+    tight = sorted(key for key in over if not is_owner(key))
     if not tight:
         return _NOTHING
     if not (allowed := limits.allowed.get(tight[0], 0)):

@@ -1,4 +1,4 @@
-"""What nodes that are away together share: budgets as rates, owners without a budget, and room.
+"""What nodes that are away together share: budgets as rates, and owners without a budget.
 
 An evicted pod gives its permit back once its replacement is ready. So the drains of a wave are played through every
 budget: pod after pod, as many at a time as it allows, the nodes that are nearest to being empty first. An owner whose
@@ -9,23 +9,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.model.cluster import CRITICAL, Node, Pod
-from rollout.model.demand import takes_pods
+from rollout.model.cluster import CRITICAL, Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, Load
-from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import is_replaced
 
 # No node waits longer than that many turns for a budget, however late the deadline of a drain.
 _MOST_ROUNDS = 1000
-_ROOM, _POOL = "room:", "pool:"
+_POOL = "pool:"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A node to place. `group` is its value of the `--spread-by` label; `load` what its turn takes of what is shared.
 
-    Shared are budgets, owners, the room of the whole (see `is_room`), and a pool with a limit of its own (`pool_key`).
+    Shared are budgets, owners, and a pool with a limit of its own (`pool_key`).
 
     `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `ending`
     is the seconds that the slowest of them takes to end. `price` is how many pods its drain
@@ -106,7 +104,7 @@ NO_RATES = Rates()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a group may hold: `size` nodes, and of each budget, and of the room, what it allows.
+    """What a group may hold: `size` nodes, and of each budget what it allows.
 
     A node that exceeds one of them alone may be in a group, but with no other node that uses of it.
     `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
@@ -163,11 +161,11 @@ class Owners:
     loads: Mapping[str, Load]
 
     @classmethod
-    def of(cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex | None) -> "Owners":
-        """The owners of the pods that leave; without an index no pod has a budget."""
+    def of(cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex) -> "Owners":
+        """Return the owners of the pods that leave; the index knows the budgets that are asked."""
         replicas = Counter(_key(pod) for pod in pods if _counts(pod))
         loads: dict[str, Counter[str]] = {
-            node: Counter(_key(pod) for pod in pods_leaving if _counts(pod) and not (index and index.covering(pod)))
+            node: Counter(_key(pod) for pod in pods_leaving if _counts(pod) and not index.covering(pod))
             for node, pods_leaving in leaving.items()
         }
         leave: Counter[str] = Counter()
@@ -215,42 +213,3 @@ def pool_key(pool: str) -> str:
 def is_pool(key: str) -> str:
     """The pool whose limit a key of a load stands for; empty where it is none of these."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""
-
-
-def is_room(key: str) -> bool:
-    """Whether a key of a load is room of the whole: `room:cpu` in thousandths, `room:memory` in bytes, `room:pods`."""
-    return key.startswith(_ROOM)
-
-
-def _room(cpu: int, memory: int, pods: int) -> Load:
-    return {f"{_ROOM}cpu": cpu, f"{_ROOM}memory": memory, f"{_ROOM}pods": pods}
-
-
-def free_room(scheduler: Scheduler) -> Load:
-    """What is free on all the nodes that take pods of any kind."""
-    shared = [free for free in scheduler.nodes.values() if takes_pods(free.node) and not _kept_apart(free.node)]
-    return _room(
-        sum(max(0, free.cpu) for free in shared),
-        sum(max(0, free.memory) for free in shared),
-        sum(max(0, free.pods) for free in shared),
-    )
-
-
-def room_taken(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Load:
-    """What taking a node away costs of that: what its pods ask of other nodes, and its own free room."""
-    if _kept_apart(node):
-        return {}
-    scheduler.close((node.name,))
-    free, moving = scheduler.nodes[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
-    cpu, memory, pods = (free.cpu, free.memory, free.pods) if takes_pods(node) else (0, 0, 0)
-    taken = _room(
-        max(0, cpu) + sum(pod.requests.cpu_milli for pod in moving),
-        max(0, memory) + sum(pod.requests.memory for pod in moving),
-        max(0, pods) + len(moving),
-    )
-    return {key: need for key, need in taken.items() if need}
-
-
-def _kept_apart(node: Node) -> bool:
-    """Whether taints keep it for pods of its own, which the common room says nothing about."""
-    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)

@@ -1,11 +1,11 @@
 """Laying nodes out in waves: as few or as fast as their disruption budgets, the room and the wave's size allow.
 
-Two nodes may share a wave when their pods can leave under every disruption budget, with a replica left of every owner
-that has no budget, and with room for them on the nodes that stay. A budget is a rate: what finds a place elsewhere
-gives its permit back, so that one drain waits for another's, as long as neither takes too long, and as the whole is
-faster than wave after wave. What finds no place keeps its permit until its node is back: of that, a wave takes only
-as much as the budget allows at a time. A node whose own pods exceed a budget drains gradually, and shares its wave with
-no other node of that budget.
+Two nodes may share a wave when their pods can leave under every disruption budget, and with a replica left of every
+owner that has no budget; whether they find places on the nodes that stay is tried afterwards (`fitting`). A budget is
+a rate: what finds a place elsewhere gives its permit back, so that one drain waits for another's, as long as neither
+takes too long, and as the whole is faster than wave after wave. What finds no place keeps its permit until its node is
+back: of that, a wave takes only as much as the budget allows at a time. A node whose own pods exceed a budget drains
+gradually, and shares its wave with no other node of that budget.
 
 The node that is most in the way of others comes first, and each goes into the first wave that takes it.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
-from rollout.planning.layout.sharing import Limits, Piece, Rates, is_room, sum_of
+from rollout.planning.layout.sharing import Limits, Piece, Rates, sum_of
 
 _CANARY = "canary"
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
@@ -144,7 +144,7 @@ def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> 
 
 
 def _lower_bound(pieces: Sequence[Piece], limits: Limits) -> int:
-    """A number of groups below which no packing can go: by size, and by each budget, or room, alone."""
+    """Return a number of groups below which no packing can go: by size, and by each budget alone."""
     return max(math.ceil(len(pieces) / limits.size), _budget_bound(pieces, limits))
 
 
@@ -207,9 +207,7 @@ def _most_contended_first(pieces: Sequence[Piece], limits: Limits) -> list[Piece
     uses = [limits.use(piece.load, piece.holds) for piece in ordered]
     sharing = Counter(key for load in uses for key in load)
     contention = {
-        piece.name: sum(
-            sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items() if not is_room(key)
-        )
+        piece.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
         for piece, load in zip(ordered, uses, strict=True)
     }
     return sorted(ordered, key=lambda piece: -contention[piece.name])

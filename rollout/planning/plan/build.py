@@ -27,7 +27,7 @@ from rollout.model.plan import (
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
 from rollout.model.text import counted, natural_key, shortened
-from rollout.planning.drain.budgets import BudgetIndex, critical_budget
+from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import AwayLimit, ControlPlane, is_away
@@ -41,7 +41,7 @@ from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, room_taken, sum_of
+from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import identify
 from rollout.planning.play.pace import NO_PAST, Pace, Past
@@ -123,18 +123,18 @@ def decide(inputs: PlanInputs) -> Decisions:
     left = away_limit.beside([node.name for node in away])
     quotas = Quotas.of(pools, _chosen(inputs), left)
     leaving = {item.node.name: item.leaving for item in drainable}
-    owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
+    owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = quotas.within(_limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
-    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
+    pieces = [quotas.placed(_piece(item, owners, inputs, pace), item.node, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
-    index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
     tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
     forecaster.scheduler.taint(tainted)
-    waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, index)
+    waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, forecaster.index)
     nodes = {item.node.name: item.node for item in drainable}
-    simulator = Simulator(inputs.snapshot, inputs.policy, pools, pace, limits.rates, index, nodes, leaving, tainted)
+    index, rates = forecaster.index, limits.rates
+    simulator = Simulator(inputs.snapshot, inputs.policy, pools, pace, rates, index, nodes, leaving, tainted)
     if any(_is_rolling(wave, pools) for wave in waves):
         scheduler, parts = Scheduler.of(inputs.snapshot), _rolled(waves, pools, limits)
         waves = tuple(slow_first(uncrowded(part, leaving, scheduler), simulator.seconds(part)) for part in parts)
@@ -302,9 +302,9 @@ def _limits(
     pace: Pace,
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
-    allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
+    allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
-    allowed |= {**owners.allowed, **free_room(forecaster.scheduler), **copies_spare(inputs.snapshot.stored)}
+    allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
     return Limits(size, allowed, rates, rates.rounds())
 
 
@@ -315,12 +315,12 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     """
     policy, graces = inputs.policy, dict[str, int]()
     kinds: dict[str, dict[str, str]] = defaultdict(dict)
-    for pod, keys in (guarded for item in drainable for guarded in item.guarded):
+    for pod, keys in (asked for item in drainable for asked in item.asked()):
         for key in keys:
             graces[key] = max(pod.grace_period, graces.get(key, 0))
             if pod.owner is not None:
                 kinds[key][pod.owner.uid] = pod.owner.kind
-    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in forecaster.budgets}
+    permits = {key: forecaster.headcount.permits(forecaster.budgets[key]) for key in graces}
     rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)
@@ -328,14 +328,14 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     return Rates(rates, patience / 2, between)
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, pace: Pace) -> Piece:
+def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace) -> Piece:
     name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        sum_of((item.load, own, copies, room_taken(item.node, item.leaving, forecaster.scheduler))),
+        sum_of((item.load, own, copies)),
         sum_of((item.holds, own, copies)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
