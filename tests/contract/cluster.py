@@ -1,7 +1,6 @@
 """A plain HTTP client of any Kubernetes API server, and what the contract suite makes on it.
 
-Everything it makes has a name of its own and is removed at the end. Nothing needs a kubelet: the suite writes
-the statuses itself, and waits where controllers that a real cluster runs may come first.
+Everything it makes has a name of its own and is removed at the end.
 """
 
 import hashlib
@@ -19,7 +18,6 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
-import pytest
 import urllib3
 import yaml
 
@@ -37,14 +35,6 @@ class Answer:
     status: int
     headers: urllib3.HTTPHeaderDict
     body: Any
-
-    @property
-    def reason(self) -> str:
-        return str(self.body.get("reason", ""))
-
-    @property
-    def causes(self) -> list[str]:
-        return [cause.get("reason", "") for cause in self.body.get("details", {}).get("causes", [])]
 
     @property
     def items(self) -> list[str]:
@@ -67,7 +57,6 @@ class Cluster:
         self.run = uuid4().hex[:8]
         self._authorization = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
         trust = _trust(cluster, directory)
-        self._anonymous = urllib3.PoolManager(**trust, retries=False)
         self._http = urllib3.PoolManager(
             **trust,
             cert_file=_file(user, "client-certificate", directory),
@@ -108,11 +97,6 @@ class Cluster:
         found = self.get("/version").body
         return int(found["major"]), int(found["minor"].rstrip("+"))
 
-    def needs(self, major: int, minor: int) -> None:
-        """Skip the test on servers that are older."""
-        if self.release < (major, minor):
-            pytest.skip(f"the server is older than {major}.{minor}")
-
     @cached_property
     def policy(self) -> str:
         """The version of budgets and evictions that kubectl would use."""
@@ -130,12 +114,6 @@ class Cluster:
     def patch(self, path: str, body: Any, kind: str = STRATEGIC, **query: Any) -> Answer:
         return self.send("PATCH", path, body, kind=kind, **query)
 
-    def watch(self, path: str, *, seconds: int, **query: Any) -> list[Json]:
-        """The events of a watch that ends by itself after so many seconds."""
-        answer = self.send("GET", path, watch=1, timeoutSeconds=seconds, **query)
-        assert answer.status == 200, answer.body
-        return [json.loads(line) for line in str(answer.body).splitlines()]
-
     @staticmethod
     def until(ask: Callable[[], Answer], done: Callable[[Answer], bool]) -> Answer:
         """Ask until the answer is as wanted or patience is over; the last answer."""
@@ -151,13 +129,6 @@ class Cluster:
     def name(self, prefix: str) -> str:
         return f"{prefix}-{self.run}-{uuid4().hex[:6]}"
 
-    def node(self, **labels: str) -> str:
-        name = self.name("contract")
-        metadata = {"name": name, "labels": {LABEL: self.run, **labels}}
-        self.make("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}})
-        self.remember(f"/api/v1/nodes/{name}")
-        return name
-
     def namespace(self, name: str = "") -> str:
         name = name or self.name("contract")
         self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -170,64 +141,6 @@ class Cluster:
 
     def budgets(self, namespace: str) -> str:
         return f"/apis/{self.policy}/namespaces/{namespace}/poddisruptionbudgets"
-
-    def pod(self, namespace: str, node: str, *, app: str = "a", phase: str = "Running", ready: bool = True) -> str:
-        """A pod on a node without a kubelet; its path."""
-        name = self.name(app)
-        spec = {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 60,
-            "containers": [{"name": "c", "image": "none.invalid/none:1"}],
-            "tolerations": [{"operator": "Exists"}],
-            "automountServiceAccountToken": False,
-        }
-        metadata = {"name": name, "labels": {"app": app, LABEL: self.run}}
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        self.make(path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        self._undo.append(lambda: self.send("DELETE", f"{path}/{name}", gracePeriodSeconds=0))
-        if phase != "Pending":
-            self.pod_status(f"{path}/{name}", phase, ready=ready)
-        return f"{path}/{name}"
-
-    def pod_status(self, path: str, phase: str, *, ready: bool) -> None:
-        status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
-        assert self.patch(f"{path}/status", {"status": status}).status == 200
-
-    def budget(self, namespace: str, spec: Json, *, app: str = "a", healthy: int, allowed: int) -> str:
-        """A budget whose status is right: by its controller where one runs, by our own hand otherwise."""
-        path = self.budgets(namespace)
-        full = {**spec, "selector": {"matchLabels": {"app": app}}}
-        name = self.name("b")
-        budget = {"apiVersion": self.policy, "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": full}
-        self.make(path, budget)
-        self.remember(f"{path}/{name}")
-        time.sleep(self.controller_delay)
-        if self.get(f"{path}/{name}").body["status"].get("observedGeneration"):
-            ask, want = (lambda: self.get(f"{path}/{name}")), allowed
-            assert self.until(ask, lambda answer: answer.body["status"]["disruptionsAllowed"] == want).status == 200
-        else:
-            self._write_budget_status(f"{path}/{name}", healthy, allowed)
-        return f"{path}/{name}"
-
-    controller_delay = 0.0
-
-    def _write_budget_status(self, path: str, healthy: int, allowed: int) -> None:
-        status = {
-            "observedGeneration": 1,
-            "currentHealthy": healthy,
-            "desiredHealthy": healthy - allowed,
-            "disruptionsAllowed": allowed,
-            "expectedPods": healthy,
-        }
-        assert self.patch(f"{path}/status", {"status": status}, MERGE).status == 200
-
-    def evict(self, pod: str, **options: Any) -> Answer:
-        """Evict by path; `options` become the DeleteOptions."""
-        name = pod.rpartition("/")[2]
-        body: Json = {"apiVersion": self.policy, "kind": "Eviction", "metadata": {"name": name}}
-        if options:
-            body["deleteOptions"] = options
-        return self.send("POST", f"{pod}/eviction", body)
 
     def clean_up(self) -> None:
         while self._undo:
@@ -266,11 +179,9 @@ def _file(section: Json, key: str, directory: Path) -> str | None:
 
 
 @contextmanager
-def connected(kubeconfig: Path, directory: Path, *, controllers: bool) -> Iterator[Cluster]:
-    """A cluster to test, cleaned up afterwards; `controllers`: something may fill in statuses by itself."""
+def connected(kubeconfig: Path, directory: Path) -> Iterator[Cluster]:
+    """A cluster to test, cleaned up afterwards."""
     cluster = Cluster(kubeconfig, directory)
-    if controllers:
-        cluster.controller_delay = 1.0
     try:
         yield cluster
     finally:

@@ -27,6 +27,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,30 +37,19 @@ from rollout.lab.scenario import load_scenario
 from tests.contract.cluster import Cluster, connected
 from tests.contract.played import Played
 from tests.contract.programs import SCENARIO
-from tests.standalone_api import standalone_api
 
 KUBECONFIG = os.environ.get("ROLLOUT_CONTRACT_KUBECONFIG", "")
-# The lab is held to the contract twice: its API alone, and with a world whose controllers join in.
-TARGETS = [KUBECONFIG] if KUBECONFIG else ["api", "lab"]
 
 
-@pytest.fixture(scope="session", params=TARGETS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("contract")
-    match request.param:
-        case "api":
-            with standalone_api(directory) as api, connected(api.kubeconfig, directory, controllers=False) as cluster:
-                yield cluster
-        case "lab":
-            scenario = load_scenario("idle")
-            with (
-                Lab.start(scenario, directory=directory, speed=5) as lab,
-                connected(lab.kubeconfig, directory, controllers=True) as cluster,
-            ):
-                yield cluster
-        case path:
-            with connected(Path(path).expanduser(), directory, controllers=True) as cluster:
-                yield cluster
+    with ExitStack() as stack:
+        kubeconfig = Path(KUBECONFIG).expanduser()
+        if not KUBECONFIG:
+            lab = Lab.start(load_scenario("idle"), directory=directory, speed=5)
+            kubeconfig = stack.enter_context(lab).kubeconfig
+        yield stack.enter_context(connected(kubeconfig, directory))
 
 
 @pytest.fixture
@@ -70,8 +60,6 @@ def cluster(server: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def played(server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    if not server.controller_delay:
-        pytest.skip("an API alone moves no pods")
     directory = tmp_path_factory.mktemp("played")
     nodes = Played(Cluster(server.kubeconfig, directory), SCENARIO, directory)
     with nodes.running():

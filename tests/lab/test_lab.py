@@ -65,7 +65,7 @@ def test_stopping_leaves_nothing(tmp_path: Path) -> None:
     sockets, threads = open_sockets(), set(threading.enumerate())
     lab = Lab.start(load_scenario("default"), directory=tmp_path, speed=20)
     address, port = lab.machines["worker-1"].address, lab.ssh_port
-    with connected(lab.kubeconfig, tmp_path, controllers=True) as client:
+    with connected(lab.kubeconfig, tmp_path) as client:
         client.get("/api/v1/nodes")
     lab.call(lab.machines["worker-2"].reboot)
 
@@ -91,7 +91,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         exports = [process.stdout.readline() for _ in range(4)]
-        with connected(tmp_path / "a lab" / "kubeconfig", tmp_path, controllers=True) as client:
+        with connected(tmp_path / "a lab" / "kubeconfig", tmp_path) as client:
             assert len(client.get("/api/v1/nodes").items) == 2
         process.terminate()
         out, err = process.communicate(timeout=100)

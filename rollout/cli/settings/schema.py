@@ -367,7 +367,7 @@ class Settings(Table):
 
 
 _KINDS = get_type_hints(Settings)
-LISTS = frozenset(name for name, kind in _KINDS.items() if get_args(kind))
+LISTS = tuple(name for name, kind in _KINDS.items() if get_args(kind))
 """Tables of which there may be any number."""
 TABLES: Mapping[str, type[Table]] = {
     name: get_args(kind)[0] if name in LISTS else kind for name, kind in _KINDS.items()

@@ -31,7 +31,7 @@ def api(tmp_path: Path) -> Iterator[StandaloneApi]:
 
 @pytest.fixture
 def client(api: StandaloneApi, tmp_path: Path) -> Iterator[Cluster]:
-    with connected(api.kubeconfig, tmp_path, controllers=False) as cluster:
+    with connected(api.kubeconfig, tmp_path) as cluster:
         yield cluster
 
 
@@ -147,7 +147,7 @@ def test_a_garbled_write_is_carried_out_where_the_rule_says_so(
 def test_a_server_whose_clock_is_off_dates_and_stamps_by_it(tmp_path: Path, ahead: int) -> None:
     with (
         standalone_api(tmp_path, ahead=ahead) as api,
-        connected(api.kubeconfig, tmp_path, controllers=False) as client,
+        connected(api.kubeconfig, tmp_path) as client,
     ):
         made = raw(client, "POST", NODES, NODE)
         stamps = (
@@ -172,9 +172,9 @@ def fill(api: StandaloneApi, count: int, size: int = 0) -> None:
 
 
 def test_a_watch_from_forgotten_times_ends_with_an_error(api: StandaloneApi, client: Cluster) -> None:
-    client.node()
+    client.make(NODES, NODE)
     api.call(api.store.compact)
-    (event,) = client.watch(NODES, seconds=5, resourceVersion=1)
+    event = json.loads(client.get(NODES, watch=1, timeoutSeconds=5, resourceVersion=1).body)
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
@@ -186,4 +186,4 @@ def test_a_page_of_a_forgotten_list_has_expired(api: StandaloneApi, client: Clus
     assert client.get(CONFIG, limit=2, **{"continue": token}).items == ["c0002", "c0003"]
     api.call(api.store.compact)
     expired = client.get(CONFIG, limit=2, **{"continue": token})
-    assert (expired.status, expired.reason) == (410, "Expired")
+    assert (expired.status, expired.body["reason"]) == (410, "Expired")
