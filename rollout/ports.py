@@ -29,14 +29,14 @@ class ClusterApi(Protocol):
         ...
 
     def server_time(self) -> datetime | None:
-        """The server's own clock, UTC, never early and late by seconds at most; None before it has told it.
+        """Return the server's own clock, UTC, never early and late by seconds at most; None before it has told it.
 
         What the server has stamped is held against this one, never against ours.
         """
         ...
 
     def within(self, seconds: float) -> "ClusterApi":
-        """The same server, by the same login; each of its answers is awaited for that long and no longer."""
+        """Return the same server, by the same login; each of its answers is awaited for that long and no longer."""
         ...
 
     def get(self, path: str, query: Query | None = None) -> bytes:

@@ -50,7 +50,7 @@ class BudgetIndex:
         )
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
-        """The budgets that this pod counts against."""
+        """Return the budgets that this pod counts against."""
         budgets = self.by_uid.get(pod.uid)
         if budgets is None:
             budgets = self.by_uid[pod.uid] = self._look_up(pod)
@@ -70,7 +70,7 @@ def _demanded(budget: Budget) -> Requirement | None:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """An operator's rule as the budget that it stands for, its pods counted as the disruption controller would.
+    """Return an operator's rule as the budget that it stands for, its pods counted as the disruption controller would.
 
     Pods whose UIDs are `leaving` are as good as gone.
     """
@@ -111,7 +111,7 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
 
 
 def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
-    """The keys of the budgets that are asked before this pod is evicted."""
+    """Return the keys of the budgets that are asked before this pod is evicted."""
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
@@ -121,7 +121,7 @@ def counts_pods(budget: Budget) -> bool:
 
 
 def in_words(budget: Budget) -> str:
-    """What a budget's specification demands."""
+    """Return what a budget's specification demands."""
     if budget.max_unavailable:
         return f"maxUnavailable {budget.max_unavailable}"
     return f"minAvailable {budget.min_available or '1'}"

@@ -26,7 +26,7 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
-        """What a node without pods has; of the resources that are counted none that it does not offer."""
+        """Return what a node without pods has; of the resources that are counted none that it does not offer."""
         offered = node.allocatable
         amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
         return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
@@ -97,7 +97,7 @@ class Matching:
 
 
 def requests_in_words(requests: Resources) -> str:
-    """Requests as manifests write them."""
+    """Return requests as manifests write them."""
     asked = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
     return ", ".join(_in_words(name, amount) for name, amount in asked)
 

@@ -38,18 +38,18 @@ class Drainable:
     guarded: _Keys
 
     def asked(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
-        """The pods that are evicted and the budgets that are asked about each."""
+        """Return the pods that are evicted and the budgets that are asked about each."""
         return ((verdict.pod, keys) for verdict in self.verdicts if (keys := self.guarded.get(verdict.pod.uid)))
 
     def blocked_pods(self) -> Iterator[str]:
-        """The pods, as findings name them, whose budget a blocker is about."""
+        """Yield the pods, as findings name them, whose budget a blocker is about."""
         blocked = {blocker.object for blocker in self.blockers}
         for verdict in self.verdicts:
             if any(finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int, pool: str) -> PlannedNode:
-        """The node as the plan names it."""
+        """Return the node as the plan names it."""
         detection = self.facts.detection
         return PlannedNode(
             name=self.node.name,

@@ -29,7 +29,7 @@ class Places:
         return cls(topology, by_node, frozenset(by_node.values()))
 
     def among(self, closed: frozenset[str]) -> frozenset[str]:
-        """The values that still have a node which is not closed."""
+        """Return the values that still have a node which is not closed."""
         if not closed:
             return self.values
         return frozenset(value for node, value in self.by_node.items() if node not in closed)
@@ -45,7 +45,7 @@ class Tally:
     _heights: Counter[int] = field(default_factory=Counter)
 
     def move(self, node: str, by: int) -> None:
-        """A pod came to a node (1) or left it (-1)."""
+        """Count a pod that came to a node (1) or left it (-1)."""
         self.total += by
         value = self.places.by_node.get(node)
         if value is None:
@@ -58,7 +58,7 @@ class Tally:
             del self._heights[before]
 
     def least(self) -> int:
-        """The smallest count of any value."""
+        """Return the smallest count of any value."""
         return 0 if self._has_zero() else min(self._reached(), default=0)
 
     def reaches(self, most: int) -> bool:
@@ -150,7 +150,7 @@ class Neighbours:
             self._count_repulsions(kind)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """The pod is on this node from now on; empty: nowhere."""
+        """Note that the pod is on this node from now on; empty: nowhere."""
         kind = self._kind_of.get(pod.uid)
         if kind is None:
             return
@@ -163,7 +163,7 @@ class Neighbours:
                 tally.move(to, 1)
 
     def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
-        """What a node must pass to take the pod, which itself stands nowhere just now."""
+        """Return what a node must pass to take the pod, which itself stands nowhere just now."""
         kind = self._kind_of.get(pod.uid)
         if kind is None or not (kind.placement.minds_others or kind.shunned):
             return ()
@@ -233,7 +233,7 @@ class Neighbours:
         return self._places[topology,]
 
     def _places_for(self, spread: Spread, kind: _Kind) -> Places:
-        """The nodes that a spread counts: with all the keys that the pod is spread by, and open to it as it says."""
+        """Return the nodes that a spread counts: with all keys that the pod is spread by, and open to it as it says."""
         placement, keys = (
             kind.placement,
             tuple(dict.fromkeys(constraint.topology for constraint in kind.placement.spreads)),
@@ -249,7 +249,7 @@ class Neighbours:
         return self._places[key]
 
     def _term_key(self, term: PodTerm, kind: _Kind) -> _TermKey:
-        """A term as a kind means it: topology, selector and namespaces."""
+        """Return a term as a kind means it: topology, selector and namespaces."""
         return term.topology, term.selects_for(kind.labels), tuple(self._looked_in(term, kind.namespace))
 
     def _selected(self, term_key: _TermKey) -> list[_Kind]:
@@ -257,14 +257,14 @@ class Neighbours:
         return [kind for name in namespaces for kind in self._within(name, selector)]
 
     def _looked_in(self, term: PodTerm, own: str) -> Iterable[str]:
-        """The namespaces that a term means; those that are chosen by labels are known only as far as they were read."""
+        """Return the namespaces that a term means; those chosen by labels are known only as far as they were read."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         chosen = {name for name in self._spaces if term.namespace_selector.matches(self._labels_of(name))}
         return sorted(chosen | set(term.namespaces))
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        """A namespace's labels; the one for its name is always there."""
+        """Return a namespace's labels; the one for its name is always there."""
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_Kind]:
@@ -291,7 +291,7 @@ def _checks(kind: _Kind, demands: _Demands, closed: frozenset[str]) -> Iterator[
 
 
 def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    """The number that no place may exceed by more than the skew."""
+    """Return the number that no place may exceed by more than the skew."""
     places = tally.places.among(closed) if spread.heeds_taints else tally.places.values
     if len(places) < spread.min_domains:
         return 0
@@ -307,7 +307,7 @@ def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
 
 
 def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
-    """The kinds of these pods; none where no pod minds any other."""
+    """Return the kinds of these pods; none where no pod minds any other."""
     present = tuple(pods)
     if not any(pod.placement.minds_others for pod in present):
         return []

@@ -38,7 +38,7 @@ class Scheduler:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
-        """The free capacity that a snapshot shows."""
+        """Return the free capacity that a snapshot shows."""
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
         nodes = {
@@ -69,7 +69,7 @@ class Scheduler:
         self._tainted.difference_update(done)
 
     def take_out(self, pod: Pod) -> None:
-        """The pod leaves its node."""
+        """Take the pod from its node."""
         where = self.node_of(pod)
         self.nodes[where].account(pod.requests, 1)
         self._where[pod.uid] = ""
@@ -77,7 +77,7 @@ class Scheduler:
             self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
-        """The pod, or its replacement, comes to a node."""
+        """Put the pod, or its replacement, on a node."""
         self.nodes[node].account(pod.requests, -1)
         self._where[pod.uid] = node
         if self.neighbours.any_minds:
@@ -149,7 +149,7 @@ class Scheduler:
         return targets
 
     def place(self, pod: Pod) -> str:
-        """A node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.
+        """Return a node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.
 
         A pod that tolerates cordons goes to one that is closed where no other takes it.
         """
@@ -170,7 +170,7 @@ class Scheduler:
         return matching.is_too_small_for(pod.requests)
 
     def _best(self, pod: Pod, matching: Matching, checks: Sequence[Check]) -> FreeCapacity | None:
-        """The emptiest of the first few that take it."""
+        """Return the emptiest of the first few that take it."""
         best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
@@ -181,7 +181,7 @@ class Scheduler:
         return any(free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes)
 
     def _without_taint(self, matching: Matching) -> Matching | None:
-        """The matching's nodes that have no soft taint by now; None where that is no preference."""
+        """Return the matching's nodes that have no soft taint by now; None where that is no preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -206,7 +206,7 @@ class Scheduler:
         return bool(matching) and not any(free.takes(pod.requests) for free in matching)
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
+        """Return the nodes that match the pod, open or not, full or not; one object for pods of the same demands."""
         return self._matching(pod).names
 
     def returns(self, pod: Pod) -> bool:
@@ -239,7 +239,7 @@ class Scheduler:
     def _open(
         self, pod: Pod, matching: Matching, checks: Sequence[Check], *, closed: bool = False
     ) -> Iterator[FreeCapacity]:
-        """The first few nodes that take the pod, of the open or the closed ones, from where the last search ended."""
+        """Yield the first few nodes that take the pod, of open or closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         nodes, requests, first, yielded = matching.nodes, pod.requests, matching.next, 0
@@ -255,7 +255,7 @@ class Scheduler:
                 return
 
     def _matching(self, pod: Pod) -> Matching:
-        """The pod's matching: found by identity, for pods of one read share what they say, else by what it says."""
+        """Return the pod's matching, found by identity, as pods of one read share what they say, or by what it says."""
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
         matching = self._matchings.get(key)

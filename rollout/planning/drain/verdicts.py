@@ -136,7 +136,7 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
 
 
 def _unwell(pod: Pod) -> str:
-    """What is wrong beforehand with what its node cannot do without: only what was ready is waited for afterwards."""
+    """Return what is wrong with what its node cannot do without: only what was ready is waited for afterwards."""
     if pod.ready or pod.terminating or not pod.node_critical:
         return ""
     since = f" since {pod.unready_since}" if pod.unready_since else ""
@@ -217,5 +217,5 @@ def is_replaced(pod: Pod) -> bool:
 
 
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
-    """The pods that these verdicts send elsewhere."""
+    """Return the pods that these verdicts send elsewhere."""
     return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))

@@ -53,7 +53,7 @@ def is_claimed(node: Node) -> bool:
 
 
 def _used_up_by(node: Node, limit: str) -> Blocker:
-    """What a plan says of a node that is away, where nothing is left of this limit."""
+    """Return what a plan says of a node that is away, where nothing is left of this limit."""
     way_out = "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
     message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
     return Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", message)
@@ -79,7 +79,7 @@ class AwayLimit:
 
     @classmethod
     def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
-        """`selected` is what percentages are of. Planned nodes are where the plan says, others where labels do."""
+        """Return a plan's limit: planned nodes are where it says, others where labels do; `selected` is the whole."""
         if not plan.policy.pools:
             return cls._of(plan.policy, selected, {}, {})
         pools = pools_of(plan.policy)
@@ -96,7 +96,7 @@ class AwayLimit:
         return cls(policy.max_unavailable.of(total), limits, members)
 
     def beside(self, away: Collection[str]) -> "AwayLimit":
-        """What these leave of it; below one where they use it up."""
+        """Return what these leave of it; below one where they use it up."""
         gone = Counter(self.members.get(name, "") for name in away)
         left = {name: most - gone[name] for name, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=left)
@@ -146,7 +146,7 @@ class ControlPlane:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
-        """Static pods that have ended for good, and were meant to, are no part of it."""
+        """Find its nodes and static pods; those that have ended for good, and were meant to, are no part of it."""
         members = [node for node in nodes if is_control_plane(node, policy)]
         names = {node.name: why_away(node) for node in members}
         labelled = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
@@ -175,7 +175,7 @@ class ControlPlane:
                 yield f"pod/{pod.key}", f"is not Ready on {pod.node}{since}"
 
     def _without_majority(self, node: str) -> Iterator[tuple[str, str]]:
-        """An etcd of one member has no majority without it at any time: such a control plane is away with its node."""
+        """Yield what etcd would lack; one of a single member has no majority without it at any time, and may go."""
         pods, well = self._members(_ETCD)
         voters, left = self.voters | pods.keys(), well - {node}
         needed, lacking = len(voters) // 2 + 1, sorted(voters - well)

@@ -151,7 +151,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
 
 
 def _sentence(sign: Sign, facts: HostFacts) -> str:
-    """What a source says that asks for no reboot."""
+    """Return what a source says that asks for no reboot."""
     if sign.source is not Source.UPDATE_ENGINE:
         return sign.detail
     sentence = _OPERATION_SENTENCES[facts.update.operation]
@@ -178,7 +178,7 @@ def _remembered(candidate: Candidate, facts: HostFacts) -> Objection | None:
 
 
 def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
-    """What keeps the host from a plain reboot."""
+    """Return what keeps the host from a plain reboot."""
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
         return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"

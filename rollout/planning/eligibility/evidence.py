@@ -26,7 +26,7 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """What these nodes prove of a version, or of the one that was rebooted into last; `InputError` for nothing."""
+    """Return what these nodes prove of a version, or of the latest that was booted; `InputError` for nothing."""
     results = {node.name: last_result(node) for node in nodes}
     succeeded = {name: result for name, result in results.items() if result.get("outcome") == Outcome.SUCCEEDED}
     latest = max(succeeded.values(), key=lambda result: result.get("at", ""), default={})
@@ -79,7 +79,7 @@ class Proven:
         return f"version {version} is not proven in {self.rules.cluster} yet: {shortages}"
 
     def problem(self, version: str) -> str:
-        """What is wrong with the evidence where that may be why this version lacks it."""
+        """Return what is wrong with the evidence where that may be why this version lacks it."""
         return "" if version in self.documents else "; ".join(self.problems)
 
 
@@ -97,7 +97,7 @@ def _shortages(document: Evidence, rules: EvidenceRules) -> Iterable[str]:
 
 
 def read_evidence(content: bytes) -> Evidence:
-    """The document; `ValueError` says why it is none."""
+    """Return the document; `ValueError` says why it is none."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -113,7 +113,7 @@ def read_evidence(content: bytes) -> Evidence:
 def why_refused(
     document: Evidence, rules: EvidenceRules, *, own: str, seen: Mapping[str, str], now: datetime | None
 ) -> str:
-    """What is wrong with a document that is rightly signed; empty where it counts.
+    """Return what is wrong with a document that is rightly signed; empty where it counts.
 
     `own` is the UID of the cluster that asks, `seen` when the latest document of each version was made that counted.
     """

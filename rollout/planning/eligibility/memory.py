@@ -102,7 +102,7 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
 
 
 def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
-    """What is remembered against nodes that are planned all the same: whoever begins them should know."""
+    """Yield what is remembered against nodes that are planned all the same: whoever begins them should know."""
     for node in planned:
         name, version = node.name, node.staged_version
         if why := why_held(memory, version, rules.limit):
@@ -147,7 +147,7 @@ def _is_past(version: str, running: str) -> bool:
 
 
 def held_version(why: str) -> str:
-    """The version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
+    """Return the version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
     match = re.search(r"\bversion (\S+) is held: ", why)
     return match[1] if match else ""
 
@@ -161,7 +161,7 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
 
 
 def trouble(failures: NodeFailures, when: str = "") -> str:
-    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+    """Return what makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
 
     `when` is that time in other words.
     """
@@ -190,7 +190,7 @@ def pause_after(failures: int) -> timedelta:
 
 
 def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
-    """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
+    """Return the memory with a node's end in it; the same where it was noted before, or tells nothing."""
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _succeeded(memory, end)
     if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(end.node) > _LONGEST_NAME:

@@ -31,17 +31,17 @@ class Pools:
         self._rules = {"": policy} | {pool.name: _merged(policy, pool) for pool in policy.pools}
 
     def of(self, labels: Mapping[str, str]) -> str:
-        """The pool of a node with these labels; empty where there are no pools."""
+        """Return the pool of a node with these labels; empty where there are no pools."""
         if not self._selectors:
             return ""
         return next((name for name, selector in self._selectors if selector.matches(labels)), DEFAULT)
 
     def rules(self, pool: str) -> Policy:
-        """What holds in this pool; in one that there is not, the rollout's rules."""
+        """Return what holds in this pool; in one that there is not, the rollout's rules."""
         return self._rules.get(pool, self.policy)
 
     def rules_for(self, labels: Mapping[str, str]) -> Policy:
-        """What holds for a node with these labels."""
+        """Return what holds for a node with these labels."""
         return self.rules(self.of(labels))
 
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
@@ -51,12 +51,12 @@ class Pools:
 
 @lru_cache(maxsize=8)
 def pools_of(policy: Policy) -> Pools:
-    """The pools of these rules."""
+    """Return the pools of these rules."""
     return Pools(policy)
 
 
 def _merged(policy: Policy, pool: Pool) -> Policy:
-    """The rollout's rules with those of the pool instead, where it has any."""
+    """Return the rollout's rules with those of the pool instead, where it has any."""
     own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
     drain = policy.drain if pool.drain_timeout is None else replace(policy.drain, timeout=pool.drain_timeout)
     return replace(policy, drain=drain, **own)
@@ -84,7 +84,7 @@ def ordered(pools: Sequence[Pool]) -> tuple[str, ...]:
 
 
 def _wrong(pools: Sequence[Pool]) -> Iterator[UsageError]:
-    """What is wrong with single pools, beside the others."""
+    """Yield what is wrong with single pools, beside the others."""
     times = Counter(pool.name for pool in pools)
     for pool in pools:
         if pool.name == DEFAULT:

@@ -86,7 +86,7 @@ def marks_on(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
-    """The coordinator, a sentence, and the names of the marks that say it."""
+    """Yield the coordinator, a sentence, and the names of the marks that say it."""
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
             prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"

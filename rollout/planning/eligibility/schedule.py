@@ -34,7 +34,7 @@ class Schedule:
         return cls(tuple(windows), tuple(freezes), policy.freezes)
 
     def in_pool(self, policy: Policy, pool: str) -> Self:
-        """The same for the nodes of a pool, which begin within its own windows as well."""
+        """Return the same for the nodes of a pool, which begin within its own windows as well."""
         written = next((rules.window for rules in policy.pools if rules.name == pool), ())
         return replace(self, own=tuple(map(Window.parse, written)))
 
@@ -43,11 +43,11 @@ class Schedule:
         return bool(self.windows or self.freezes or self.own)
 
     def current(self, now: datetime) -> Opening | None:
-        """The opening that `now` lies in, with those that follow it without a gap; None where none may begin."""
+        """Return the opening that `now` lies in, with those that follow it without a gap; None where none may begin."""
         return next((opening for opening in self._around(now, _AHEAD[0]) if opening.holds(now)), None)
 
     def following(self, now: datetime) -> Opening | None:
-        """The next opening that begins after `now`; None where none does in two years."""
+        """Return the next opening that begins after `now`; None where none does in two years."""
         return self._first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
@@ -55,11 +55,11 @@ class Schedule:
         return self._first(now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds) is not None
 
     def next_freeze(self, now: datetime) -> Opening | None:
-        """The freeze that begins next."""
+        """Return the freeze that begins next."""
         return Schedule(windows=self.freezes).following(now) if self.freezes else None
 
     def freezing(self, now: datetime) -> tuple[str, ...]:
-        """The freezes that `now` lies in, as written."""
+        """Return the freezes that `now` lies in, as written."""
         near = (list(_near([freeze], now - _BACK, now)) for freeze in self.freezes)
         held = (any(opening.holds(now) for opening in openings) for openings in near)
         return tuple(text for text, is_held in zip(self.written, held, strict=True) if is_held)
@@ -69,7 +69,7 @@ class Schedule:
         return "" if not self or self.current(now) else f"{self.why_closed(now)}; {self.until(now)}"
 
     def why_closed(self, now: datetime) -> str:
-        """What keeps nodes from being started at a moment at which none may be."""
+        """Return what keeps nodes from being started at a moment at which none may be."""
         frozen = self.freezing(now)
         return f"frozen ({shortened(frozen, _NAMED)})" if frozen else OUTSIDE
 
@@ -81,7 +81,7 @@ class Schedule:
         return f"the next opens {self.written_time(upcoming.begin)}"
 
     def written_time(self, moment: datetime) -> str:
-        """A moment in the clocks of the first window, or freeze."""
+        """Return a moment in the clocks of the first window, or freeze."""
         zone = (*self.own, *self.windows, *self.freezes)[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
@@ -102,20 +102,20 @@ class Schedule:
         return self.openings(now, now + timedelta(days=days))
 
     def _first(self, now: datetime, wanted: Callable[[Opening], bool]) -> Opening | None:
-        """The first opening of those around and after `now`, looked for ever further ahead."""
+        """Return the first opening of those around and after `now`, looked for ever further ahead."""
         openings = (opening for days in _AHEAD for opening in self._around(now, days))
         return next(filter(wanted, openings), None)
 
 
 def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> Iterator[Opening]:
-    """Openings that begin on these days, by the clocks of each."""
+    """Yield openings that begin on these days, by the clocks of each."""
     for period in periods:
         first, last = (moment.astimezone(period.zone).date() for moment in (begin, end))
         yield from period.openings(first, last)
 
 
 def _common(opening: Opening, others: Iterable[Opening]) -> Iterator[Opening]:
-    """What it has in common with each of these."""
+    """Yield what it has in common with each of these."""
     for other in others:
         begin, end = max(opening.begin, other.begin), min(opening.end, other.end)
         if begin < end:
@@ -123,7 +123,7 @@ def _common(opening: Opening, others: Iterable[Opening]) -> Iterator[Opening]:
 
 
 def _without(opening: Opening, frozen: Sequence[Opening]) -> Iterator[Opening]:
-    """What is left of it between these stretches, which are in order."""
+    """Yield what is left of it between these stretches, which are in order."""
     begin = opening.begin
     for freeze in frozen:
         if begin < freeze.begin < opening.end:

@@ -33,7 +33,7 @@ _HINT = "Write it as for kubectl: role=worker,zone!=b, 'role in (worker,edge)', 
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """The selector that `text` writes; an empty one matches everything. `UsageError` where no API server takes it."""
+    """Return the selector that `text` writes, an empty one for all; `UsageError` where no API server takes it."""
     requirements, at, more = list[Requirement](), 0, bool(text.strip())
     while more:
         match = _REQUIREMENT.match(text, at)
@@ -77,7 +77,7 @@ def _refused(text: str, why: str) -> UsageError:
 
 
 def checked_label(name: str) -> str:
-    """The name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
+    """Return the name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
     requirements = parse_selector(name).requirements
     if [(requirement.key, requirement.operator) for requirement in requirements] != [(name, SelectorOperator.EXISTS)]:
         raise UsageError(f"{name!r} is not a label name", hint="Write it as topology.kubernetes.io/zone.")

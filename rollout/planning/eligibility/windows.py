@@ -178,7 +178,7 @@ def _span(match: re.Match[str], where: str) -> Span:
 
 
 def join(openings: Iterable[Opening]) -> list[Opening]:
-    """The same openings in order, those that touch made one."""
+    """Return the same openings in order, those that touch made one."""
     joined: list[Opening] = []
     for opening in sorted(openings):
         if joined and opening.begin <= joined[-1].end:
@@ -203,7 +203,7 @@ def _length(written: str, where: str) -> Duration:
 
 
 def checked_zone(name: str, where: str = "") -> str:
-    """The name of a timezone; `UsageError` where the IANA database has none of that name. `where`: what it is of."""
+    """Return the name of a timezone, of what is `where`; `UsageError` where the IANA database has no such name."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
@@ -221,7 +221,7 @@ def _zone(name: str, where: str) -> ZoneInfo:
 
 @cache
 def _zone_names() -> frozenset[str]:
-    """The IANA database's own names: `localtime`, or what else a machine has of its own, is another time elsewhere."""
+    """Return the IANA database's own names: what a machine has besides, as `localtime`, is another time elsewhere."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
 
 

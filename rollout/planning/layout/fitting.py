@@ -57,7 +57,7 @@ class _Fitting:
         return played
 
     def _taken(self, wave: Placed, waiting: list[Piece], limits: Limits) -> Placed:
-        """The part of a wave that can be away together, moved for good; the others join the waiting."""
+        """Return the part of a wave that can be away together, moved for good; the others join the waiting."""
         refused, names = dict[str, str](), wave.names
         while crowded := self._go(names, limits):
             kept = tuple(name for name in names if name not in crowded) or names[: (len(names) + 1) // 2]
@@ -67,7 +67,7 @@ class _Fitting:
         return replace(wave, pieces=tuple(piece for piece in wave.pieces if piece.name in names), refused=refused)
 
     def seen(self) -> Foresight:
-        """What it has shown so far."""
+        """Return what it has shown so far."""
         arrivals = {name: count for name, count in self._arrivals.items() if count}
         return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)))
 
@@ -137,7 +137,7 @@ class _Fitting:
 
 
 def _joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
-    """A wave with those of the waiting that can go along under its limits, and those that cannot."""
+    """Return a wave with those of the waiting that can go along under its limits, and those that cannot."""
     pieces, remaining = joining(wave.pieces, waiting, wave.own(limits))
     return replace(wave, pieces=pieces), remaining
 
@@ -149,7 +149,7 @@ def fitted(
     limits: Limits,
     index: BudgetIndex,
 ) -> tuple[tuple[Placed, ...], Foresight]:
-    """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
+    """Return the waves as they can be taken, and what that has shown; `index` knows the budgets that are asked."""
     fitting = _Fitting(leaving, scheduler, index)
     played = [wave for part in _parts(waves) for wave in fitting.take(part, limits)]
     return tuple(played), fitting.seen()

@@ -51,14 +51,14 @@ class Quotas:
         return cls(pools, by_pool)
 
     def within(self, limits: Limits) -> Limits:
-        """The rollout's limits with those of the pools of which fewer may go at once than of all nodes together."""
+        """Return the rollout's limits with those of pools of which fewer may go at once than of all nodes."""
         scarce = {
             pool_key(name): quota.most for name, quota in self.by_pool.items() if name and quota.most < limits.size
         }
         return replace(limits, allowed={**limits.allowed, **scarce})
 
     def placed(self, piece: Piece, node: Node, limits: Limits) -> Piece:
-        """The piece in its pool."""
+        """Return the piece in its pool."""
         pool = self.pools.of(node.labels)
         key = pool_key(pool)
         return replace(piece, pool=pool, load={**piece.load, key: 1} if key in limits.allowed else piece.load)
@@ -84,12 +84,12 @@ def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas:
 
 
 def _named(wave: Placed, pool: str) -> Placed:
-    """The wave with its pool in its part."""
+    """Return the wave with its pool in its part."""
     return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    """The longest chain of pools that wait for one another."""
+    """Return the longest chain of pools that wait for one another."""
     ends: dict[str, int] = {}
     for name, earlier in before.items():
         own = layouts[name].lower_bound if name in layouts else 0
@@ -100,7 +100,7 @@ def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) 
 def _in_order(
     queues: Mapping[str, list[Placed]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
 ) -> Iterator[Placed]:
-    """The waves of all queues, which end empty."""
+    """Yield the waves of all queues, which end empty."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
         first = next((name for name in free if queues[name][0].goes_alone), free[0])
@@ -114,14 +114,14 @@ def _in_order(
 
 
 def _taken_part(queue: list[Placed]) -> list[Placed]:
-    """The waves of the part that is next, taken off the queue."""
+    """Return the waves of the part that is next, taken off the queue."""
     part = _part_ahead(queue)
     del queue[: len(part)]
     return part
 
 
 def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Placed]:
-    """The parts as one, in which nodes of all follow one another."""
+    """Yield the parts as one, in which nodes of all follow one another."""
     if len(parts) > 1:
         title = "; ".join(part[0].part for part in parts)
         parts = [[replace(wave, part=title, most=limits.size) for wave in part] for part in parts]
@@ -130,7 +130,7 @@ def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Plac
 
 
 def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Limits) -> Placed:
-    """The next wave of the queue with those nodes of the others' next that may be away beside it."""
+    """Return the next wave of the queue with those nodes of the others' next that may be away beside it."""
     wave = queue.pop(0)
     for other in others:
         wave = _with_company(wave, other, limits)
@@ -138,7 +138,7 @@ def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Li
 
 
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
-    """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
+    """Return the wave with those nodes of the queue's next part that may be away beside it; the others stay there."""
     title, pieces = queue[0], wave.pieces
     for place, head in enumerate(_part_ahead(queue)):
         if len(pieces) >= limits.size:

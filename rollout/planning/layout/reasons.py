@@ -26,7 +26,7 @@ _NOTHING = Reason("")
 
 
 def explained(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
-    """The waves with their reasons."""
+    """Return the waves with their reasons."""
     return tuple(
         _explained(wave, following.pieces if following and following.part == wave.part else (), limits)
         for wave, following in zip_longest(waves, waves[1:])
@@ -60,7 +60,7 @@ def _why(wave: Placed, following: Sequence[Piece], own: Limits) -> Reason:
 
 
 def _noted(sentence: str) -> Reason:
-    """What is as short as a note."""
+    """Return what is as short as a note."""
     return Reason(sentence, sentence)
 
 
@@ -103,7 +103,7 @@ def _at_a_time(pods: int) -> str:
 
 
 def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
-    """What the budgets make of these drains, in seconds where they wait for one another."""
+    """Return what the budgets make of these drains, in seconds where they wait for one another."""
     key, seconds = limits.rates.price(wave) if len(wave) > 1 else ("", 0)
     if seconds > 0:
         more = f"+{Duration(seconds)}"

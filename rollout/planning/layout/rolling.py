@@ -70,7 +70,7 @@ class Following:
         self._hold(name, -1)
 
     def _open(self) -> Iterator[tuple[int, str]]:
-        """The candidates, each with its place among those that wait."""
+        """Yield the candidates, each with its place among those that wait."""
         if self._in_flight >= self._rules.in_flight:
             return
         # Of these a node may take nothing: what is used up, and what is kept for others.
@@ -100,7 +100,7 @@ class Following:
 
 
 def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
-    """The waves of each part of the rollout as one whose nodes follow one another, in the order of those waves."""
+    """Return the waves of each part of the rollout as one, whose nodes follow one another in the same order."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
     return tuple(_rolled(part, limits) for part in parts)
 
@@ -121,7 +121,7 @@ def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
-    """What so many nodes could take too much of."""
+    """Return what so many nodes could take too much of."""
     needs: dict[str, list[int]] = defaultdict(list)
     for taken in holds:
         for key, need in taken.items():
@@ -134,7 +134,7 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 
 
 def slow_first(part: Placed, seconds: Mapping[str, int]) -> Placed:
-    """A part with those nodes first that take much longer than most: begun last, one of them would run on alone."""
+    """Return a part with those nodes first that take much longer than most: begun last, one would run on alone."""
     if part.rolling is None:
         return part
     much = _SLOW * median(seconds.values())
@@ -146,13 +146,13 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def _matching(names: Iterable[str], leaving: Leaving, scheduler: Scheduler) -> Iterable[frozenset[str]]:
-    """The nodes that the pods of these could go to, once for all pods of the same demands."""
+    """Return the nodes that the pods of these could go to, once for all pods of the same demands."""
     matching = (scheduler.nodes_for(pod) for name in names for pod in leaving.get(name, ()))
     return {id(nodes): nodes for nodes in matching}.values()
 
 
 def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
-    """The wave with rules under which its pods find places; `scheduler` are as before the rollout, and stay so."""
+    """Return the wave with rules under which its pods find places; the `scheduler` is as before the rollout."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -162,7 +162,7 @@ def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
 
 
 def _bound_together(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """The nodes of the wave that pods with the same demands leave, or can go to."""
+    """Return the nodes of the wave that pods with the same demands leave, or can go to."""
     order = {name: place for place, name in enumerate(wave.names)}
     groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, scheduler))
     return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]

@@ -89,7 +89,7 @@ class Rates:
         return seconds
 
     def price(self, nodes: Sequence[Piece]) -> tuple[str, int]:
-        """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
+        """Return the budget that these nodes wait for longest in company, and how many seconds more than each alone."""
         users, load = Counter(key for node in nodes for key in node.load), sum_of(node.load for node in nodes)
         shared = (key for key, number in users.items() if number > 1)
         seconds = {key: rate.seconds(load[key]) for key in shared if (rate := self.by_key.get(key))}
@@ -120,7 +120,7 @@ class Limits:
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
-        """The same with at most so many rounds of each budget."""
+        """Return the same with at most so many rounds of each budget."""
         if rounds not in self._fewer:
             fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
             self._fewer[rounds] = replace(self, rounds=fewer)
@@ -134,7 +134,7 @@ class Limits:
         return self._capacity
 
     def use(self, load: Load, holds: Load) -> Load:
-        """What a node uses of that: what it holds counts in every round."""
+        """Return what a node uses of that: what it holds counts in every round."""
         if not holds:
             return load
         held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
@@ -206,10 +206,10 @@ def _key(pod: Pod) -> str:
 
 
 def pool_key(pool: str) -> str:
-    """What stands for a pool's own limit among budgets and owners, whose keys have a slash."""
+    """Return what stands for a pool's own limit among budgets and owners, whose keys have a slash."""
     return f"{_POOL}{pool}"
 
 
 def is_pool(key: str) -> str:
-    """The pool whose limit a key of a load stands for; empty where it is none of these."""
+    """Return the pool whose limit a key of a load stands for; empty where it is none of these."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

@@ -58,7 +58,7 @@ class Placed:
         return is_canary or any(piece.control_plane for piece in self.pieces)
 
     def own(self, limits: Limits) -> Limits:
-        """The limits that this wave was laid out by."""
+        """Return the limits that this wave was laid out by."""
         return replace(limits.up_to(self.rounds), size=self.most)
 
 
@@ -102,7 +102,7 @@ def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequ
 def _ramped(
     pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
-    """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
+    """Yield the pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
     remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_price(piece)))
     for number, size in enumerate(ramp[:-1], start=1):
         yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
@@ -121,12 +121,12 @@ def _by_price(piece: Piece) -> tuple[object, ...]:
 
 
 def used_by(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
-    """What these nodes take together of budgets and owners."""
+    """Return what these nodes take together of budgets and owners."""
     return Counter(sum_of(limits.use(piece.load, piece.holds) for piece in pieces))
 
 
 def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
-    """The wave with those of the waiting that may join it, one after another, and those that may not."""
+    """Return the wave with those of the waiting that may join it, one after another, and those that may not."""
     used, capacity = dict(used_by(wave, limits)), limits.capacity
     pieces, staying = list(wave), list[Piece]()
     for place, piece in enumerate(waiting):
@@ -149,7 +149,7 @@ def _lower_bound(pieces: Sequence[Piece], limits: Limits) -> int:
 
 
 def _budget_bound(pieces: Iterable[Piece], limits: Limits) -> int:
-    """Groups that the tightest budget demands: one for each node that uses it up alone, the rest by their sum."""
+    """Return how many groups the tightest budget demands: one for each node that uses it up, the rest by sum."""
     needs: dict[str, list[int]] = defaultdict(list)
     for piece in pieces:
         for budget, need in limits.use(piece.load, piece.holds).items():
@@ -164,7 +164,7 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
 
 
 def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
-    """The waves that take least time of all, and how many rounds of a budget they were packed by.
+    """Return the waves that take least time of all, and how many rounds of a budget they were packed by.
 
     More rounds make fewer waves of longer drains: what that is worth, the rates say.
     """
@@ -181,7 +181,7 @@ def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece,
 
 
 def _without_last(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Piece, ...]]:
-    """The waves without the smallest, where its nodes find places in others."""
+    """Return the waves without the smallest, where its nodes find places in others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
     waiting: Sequence[Piece] = smallest
     for place, wave in enumerate(fuller):

@@ -161,21 +161,21 @@ def _is_rolling(wave: Placed, pools: Pools) -> bool:
 
 
 def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits) -> Iterator[Placed]:
-    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    """Yield the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
     for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
         group = list(alike)
         yield from rolled(group, limits) if is_rolling else group
 
 
 def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
-    """The exclusions by node, each with its pool."""
+    """Return the exclusions by node, each with its pool."""
     labels = {candidate.node.name: candidate.node.labels for candidate in candidates}
     named = (replace(entry, pool=pools.of(labels[entry.node])) for entry in exclusions)
     return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
 
 
 def assemble(decisions: Decisions) -> RolloutPlan:
-    """The decisions as a plan."""
+    """Return the decisions as a plan."""
     inputs, items = decisions.inputs, decisions.drainable.values()
     waves, estimate = _waves(decisions)
     warnings = [
@@ -208,7 +208,7 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
 
 
 def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
-    """The pods without a place for the while, and their budgets, without those for which a blocker says so already."""
+    """Return what is said of pods without a place, and their budgets, unless a blocker says so already."""
     blocked = {
         (item.node.name, key)
         for item in decisions.drainable.values()
@@ -219,7 +219,7 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
 
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
-    """The rules of the operator that keep nothing: most likely they are mistyped."""
+    """Yield the rules of the operator that keep nothing: most likely they are mistyped."""
     message = "covers no pod: see its namespace and labels"
     for rule in inputs.policy.drain.critical:
         if not (budget := critical_budget(rule, inputs.snapshot.pods)).expected_pods:
@@ -289,7 +289,7 @@ def _skipped(item: Drainable) -> Exclusion:
 
 
 def _chosen(inputs: PlanInputs) -> list[Node]:
-    """The nodes that percentages are of."""
+    """Return the nodes that percentages are of."""
     return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
 
 
@@ -343,7 +343,7 @@ def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace) -> P
 
 
 def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
-    """What a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    """Return what a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
     if not policy.prefer_no_schedule_taint:
         return 0, 0
     return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)

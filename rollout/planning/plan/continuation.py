@@ -22,7 +22,7 @@ _BECAUSE = "begun before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """A ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
+    """Return a ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
     steps, taken = list(sizes), max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
         taken -= steps.pop(0)
@@ -32,7 +32,7 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """The cluster once these nodes are given back, which are under way: that comes before any other is begun.
+    """Return the cluster once these nodes are given back, which are under way: that comes before any other is begun.
 
     So they are well, and take pods again where the cordon is ours.
     """
@@ -67,7 +67,7 @@ def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> Roll
 
 
 def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
-    """The plan with what the one `before` left out in the first place: its end accounts for that, whoever brings it.
+    """Return the plan with what the one `before` left out: its end accounts for that, whoever brings it.
 
     `present` are the Nodes of the cluster.
     """
@@ -81,7 +81,7 @@ def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, prese
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them.
+    """Return the plan without the blockers beside which its operator began it: whoever goes on is not asked about them.
 
     No rollout begins beside another coordinator: a record that says so was forged.
     """
@@ -96,7 +96,7 @@ _Choice = Callable[[Any, Any], Any]
 
 
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
-    """The rules of `standing`, and those of `today` wherever they allow less; percentages are of so many `nodes`.
+    """Return the rules of `standing`, and those of `today` where they allow less; percentages are of so many `nodes`.
 
     The commands are today's: what runs on hosts is this process's own in any case. So are the windows, where it has
     any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
@@ -106,13 +106,13 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 
 def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
-    """The first with what is chosen of both for each of these fields."""
+    """Return the first with what is chosen of both for each of these fields."""
     chosen = {name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()}
     return replace(one, **chosen)  # type: ignore[type-var]
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """What is stricter of each rule."""
+    """Return what is stricter of each rule."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
@@ -135,7 +135,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def timed_as(rules: Policy, today: Policy) -> Policy:
-    """The same with today's time-outs: of a time to wait neither a longer nor a shorter one is stricter."""
+    """Return the same with today's time-outs: of a time to wait neither a longer nor a shorter one is stricter."""
     pools = {pool.name: pool for pool in today.pools}
     return replace(
         rules,
@@ -161,7 +161,7 @@ def is_regrouped(standing: Policy, today: Policy) -> bool:
 
 
 def _latter(one: T, other: T) -> T:
-    """The second where it says anything."""
+    """Return the second where it says anything."""
     return other or one
 
 
@@ -170,7 +170,7 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """The smaller step at each place; the last of a ramp holds for all that follow, and no ramp is no limit."""
+    """Return the smaller step at each place; the last of a ramp holds for all that follow, and no ramp is no limit."""
     if not one or not other:
         return one or other
     steps = zip_longest(one, other)
@@ -178,7 +178,7 @@ def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tup
 
 
 def _longer(one: int | None, other: int | None) -> int | None:
-    """The longer grace period; None is what a pod asks for itself."""
+    """Return the longer grace period; None is what a pod asks for itself."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -196,7 +196,7 @@ def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
 
 
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
-    """The filters only where they agree: an alert that either counts, counts."""
+    """Return the filters only where they agree: an alert that either counts, counts."""
     if not one.url or not other.url:
         return one if one.url else other
     return other if replace(one, url="") == replace(other, url="") else AlertPolicy(other.url)
@@ -227,7 +227,7 @@ _COURTESY: Mapping[str, _Choice] = {
 
 
 def _pool(pool: Pool, standing: Policy, today: Policy, nodes: int) -> Pool:
-    """A pool with the stricter of its rules and those of today's pool of the same name, whose None is the rollout's."""
+    """Return a pool with the stricter of its rules and those of today's of that name, whose None is the rollout's."""
     other = next((named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector))
     limits = [count for count in (pool.max_unavailable, other.max_unavailable) if count is not None]
     canaries = (_own(pool.canary, standing.canary), _own(other.canary, today.canary))

@@ -75,7 +75,7 @@ def identify(plan: RolloutPlan) -> str:
 
 
 def sealed(plan: RolloutPlan) -> RolloutPlan:
-    """The plan under the identity of what it says now: a saved one is run with today's blockers and warnings."""
+    """Return the plan under the identity of what it says now: a saved one is run with today's blockers and warnings."""
     return replace(plan, plan_id=identify(plan))
 
 
@@ -92,18 +92,18 @@ def _encode_content(plan: RolloutPlan) -> bytes:
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:
-    """The plan as JSON for people and files, ending in a newline."""
+    """Return the plan as JSON for people and files, ending in a newline."""
     return json_document(plan, _encode)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
-    """The rules as they stand in a plan's document."""
+    """Return the rules as they stand in a plan's document."""
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=_encode))
     return document
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """The plan in a document; `origin` names it in errors. `PlanFileError` for anything that is not a complete plan."""
+    """Return the plan in a document; `PlanFileError`, which names the `origin`, for what is no complete plan."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -121,7 +121,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
 
 
 def _not_read(why: str, origin: str) -> PlanFileError:
-    """A word in place of a fixed one is a newer version's: what it stands for is not known here."""
+    """Say that a document was not read; an unknown word in place of a fixed one is a newer version's."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
         why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
@@ -172,7 +172,7 @@ def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
 
 
 def _impossible(plan: RolloutPlan) -> Iterator[str]:
-    """What no plan of ours says, though its shape allows it."""
+    """Yield what no plan of ours says, though its shape allows it."""
     names = Counter(node.name for node in plan.nodes)
     yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
@@ -199,7 +199,7 @@ def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:
-    """What would let nobody begin, or more than there is room for."""
+    """Yield what would let nobody begin, or more than there is room for."""
     if rules.in_flight < 1:
         yield f"wave {wave.index} lets {rules.in_flight} nodes be in flight"
     if strange := sorted({*rules.holds, *rules.begins} - {node.name for node in wave.nodes}):

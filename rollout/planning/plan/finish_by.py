@@ -35,7 +35,7 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """The plan with the fewest nodes away at once that is done by then; that with the most, where none is."""
+    """Return the plan with the fewest nodes away at once that is done by then; that with the most, where none is."""
     first = _planned(inputs, 1)
     if first.is_by(date) or len(first.plan.nodes) <= 1:
         return first

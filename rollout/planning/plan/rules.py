@@ -18,7 +18,7 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
-    """What is wrong with each, in half a sentence."""
+    """Yield what is wrong with each, in half a sentence."""
     needed: dict[str, object] = {"drain.timeout": policy.drain.timeout, "max_failures": policy.max_failures}
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
@@ -38,7 +38,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _unreadable(policy: Policy) -> Iterator[str]:
-    """What is written in a form of its own, and is not of that form."""
+    """Yield what is written in a form of its own, and is not of that form."""
     gates = policy.gates
     spread = [label for label in (policy.spread_by, *(pool.spread_by for pool in policy.pools)) if label]
     yield from _refused(
@@ -52,7 +52,7 @@ def _unreadable(policy: Policy) -> Iterator[str]:
 
 
 def _label_of(gates: GatePolicy) -> str:
-    """A label with the prefix of the checks, which ends in a slash."""
+    """Return a label with the prefix of the checks, which ends in a slash."""
     prefix = gates.hooks.prefix
     return f"{prefix}name" if prefix.endswith("/") else f"{prefix}/"
 
@@ -77,7 +77,7 @@ _DEFAULT = Policy()
 
 
 def relaxed_rules(policy: Policy) -> tuple[str, ...]:
-    """A sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
+    """Return a sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
     of_nodes = (*_of_nodes(policy), *_on_nodes(policy))
     return (*_of_drain(policy.drain), *of_nodes, *_of_limits(policy), *_of_alerts(policy.gates.alerts))
 
@@ -111,7 +111,7 @@ def _of_nodes(policy: Policy) -> Iterator[str]:
 
 
 def _on_nodes(policy: Policy) -> Iterator[str]:
-    """What is written on Nodes by names that the rules choose."""
+    """Yield what is written on Nodes by names that the rules choose."""
     for when in ("before", "after"):
         if checks := getattr(policy.gates.hooks, when):
             names = ",".join(checks)

@@ -25,7 +25,7 @@ class Difference:
 
 
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
-    """What is different now from when the plan was made; nothing where it may run.
+    """Return what is different now from when the plan was made; nothing where it may run.
 
     Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions, cordon
     and pool. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.

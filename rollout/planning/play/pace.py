@@ -43,7 +43,7 @@ class Past:
     owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def in_order(self) -> "Past":
-        """The same, the shortest of each first, as estimates ask for them many thousand times."""
+        """Return the same, the shortest of each first, as estimates ask for them many thousand times."""
         return replace(
             self,
             drains=tuple(sorted(self.drains)),
@@ -79,7 +79,7 @@ class Pace:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
-        """The pace of these nodes and pods."""
+        """Return the pace of these nodes and pods."""
         runs = tuple(sorted(seconds for node in nodes if (seconds := past_run(node)) is not None))
         settle = round(mean(past.settles)) if past.settles else _START_SECONDS
         return cls(past.in_order(), runs, settle, _starts_of(pods), _endings_of(pods, past.owners))
@@ -98,7 +98,7 @@ class Pace:
         return min(longest, _slowest(seen, nodes)) if seen else longest
 
     def ending_of(self, owners: Iterable[str], grace: int) -> int:
-        """The same of one node's pods of these owners, by UID: as those took in the past, where it tells of them."""
+        """Return that of one node's pods of these owners, by UID: as those took in the past, if it tells of them."""
         known = [self.endings.get(uid) for uid in owners]
         longest = max((seconds for seconds in known if seconds is not None), default=0)
         return min(grace + _CALL_SECONDS, longest) if known and None not in known else max(longest, self.ending(grace))
@@ -118,7 +118,7 @@ class Pace:
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def between(self, soak: float) -> int:
-        """What each wave takes besides its drains."""
+        """Return what each wave takes besides its drains."""
         return self.reboot(0, 1) + self.usual_settle + round(soak)
 
     def reboot(self, drain: int, nodes: int) -> int:
@@ -193,7 +193,7 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], of: int) -> int:
-    """What the slowest of so many is likely to take, in seconds: the median for one, near the longest for many.
+    """Return what the slowest of so many is likely to take, in seconds: the median for one, near the longest for many.
 
     `past` has the shortest first.
     """

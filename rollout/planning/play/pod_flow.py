@@ -85,17 +85,17 @@ class _Sequence:
         self._gone = set[str]()
 
     def leave(self, pod: Pod) -> None:
-        """It is about to end."""
+        """Note that it is about to end."""
         self._gone.discard(pod.uid)
         if all(away.uid != pod.uid for _, away in self._away):
             self._away = sorted([*self._away, (natural_key(pod.name), pod)], key=lambda away: away[0])  # type: ignore[arg-type,return-value]
 
     def gone(self, pod: Pod) -> None:
-        """It has ended."""
+        """Note that it has ended."""
         self._gone.add(pod.uid)
 
     def ready(self, pod: Pod) -> None:
-        """It runs again."""
+        """Note that it runs again."""
         self._away = [away for away in self._away if away[1].uid != pod.uid]
 
     def next_one(self) -> Pod | None:
@@ -136,13 +136,13 @@ class PodFlow:
     _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
-        """These nodes have begun: they take no pods until they are back, and have no soft taint any more."""
+        """Begin these nodes: they take no pods until they are back, and have no soft taint any more."""
         self.scheduler.untaint(names)
         self._closed.update(names)
         self.scheduler.close(self._closed)
 
     def open(self, name: str) -> None:
-        """The node is back: what found no place may go there."""
+        """Take a node back: what found no place may go there."""
         del self._drains[name]
         self._closed.discard(name)
         self.scheduler.close(self._closed)
@@ -177,12 +177,12 @@ class PodFlow:
                 self._evict(pod, traits, name)
 
     def give_up(self, name: str) -> None:
-        """The drain's time is over: what has not been evicted stays."""
+        """End a drain whose time is over: what has not been evicted stays."""
         for wanting in self._wanting.values():
             wanting.pop(name, None)
 
     def _barrier(self, pod: Pod, traits: _Traits) -> str:
-        """The budget that has no permit left for a pod; one that is not ready has used it up already."""
+        """Return the budget that has no permit left for a pod; one that is not ready has used it up already."""
         if pod.uid in self._missing:
             return ""
         for key in traits.keys:
@@ -251,7 +251,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _ready(self, pod: Pod, traits: _Traits, life: int) -> None:
-        """A replacement is ready, unless it was evicted before."""
+        """Note that a replacement is ready, unless it was evicted before."""
         if self._lives[pod.uid] != life:
             return
         self._missing.discard(pod.uid)

@@ -27,7 +27,7 @@ _MOST_PLAYED = 300_000
 
 
 def timeout(rules: Policy) -> int:
-    """The most seconds that a drain may take."""
+    """Return the most seconds that a drain may take."""
     return max(1, round(rules.drain.timeout))
 
 
@@ -66,7 +66,7 @@ class Simulator:
     tainted: Sequence[str]
 
     def timed(self, waves: Sequence[Wave], layout: Sequence[Placed]) -> tuple[tuple[Wave, ...], TimeEstimate]:
-        """The waves with their times, and how long the whole is likely to take."""
+        """Return the waves with their times, and how long the whole is likely to take."""
         if not waves:
             return (), TimeEstimate()
         pods = sum(map(len, self.leaving.values()))
@@ -78,7 +78,7 @@ class Simulator:
         return played, TimeEstimate(_total(played), self.pace.basis)
 
     def _play(self, layout: Sequence[Placed]) -> Sequence["_Run"]:
-        """The waves one after another."""
+        """Return the waves one after another."""
         scheduler = Scheduler.of(self.snapshot)
         scheduler.taint(self.tainted)
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
@@ -93,7 +93,7 @@ class Simulator:
         return runs
 
     def _assumed(self, wave: Wave, placed: Placed) -> Wave:
-        """A wave by the rates of its budgets."""
+        """Return a wave by the rates of its budgets."""
         pods = [pod for name in placed.names for pod in self.leaving.get(name, ())]
         most = max(timeout(self.pools.rules(piece.pool)) for piece in placed.pieces)
         drain = self.wait + min(most, max(self.rates.drain(placed.pieces), self.slowest(placed.names)))
@@ -180,7 +180,7 @@ class _Run:
             emptied()
 
     def _emptied(self, name: str, earliest: int, nodes: int) -> None:
-        """It is empty, unless it was given up before."""
+        """Reboot it once it is empty, unless it was given up before."""
         if name in self.empty:
             return
         begin, simulator = self.begins[name], self.simulator
@@ -195,12 +195,12 @@ class _Run:
         return self.begins[name]
 
     def give_back(self, name: str) -> None:
-        """It is back: pods may go there."""
+        """Take it back: pods may go there."""
         self.back[name] = self.now
         self.flow.open(name)
 
     def pods(self, name: str) -> list[Pod]:
-        """What is on one of its nodes."""
+        """Return what is on one of its nodes."""
         return list(self.flow.residents.get(name, {}).values())
 
 
@@ -246,11 +246,11 @@ class _Following(_Run):
         self.flow.agenda.run(lambda: self.are_back and (is_last or not self._before))
 
     def soonest(self, name: str) -> int:
-        """A host may boot more slowly than most."""
+        """Return a host may boot more slowly than most."""
         return self.begins[name] + round(past_run(self.simulator.nodes[name]) or 0)
 
     def give_back(self, name: str) -> None:
-        """It is back, and keeps its place until the cluster has settled from it."""
+        """Take it back; it keeps its place until the cluster has settled from it."""
         super().give_back(name)
         for owner in self._before[name]:
             self._away[owner].discard(name)
@@ -275,7 +275,7 @@ class _Following(_Run):
         self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
 
     def _look_again(self, owner: str) -> None:
-        """A pod of this owner is ready."""
+        """Look at nodes that wait for a pod of this owner, as one is ready."""
         for name in self._unsettled.pop(owner, ()):
             self._look(name)
 
