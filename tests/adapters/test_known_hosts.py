@@ -10,8 +10,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import KnownHosts
-from rollout.adapters.ssh.known_hosts_file import HostKey
+from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts
 from rollout.errors import HostKeyError
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
+from rollout.adapters.ssh.known_hosts import HostKey, parsed_key
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
 from rollout.adapters.ssh.key_sources import UnsignedError, described
-from rollout.adapters.ssh.known_hosts_file import HostKey
+from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host

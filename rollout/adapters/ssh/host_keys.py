@@ -13,8 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
-from rollout.adapters.ssh.known_hosts import KnownHosts, name_on_file
-from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
+from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, name_on_file, parsed_key
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles

@@ -1,16 +1,26 @@
-"""The decision about a key that a host shows: known, new, changed, revoked.
+"""OpenSSH's known_hosts files, and the decision about a key that a host shows: known, new, changed, revoked.
+
+paramiko's own reader compares each new line with all before it, hashes every entry for each look-up, keeps
+one key a type and host, and knows neither patterns nor markers: at hundreds of hosts it costs more than the
+connections, and it would accept a revoked key. This one reads each file once.
 
 paramiko checks no certificates of hosts. Where an authority alone speaks for a host, its key is unknown under every
 checking: OpenSSH itself, through Ansible, is the way.
 """
 
 import base64
+import hashlib
+import hmac
 import os
+import re
 import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
 from rollout.adapters.local_files import open_output
-from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
 from rollout.model.text import shell_word
@@ -19,6 +29,54 @@ USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 )
 _SOME_FILE = "FILE"
+_HASHED = "|1|"
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key."""
+
+    type: str
+    blob: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """`SHA256:…`, as `ssh-keygen -l` prints it."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
+        return f"SHA256:{digest.rstrip('=')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key and the line that it stands in; `place` is empty where no file has it."""
+
+    key: HostKey
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Entries by the names of hosts."""
+
+    _plain: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    _others: list[tuple[Callable[[str], bool], Entry]] = field(default_factory=list)
+
+    def add(self, names: str, entry: Entry) -> None:
+        """Put it under the first field of its line."""
+        if names.startswith(_HASHED):
+            self._others.append((_hashed(names), entry))
+        elif any(mark in names for mark in "*?!"):
+            self._others.append((partial(_matches, names), entry))
+        else:
+            for name in names.split(","):
+                self._plain[name.lower()].append(entry)
+
+    def find(self, name: str) -> tuple[Entry, ...]:
+        """Every entry of this name, in lower case."""
+        others = (entry for is_named, entry in self._others if is_named(name))
+        return (*self._plain.get(name, ()), *others)
 
 
 class KnownHosts:
@@ -35,13 +93,27 @@ class KnownHosts:
         own, system = ([Path(file).expanduser() for file in named] for named in (counting.own, counting.system))
         self._file = own[0] if own else None
         self._lock = threading.Lock()
-        self._index = Index()
+        self._hosts, self._authorities = Names(), Names()
+        self._revoked: dict[bytes, Entry] = {}
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[Entry, ...]] = {}
         are_wanted = files is not None and checking is HostKeyChecking.STRICT
         strictly = are_wanted and not any(file.exists() for file in (*own, *system))
         for file in (*own, *system):
-            self._index.read(file, must_exist=strictly and file in own)
+            self._read(file, must_exist=strictly and file in own)
+
+    def _read(self, file: Path, *, must_exist: bool) -> None:
+        for number, line in enumerate(_text(file, must_exist=must_exist).splitlines(), 1):
+            marker, names, key = _fields(line)
+            if key is None:
+                continue
+            entry = Entry(key, f"{file}:{number}")
+            if marker == _REVOKED:
+                self._revoked[key.blob] = entry
+            elif marker == _AUTHORITY:
+                self._authorities.add(names, entry)
+            elif not marker:
+                self._hosts.add(names, entry)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
@@ -54,12 +126,12 @@ class KnownHosts:
 
     def is_revoked(self, key: HostKey) -> bool:
         """Whether nobody may show this key any more."""
-        return key.blob in self._index.revoked
+        return key.blob in self._revoked
 
     def verify(self, host: Host, key: HostKey) -> None:
         """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
         with self._lock:
-            if revoked := self._index.revoked.get(key.blob):
+            if revoked := self._revoked.get(key.blob):
                 raise _revoked(revoked)
             self._decide(host, key)
 
@@ -73,7 +145,7 @@ class KnownHosts:
             return
         if known:
             raise _changed(key, known, self._file)
-        if authorities := tuple(entry for name in names for entry in self._index.authorities.find(name)):
+        if authorities := tuple(entry for name in names for entry in self._authorities.find(name)):
             raise _of_authority(host, key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
             raise _unknown(host, key, self._file, elsewhere)
@@ -83,7 +155,7 @@ class KnownHosts:
 
     def _entries(self, name: str) -> tuple[Entry, ...]:
         if name not in self._found:
-            self._found[name] = self._index.hosts.find(name)
+            self._found[name] = self._hosts.find(name)
         return self._found[name]
 
 
@@ -171,3 +243,63 @@ def _revoked(entry: Entry) -> HostKeyError:
         f"its host key is revoked: {entry.key.type} {entry.key.fingerprint}",
         hint=f"{entry.place} names it as @revoked: give the host a new key.",
     )
+
+
+def _matches(patterns: str, name: str) -> bool:
+    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches.
+
+    `*` and `?` stand for something, everything else for itself, brackets too.
+    """
+    matching = [pattern for pattern in patterns.lower().split(",") if _glob(pattern.removeprefix("!")).fullmatch(name)]
+    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
+
+
+@lru_cache(maxsize=4096)
+def _glob(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def vouches(text: str, *, by_authority: bool) -> bool:
+    """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
+    markers = ("", _AUTHORITY) if by_authority else ("",)
+    return any(key is not None and marker in markers for marker, _, key in map(_fields, text.splitlines()))
+
+
+def _text(file: Path, *, must_exist: bool) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError as error:
+        if not must_exist:
+            return ""
+        raise InputError(
+            f"known hosts file {file}: no such file",
+            hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {shell_word(str(file))}",
+        ) from error
+    except OSError as error:
+        raise InputError(f"known hosts file {file}: {error.strerror}") from error
+
+
+def _fields(line: str) -> tuple[str, str, HostKey | None]:
+    """Return marker, names and key; no key where a line is empty, a comment or damaged: it speaks for no host."""
+    marker, *words = line.split() if line.lstrip().startswith("@") else ("", *line.split())
+    if len(words) < len(("names", "type", "key")) or (not marker and words[0].startswith("#")):
+        return marker, "", None
+    try:
+        return marker, words[0], HostKey(words[1], base64.b64decode(words[2], validate=True))
+    except ValueError:
+        return marker, words[0], None
+
+
+def parsed_key(line: str) -> HostKey | None:
+    """Return the key of a line; None where it speaks for no host."""
+    return _fields(line)[2]
+
+
+def _hashed(names: str) -> Callable[[str], bool]:
+    """Return what knows the name that was hashed; of a damaged line, none."""
+    try:
+        salt, digest = (base64.b64decode(part, validate=True) for part in names.removeprefix(_HASHED).split("|"))
+    except ValueError:
+        return lambda _: False
+    return lambda name: hmac.digest(salt, name.encode(), "sha1") == digest

@@ -206,7 +206,7 @@ def _by_settings(kind: Kind, typed: Given) -> Installation:
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     """Return its content; `InputError` where no host could be trusted by it."""
-    from rollout.adapters.ssh.known_hosts_file import vouches
+    from rollout.adapters.ssh.known_hosts import vouches
 
     fill = "Fill it with: rollout known-hosts --out FILE"
     if file is None:
