@@ -74,7 +74,7 @@ def test_default_keys_are_tried_in_turn(
 
 
 def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.key_sources._PATIENCE", 0.3)
+    monkeypatch.setattr("rollout.adapters.ssh.keys._PATIENCE", 0.3)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:

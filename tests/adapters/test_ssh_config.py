@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ssh.config import with_ssh_config
-from rollout.adapters.ssh.config_client import ConfigFiles, config_files
+from rollout.adapters.ssh.config import ConfigFiles, config_files, with_ssh_config
 from rollout.errors import InputError
 from rollout.model.host import Host, HostKeyFiles, Identities
 from tests.waiting import is_running, wait_until
@@ -119,7 +118,7 @@ def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, 
 
 
 def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.config_client._SECONDS", 0.5)
+    monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
     with pytest.raises(InputError, match=r"ssh -G \S+ has no answer after 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
@@ -181,9 +180,9 @@ def test_the_files_of_the_account_are_those_of_ssh(home: Path, monkeypatch: pyte
     own, system = home / ".ssh" / "config", home / "system"
     own.write_text("Match host x\n")
     system.write_text("User admin\nPort 2222\n")
-    monkeypatch.setattr("rollout.adapters.ssh.config_client._SYSTEM", system)
+    monkeypatch.setattr("rollout.adapters.ssh.config._SYSTEM", system)
     assert config_files(None) == ConfigFiles(own)
-    monkeypatch.setattr("rollout.adapters.ssh.config_client._account_home", lambda: home)
+    monkeypatch.setattr("rollout.adapters.ssh.config._account_home", lambda: home)
     files = config_files(None)
     assert files == ConfigFiles(own, system)
     assert files.arguments == ()

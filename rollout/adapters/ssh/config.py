@@ -1,8 +1,10 @@
 """What an OpenSSH client configuration says of hosts: where, as whom, and through what to log in.
 
-OpenSSH's own client is asked what its configuration means. What flags or the inventory say goes before it. What cannot
-be followed and would lead elsewhere, or log in otherwise, is refused by name where it applies to a host: half of a
-configuration is worse than none. Jump hosts are left to the client as well, which follows the same files to them.
+OpenSSH's own client is asked what its configuration means: `ssh -G`, a process a question (6 ms of CPU). It looks names
+up and runs the commands of `Match exec`, as for a connection: they are the operator's own, and no name gets here that a
+shell could take for anything but a name. What flags or the inventory say goes before it. What cannot be followed and
+would lead elsewhere, or log in otherwise, is refused by name where it applies to a host: half of a configuration is
+worse than none. Jump hosts are left to the client as well, which follows the same files to them.
 """
 
 import getpass
@@ -10,21 +12,15 @@ import os
 import pwd
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rollout.adapters.ssh.config_client import (
-    CLIENT,
-    NOBODY,
-    Client,
-    ConfigFiles,
-    Settings,
-    client_for,
-    config_files,
-)
+from rollout.adapters.local_files import new_folder
+from rollout.adapters.programs import run_program
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
 from rollout.model.host import (
@@ -35,6 +31,7 @@ from rollout.model.host import (
     Identities,
     is_address,
 )
+from rollout.model.text import printable
 
 # Ignored, these would send the connection elsewhere, log in with something else, or trust a key that is not to be.
 _REFUSED = (
@@ -59,13 +56,28 @@ _WAY_OUT = (
     "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it: --ssh-config FILE, "
     "or none."
 )
-_NAMELESS = "Add a name for this uid to /etc/passwd (of the image), or go without: --ssh-config none."
 _NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
-# As `valid_ruser` of OpenSSH's ssh.c, which its older versions lack: a user is a word of local commands, too.
+_USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
-_USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
+
+
+# Keywords in lower case with their values: those that the configuration sets to something else than the default.
+Settings = Mapping[str, tuple[str, ...]]
+
+_CLIENT = "ssh"
+_OWN = Path("~/.ssh/config")
+_SYSTEM = Path("/etc/ssh/ssh_config")
+# As `ssh -F none`.
+_NO_FILE = Path("none")
+# With more dots than CanonicalizeHostname completes.
+_NOBODY = "no.such.host.of.rollout.invalid"
+_DEFAULT_USER = f"Host *\nUser {DEFAULT_SSH_USER}\n"
+_SECONDS = 15.0
+_FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
+# The client prints lists of files without quotes: one begins where a word begins as a path does.
+_NEXT_FILE = re.compile(r" (?=[/~])")
 
 
 def with_ssh_config(
@@ -83,11 +95,10 @@ def with_ssh_config(
     }
     if files is None:
         return unconfigured
-    obstacle, way_out = _obstacle()
-    if obstacle:
+    if shutil.which(_CLIENT) is None:
         if files.is_named:
-            raise InputError(f"--ssh-config {path} needs OpenSSH's client: {obstacle}", hint=way_out)
-        announce(f"{files} does not count: {obstacle}")
+            raise InputError(f"--ssh-config {path} needs OpenSSH's client, which is not installed", hint=_NO_CLIENT)
+        announce(f"{files} does not count: OpenSSH's client (ssh) is not installed")
         return unconfigured
     asked = {name: host for name, host in hosts.items() if host.address}
     for host in asked.values():
@@ -98,16 +109,122 @@ def with_ssh_config(
         return {**unconfigured, **_configured(asked, client, files)}
 
 
-def _obstacle() -> tuple[str, str]:
-    """Why OpenSSH's client cannot be asked here, and what to do; empty where it can."""
-    if shutil.which(CLIENT) is None:
-        return "OpenSSH's client (ssh) is not installed", _NO_CLIENT
+@dataclass(frozen=True)
+class ConfigFiles:
+    """The files that count: the one that is named or the account's, and the system's; None where they do not."""
+
+    own: Path | None
+    system: Path | None = None
+    is_named: bool = False
+
+    def __str__(self) -> str:
+        """For messages."""
+        return ", ".join(str(file) for file in (self.own, self.system) if file)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What makes a client that we start go by them."""
+        return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
+
+    def text(self) -> str:
+        """Return what they say, with our own default behind it all; `InputError` where the named one cannot be read."""
+        # As it is: an Include would have its permissions looked at, unlike -F.
+        own = _read(self.own) if self.own else ""
+        system = f'Host *\nInclude "{self.system}"\n' if self.system else ""
+        return f"{own}\n{system}{_DEFAULT_USER}"
+
+
+def config_files(path: Path | None) -> ConfigFiles | None:
+    """Return the file that is named; where none is, those that `ssh` goes by; None where no file counts.
+
+    `ssh` looks for the account's home; where HOME is another folder, as in a container or under sudo, the file there
+    counts, and alone.
+    """
+    if path is not None:
+        return None if path == _NO_FILE else ConfigFiles(path, is_named=True)
+    usual = _OWN.expanduser()
+    own = usual if usual.is_file() else None
+    system = _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None
+    return ConfigFiles(own, system) if own or system else None
+
+
+def _account_home() -> Path:
     try:
-        pwd.getpwuid(os.getuid())
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # as pods on clusters that give each namespace a uid of its own; the client refuses all work then
-        return f"OpenSSH's client works for users that have a name, and uid {os.getuid()} has none", _NAMELESS
-    return "", ""
+        # as pods on clusters that give each namespace a uid of its own: the client refuses all work then
+        return _NO_FILE
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {file}: {error.strerror}", hint="Name another file with --ssh-config."
+        ) from error
+
+
+class Client:
+    """Asks `ssh -G`. Safe to use from many threads."""
+
+    def __init__(self, file: Path, shown: str) -> None:
+        self._file = file
+        self._shown = shown
+        # The client's own, but for two: a host's name is its own, and the usual user is ours.
+        defaults = self._asked(_NOBODY, "", 0, "none")
+        self._defaults = {name: value for name, value in defaults.items() if name not in ("hostname", "user")}
+
+    def ask(self, name: str, user: str, port: int) -> Settings:
+        """Return what the files set for a name that `ssh` could be given, with a user and port unless empty and 0.
+
+        `InputError`, in the client's own words, where it cannot follow them.
+        """
+        settings = self._asked(name, user, port, str(self._file))
+        return {keyword: value for keyword, value in settings.items() if self._defaults.get(keyword) != value}
+
+    def _asked(self, name: str, user: str, port: int, file: str) -> Settings:
+        given = [*(("-l", user) if user else ()), *(("-p", str(port)) if port else ())]
+        try:
+            # The name is behind everything that could be an option.
+            done = run_program([_CLIENT, "-G", "-T", "-F", file, *given, "--", name], seconds=_SECONDS)
+        except OSError as error:
+            raise InputError(f"{_CLIENT} cannot be run: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise InputError(
+                f"ssh -G {name} has no answer after {_SECONDS:.3g} s",
+                hint="Does a Match exec of the configuration wait for something, or its CanonicalizeHostname?",
+            ) from error
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
+            said = "; ".join(map(printable, lines)) or f"exit status {done.returncode}"
+            raise InputError(f"ssh -G {name}: {said}")
+        return _settings(done.stdout.decode(errors="surrogateescape"))
+
+
+@contextmanager
+def client_for(files: ConfigFiles) -> Iterator[Client]:
+    """Make a client that goes by these files."""
+    text, folder = files.text(), new_folder("ssh")
+    try:
+        # A file, for the client may read it a second time (Match final).
+        path = folder / "config"
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        yield Client(path, str(files.own or files.system))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settings(printed: str) -> Settings:
+    settings: dict[str, tuple[str, ...]] = {}
+    for line in printed.splitlines():
+        keyword, _, value = line.partition(" ")
+        settings[keyword] = (*settings.get(keyword, ()), value)
+    for keyword in _FILE_LISTS:
+        # These are printed with their tokens put in: what is still a % stands for itself.
+        files = _NEXT_FILE.split(" ".join(settings.get(keyword, ())))
+        settings[keyword] = tuple(file.replace("%", "%%") for file in files)
+    return settings
 
 
 def _check_words(host: Host) -> None:
@@ -119,7 +236,7 @@ def _check_words(host: Host) -> None:
 
 def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
     logins = {(host.user, host.port) for host in hosts.values()}
-    usual = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
+    usual = {(user, port): client.ask(_NOBODY, user, port) for user, port in logins}
 
     def configure(host: Host) -> Host:
         name, settings = _asked(host, client, usual[host.user, host.port])
@@ -148,7 +265,7 @@ def _differs(settings: Settings, usual: Settings, name: str) -> bool:
     """Whether they say of the name what they do not say of one that nobody has."""
     return any(
         [value.lower() for value in settings.get(keyword, ())]
-        != [value.replace(NOBODY, name).lower() for value in usual.get(keyword, ())]
+        != [value.replace(_NOBODY, name).lower() for value in usual.get(keyword, ())]
         for keyword in (*_FOLLOWED, *_REFUSED)
     )
 
@@ -251,4 +368,4 @@ def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[s
     # As ssh's command line takes a jump host: as a URI.
     hop = last if last.startswith("ssh://") else f"ssh://{last}"
     target = f"[{host.address}]:{host.port}"
-    return (CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)
+    return (_CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)

@@ -21,7 +21,7 @@ from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
 from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
-from rollout.adapters.ssh.key_sources import UnsignedError, described
+from rollout.adapters.ssh.keys import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
 from rollout.errors import SshAuthError, SshError

@@ -1,29 +1,50 @@
 """What the operator logs in with: key files, decrypted once, their certificates, and the agent's keys.
 
 Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does. Nobody is asked for
-a passphrase: that of the environment opens a key, or the agent holds it.
+a passphrase: that of the environment opens a key, or the agent holds it. paramiko's own agent client connects to
+`SSH_AUTH_SOCK` alone, forgets to close its socket where nobody answers, and offers a certificate that the agent holds
+as the bare key.
 """
 
+import base64
+import copy
+import os
+import socket
+import stat
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from paramiko.agent import AgentKey, AgentSSH
+from paramiko.pkey import PublicBlob, UnknownKeyType
+from paramiko.ssh_exception import PasswordRequiredException
+from typing_extensions import override
 
-from rollout.adapters.ssh.key_sources import agent_keys, read_private_key, read_public_half, with_certificate
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 
 PASSPHRASE_VARIABLE = "ROLLOUT_SSH_KEY_PASSPHRASE"  # noqa: S105 - the name of the variable
+_AGENT_VARIABLE = "SSH_AUTH_SOCK"
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _NO_FILE = "none"
 # sshd ends the connection at the sixth refusal.
 _MOST_TRIED = 5
+_OPEN_TO_OTHERS = 0o077
+_UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
+_CERTIFICATE = "-cert-v01@openssh.com"
+# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
+_PATIENCE = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
@@ -40,7 +61,7 @@ class KeyRing:
         with self._lock:
             if file not in self._loaded:
                 try:
-                    self._loaded[file] = read_private_key(Path(file).expanduser(), self.passphrase)
+                    self._loaded[file] = _read_private_key(Path(file).expanduser(), self.passphrase)
                 except SshAuthError as error:
                     self._loaded[file] = error
             key = self._loaded[file]
@@ -64,7 +85,7 @@ class KeyRing:
             # the agent is asked where it is needed, and not once a connection
             yield opened
             return
-        with agent_keys(identities.agent) as held:
+        with _agent_keys(identities.agent) as held:
             yield tuple(islice(_distinct(self._any(identities, held)), _MOST_TRIED))
 
     def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
@@ -91,15 +112,23 @@ class KeyRing:
 
 
 def _held(file: str, held: Keys) -> paramiko.PKey | None:
-    """Return the agent's key of this file: it needs no passphrase."""
-    if not held or (public := read_public_half(Path(file).expanduser())) is None:
-        return None
-    return next((key for key in held if key.asbytes() == public), None)
+    """Return the agent's key of this file, which needs no passphrase: by the public half that lies beside it.
+
+    The file may be the public key itself, as where only an agent has the private one.
+    """
+    for candidate in (file, f"{file}.pub") if held else ():
+        with suppress(OSError, ValueError, paramiko.SSHException):
+            public = PublicBlob.from_file(Path(candidate).expanduser()).key_blob
+            return next((key for key in held if key.asbytes() == public), None)
+    return None
 
 
 def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate that lies beside its file, as `ssh` looks for it, and then by itself."""
-    if certified := with_certificate(key, Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()):
+    # The agent's keys look up attributes in a way that copying does not survive.
+    certified = HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
+    with suppress(OSError, ValueError, paramiko.SSHException):
+        certified.load_certificate(str(Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()))
         yield certified
     yield key
 
@@ -112,3 +141,134 @@ def _distinct(keys: Iterable[paramiko.PKey]) -> Iterator[paramiko.PKey]:
         if shown not in seen:
             seen.add(shown)
             yield key
+
+
+def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
+    """Return the key; `SshAuthError` where it cannot be used."""
+    try:
+        if _too_open(file):
+            raise SshAuthError(
+                f"key file {file}: others may read it", hint=f"Run: chmod 600 {file} (ssh refuses it as well)"
+            )
+        return _parse(file, passphrase)
+    except OSError as error:
+        raise SshAuthError(f"key file {file}: {error.strerror}", hint="Name another with --ssh-key.") from error
+
+
+def _parse(file: Path, passphrase: str) -> paramiko.PKey:
+    try:
+        return _load(file, None)
+    except (TypeError, PasswordRequiredException):
+        if not passphrase:
+            raise SshAuthError(f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)) from None
+    except (ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        raise SshAuthError(
+            f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key."
+        ) from error
+    try:
+        return _load(file, passphrase.encode())
+    except (TypeError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        message = f"key file {file}: the passphrase does not open it"
+        raise SshAuthError(message, hint=_UNLOCK.format(file)) from error
+
+
+def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
+    """Load the key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it."""
+    try:
+        # Bytes, whatever the annotation says: the library underneath takes nothing else.
+        return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
+    except PasswordRequiredException:
+        raise
+    except paramiko.SSHException:
+        key = serialization.load_ssh_private_key(file.read_bytes(), passphrase)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return paramiko.ECDSAKey(vals=(key, key.public_key()))
+        if isinstance(key, rsa.RSAPrivateKey):
+            return paramiko.RSAKey(key=key)
+        raise
+
+
+def _read_certificate(type_: str, blob: bytes) -> serialization.SSHCertificate | None:
+    """Return the certificate of an OpenSSH key blob; None where it is none that can be read."""
+    with suppress(ValueError, UnsupportedAlgorithm):
+        identity = serialization.load_ssh_public_identity(type_.encode() + b" " + base64.b64encode(blob))
+        return identity if isinstance(identity, serialization.SSHCertificate) else None
+    return None
+
+
+def described(key: paramiko.PKey) -> str:
+    """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
+    blob = key.public_blob
+    shown = (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
+    certificate = _read_certificate(*shown)
+    if certificate is None:
+        return key.fingerprint
+    words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
+    return f"{words}, which has expired" if certificate.valid_before <= time.time() else words
+
+
+def _too_open(file: Path) -> bool:
+    """Whether OpenSSH would refuse it: ours, and not for us alone."""
+    status = file.stat()
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
+
+
+def _what_it_is(file: Path) -> str:
+    start = file.read_bytes()[:64]
+    if start.startswith((b"ssh-", b"ecdsa-", b"sk-")):
+        return "it is a public key"
+    if start.startswith(b"PuTTY-User-Key-File"):
+        return "it is a PuTTY key; convert it with puttygen -O private-openssh"
+    return "it is not a usable private key (ed25519, ecdsa and rsa are)"
+
+
+class _Agent(AgentSSH):
+    """A line to an agent. It answers one request at a time, so each connection to a host has its own."""
+
+    def __init__(self, line: socket.socket) -> None:
+        super().__init__()
+        self._connect(line)  # type: ignore[attr-defined]
+
+
+class UnsignedError(paramiko.AuthenticationException):
+    """The agent holds a key, and does not sign with it: its token is away, or somebody said no."""
+
+
+class HeldKey(AgentKey):
+    """A key of the agent's: one that it does not sign with is like one that the host refuses, and the next may do."""
+
+    @override
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
+        try:
+            return super().sign_ssh_data(data, algorithm)
+        except paramiko.SSHException as error:
+            raise UnsignedError(str(error)) from error
+
+
+class _Certified(HeldKey):
+    """A certificate that the agent has the key of: shown whole, and signed for by its own name."""
+
+    @override
+    def asbytes(self) -> bytes:
+        return bytes(self.blob)
+
+
+@contextmanager
+def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
+    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(_PATIENCE)
+        try:
+            line.connect(os.environ.get(_AGENT_VARIABLE, "") if path is None else str(Path(path).expanduser()))
+            agent = _Agent(line)
+        except (OSError, paramiko.SSHException):
+            held: tuple[HeldKey, ...] = ()
+        else:
+            held = tuple(_usable(agent, key) for key in agent.get_keys())
+        yield held
+
+
+def _usable(agent: _Agent, key: AgentKey) -> HeldKey:
+    kind = _Certified if key.name.endswith(_CERTIFICATE) else HeldKey
+    return kind(agent, key.blob, key.comment)
