@@ -12,7 +12,7 @@ import sys
 
 
 def command() -> list[str]:
-    """The program, as it can be started from here."""
+    """Return the program, as it can be started from here."""
     if importlib.util.find_spec("rollout") is not None:
         return [sys.executable, "-P", "-m", "rollout"]
     return ["rollout"]

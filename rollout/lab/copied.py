@@ -69,7 +69,7 @@ def load_copy(path: Path) -> ClusterCopy:
 
 
 def scenario_like(path: Path) -> Scenario:
-    """The scenario of a lab that is a copy; its groups only count nodes."""
+    """Return the scenario of a lab that is a copy; its groups only count nodes."""
     copy = load_copy(path)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
@@ -84,12 +84,12 @@ def scenario_like(path: Path) -> Scenario:
 
 
 def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
-    """A host for each Node."""
+    """Return a host for each Node."""
     return tuple(_host_plan(node, copy.hosts.get(node["metadata"]["name"], CopiedHost())) for node in copy.nodes)
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
-    """The nodes whose hosts are off: they were not Ready."""
+    """Return the nodes whose hosts are off: they were not Ready."""
     return (node["metadata"]["name"] for node in copy.nodes if not is_ready(node))
 
 
@@ -165,7 +165,7 @@ def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **met
 
 
 def _owners(pods: Iterable[Json], daemon_sets: Iterable[Json]) -> dict[str, _Owner]:
-    """The controllers by UID, also those of DaemonSets that have no pod."""
+    """Return the controllers by UID, also those of DaemonSets that have no pod."""
     owners = {
         item["metadata"]["uid"]: _Owner(
             item["metadata"].get("namespace", ""), {"kind": "DaemonSet", **item["metadata"]}, []
@@ -207,7 +207,7 @@ def _replicas(owner: _Owner) -> int:
 
 
 def _template(owner: _Owner, daemon_set: Json | None) -> Json:
-    """The spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
+    """Return the spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
     spec = _pod_spec(owner.pods[0]) if owner.pods else {"containers": [{"name": "main"}]}
     spec = {name: value for name, value in spec.items() if name != "nodeName"}
     if daemon_set is not None:
@@ -221,14 +221,14 @@ def _template(owner: _Owner, daemon_set: Json | None) -> Json:
 
 
 def _by_ordinal(volume: Json) -> Json:
-    """A volume of which each pod of a StatefulSet has its own."""
+    """Return a volume of which each pod of a StatefulSet has its own."""
     source = volume.get("persistentVolumeClaim")
     match = _ORDINAL.fullmatch(source["claimName"]) if source else None
     return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
 
 
 def _pod_spec(pod: Json) -> Json:
-    """The pod's spec with names where the API has them."""
+    """Return the pod's spec with names where the API has them."""
     spec = pod.get("spec") or {}
     named = {
         field: [{"name": f"{field.lower()}-{number}", **item} for number, item in enumerate(spec[field])]
@@ -239,7 +239,7 @@ def _pod_spec(pod: Json) -> Json:
 
 
 def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The labels that all of these have."""
+    """Return the labels that all of these have."""
     return (
         {key: value for key, value in labels[0].items() if all(other.get(key) == value for other in labels)}
         if labels

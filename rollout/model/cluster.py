@@ -239,7 +239,7 @@ class Budget:
 
 
 def finding_of(key: str) -> str:
-    """What findings call the budget of this key."""
+    """Return what findings call the budget of this key."""
     return key if key.startswith(CRITICAL) else f"pdb/{key}"
 
 

@@ -64,7 +64,7 @@ class Given(Settings):
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def repeated(self, command: str) -> str:
-        """This command, with what was typed of the tables and settings that it takes, to be pasted.
+        """Return this command, with what was typed of the tables and settings that it takes, to be pasted.
 
         What `--set` and `--config` say any command takes, but for rules, which not all go by (and resume has from its
         record); a setting that stands in the command is left as it is.

@@ -72,7 +72,7 @@ def _gates(settings: Settings) -> GatePolicy:
 
 
 def freezes_of(settings: Settings) -> tuple[str, ...]:
-    """The freezes that are written, and those of the calendar as it is now."""
+    """Return the freezes that are written, and those of the calendar as it is now."""
     freezes, calendar = settings.gates.freeze, settings.gates.calendar
     if calendar is None:
         return freezes

@@ -47,7 +47,7 @@ def proven_elsewhere(session: Session, memory: Memory, *, remembers: bool = Fals
 
 
 def evidence_rules(settings: Settings) -> EvidenceRules:
-    """What is required; `UsageError` where that cannot be told."""
+    """Return what is required; `UsageError` where that cannot be told."""
     asked = settings.evidence
     if not asked.cluster or asked.allowed_signers is None:
         raise UsageError("--require-evidence does not say whose", hint=_NEEDED)
@@ -55,7 +55,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
 
 
 def _counting(signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]) -> Evidence:
-    """The document, where nothing is wrong with it; else `ValueError`."""
+    """Return the document, where nothing is wrong with it; else `ValueError`."""
     signers, api = session.settings.evidence.allowed_signers, session.api
     if signed.problem or signers is None:
         raise ValueError(signed.problem)

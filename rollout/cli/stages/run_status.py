@@ -102,7 +102,7 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """What can be done about a rollout: of one that has only failed nodes left, once these are mended."""
+    """Return what can be done about a rollout: of one that has only failed nodes left, once these are mended."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]

@@ -117,7 +117,7 @@ def _host(seen: HostObservation) -> CopiedHost:
 
 
 def _shown(value: Any, field: str = "") -> Any:
-    """What may be told of a part of an object, which stands in this field."""
+    """Return what may be told of a part of an object, which stands in this field."""
     if isinstance(value, list):
         return [_shown(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:
@@ -147,7 +147,7 @@ class _Hidden:
         return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
 
     def name(self, name: str) -> str:
-        """An object's; ordinals stay."""
+        """Return an object's name as it may be told; ordinals stay."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
@@ -157,15 +157,15 @@ class _Hidden:
         return self.digest(name)
 
     def key(self, key: str) -> str:
-        """A label's, a taint's, or a resource's."""
+        """Return the key of a label, a taint or a resource as it may be told."""
         return key if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key else self.digest(key)
 
     def value(self, value: str) -> str:
-        """A label's or a taint's."""
+        """Return the value of a label or a taint as it may be told."""
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """A part of an object, which stands in this field."""
+        """Return what may be told of a part of an object, which stands in this field."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):

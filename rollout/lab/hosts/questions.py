@@ -128,7 +128,7 @@ async def _users(session: Session, report: _Report) -> None:
 
 
 def _texts(session: Session, *paths: str) -> list[str]:
-    """The files of these that are there."""
+    """Return the files of these that are there."""
     texts = (read_file(session.machine, path) for path in paths)
     return [text for text in texts if text is not None]
 

@@ -237,7 +237,7 @@ class StatefulSets(WorkloadController):
 
 
 def _numbered(spec: Json, ordinal: int) -> Json:
-    """The spec of the pod with this number."""
+    """Return the spec of the pod with this number."""
     volumes = spec.get("volumes")
     if not volumes:
         return spec
