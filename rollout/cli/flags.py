@@ -5,29 +5,17 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from rollout.cli.settings.keys import Setting, written
-from rollout.cli.settings.reading import (
-    CLUSTER,
-    HOSTS,
-    RULES,
-    SELECTION,
-    Given,
-    SettingsFile,
-    Source,
-    assignments,
-    given,
-    read_file,
-    variables,
-)
+from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
 from rollout.cli.settings.schema import settings
 from rollout.cli.settings.values import Form
 from rollout.errors import UsageError
 
-__all__ = ["CLUSTER", "HOSTS", "RULES", "SELECTION", "YesOption", "takes"]
+T = TypeVar("T")
 _ALWAYS = ("output",)
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
@@ -37,24 +25,38 @@ _PANELS = {
 }
 _CONTEXT, _CONFIG, _SET = "context_", "config", "set_"
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        envvar="ROLLOUT_CONFIG",
-        show_envvar=False,
-        metavar="FILE",
-        help="Settings, in TOML",
-        rich_help_panel=_PANELS["output"],
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, by its key", rich_help_panel=_PANELS["output"]),
-]
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+def option(default: T, help: str, metavar: str = "", *names: str, **how: Any) -> T:  # noqa: A002 - as typer has it
+    """Declare an option of one command: by its parameter's name, unless it has others; `how` is typer's."""
+    declared: T = typer.Option(default, *names, metavar=metavar or None, help=help, show_default=bool(default), **how)
+    return declared
+
+
+def argument(default: Any, help: str, metavar: str) -> Any:  # noqa: A002 - the same
+    """Declare an argument of one command, which has to be given where its default is `...`."""
+    return typer.Argument(default, metavar=metavar, help=help, show_default=default not in (..., None, ""))
+
+
+YES = option(False, "Do not ask", "", "--yes", "-y")
+_FURTHER = {
+    _CONFIG: (
+        Path | None,
+        option(
+            None,
+            "Settings, in TOML",
+            "FILE",
+            "--config",
+            "-c",
+            envvar="ROLLOUT_CONFIG",
+            show_envvar=False,
+            rich_help_panel=_PANELS["output"],
+        ),
+    ),
+    _SET: (
+        list[str] | None,
+        option(None, "Any setting, by its key", "KEY=VALUE", "--set", rich_help_panel=_PANELS["output"]),
+    ),
+}
 
 
 def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -64,9 +66,9 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
+        hints = get_type_hints(command)
         own = [
-            _parameter(name, hints[name], item.default)
+            _parameter(name, hints[name], _named(item.default, name, hints[name]))
             for name, item in inspect.signature(command).parameters.items()
             if name != "settings"
         ]
@@ -86,7 +88,7 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
                 command(settings=settings_given, **received)
 
         flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
-        further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
+        further = [_parameter(name, *declared) for name, declared in _FURTHER.items()]
         context = _parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)
         parameters = [context, *own, *flags, *further]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -94,6 +96,13 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
         return run
 
     return decorated
+
+
+def _named(declared: Any, name: str, kind: Any) -> Any:
+    """Name a flag by its parameter, without the `--no-` that typer would give it."""
+    if kind is bool and not declared.param_decls:
+        declared.param_decls = (f"--{name.replace('_', '-')}",)
+    return declared
 
 
 def _chosen(names: Iterable[str]) -> list[Setting]:

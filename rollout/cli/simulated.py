@@ -4,32 +4,18 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from rollout.cli import failures
+from rollout.cli.flags import option
 from rollout.model.text import shortened
 
 if TYPE_CHECKING:
     from rollout.lab.scoreboard import Scoreboard
 
-NodesOption = Annotated[
-    int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
-]
-ScenarioOption = Annotated[
-    str, typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`.")
-]
-FleetLockOption = Annotated[
-    str,
-    typer.Option(
-        "--fleetlock",
-        metavar="URL",
-        help="Have hosts ask this FleetLock server before they reboot, as Zincati does. Where the scenario has no such "
-        "hosts, all are.",
-    ),
-]
-SpeedOption = Annotated[float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")]
+NODES: int | None = option(None, "How many nodes. Default: the scenario's.", "N", min=1)
+SCENARIO = option("default", "Scenario; see `rollout lab scenarios`.", "NAME|FILE")
+SPEED = "Simulated seconds per real second."
 
 
 def scoreboard_text(scores: "Scoreboard") -> str:

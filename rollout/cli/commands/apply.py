@@ -2,19 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, RULES, YesOption, takes
-from rollout.cli.settings.reading import PLANNED, Given
-from rollout.cli.settings.rules import (
-    policy_of,
-    refuse_another_address,
-    refuse_missing_commands,
-    selection_of,
-)
+from rollout.cli.flags import YES, argument, option, takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, RULES, Given
+from rollout.cli.settings.rules import policy_of, refuse_another_address, refuse_missing_commands, selection_of
 from rollout.cli.settings.schema import Metrics
 from rollout.model.policy import Policy
 from rollout.model.text import counted
@@ -22,19 +17,17 @@ from rollout.model.text import counted
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Run
 
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
-    ),
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; ask the server about each write")]
 
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
 @takes(*CLUSTER, "nodes", *RULES, "gates.interactive", *HOSTS)
-def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
+def apply(
+    settings: Given,
+    file: Path | None = argument(None, "A plan saved with `rollout plan --out FILE`, run exactly as saved.", "FILE"),
+    yes: bool = YES,
+    dry_run: bool = option(False, "Change nothing; ask the server about each write"),
+) -> None:
     """Run a saved plan; or plan, show, ask and run.
 
     A node at a time, or as many as the rules allow: cordon, evict, reboot, prove the reboot, uncordon.
@@ -96,7 +89,5 @@ def _refuse_rules_beside_plan(settings: Given, policy: Policy) -> None:
     refuse_missing_commands(settings, policy)
     refuse_another_address(settings, policy)
     settings.refuse_typed(
-        PLANNED,
-        "cannot be used with a saved plan, which has its own rules",
-        "Drop them, or make a new plan with them.",
+        PLANNED, "cannot be used with a saved plan, which has its own rules", "Drop them, or make a new plan with them."
     )

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rollout.cli.failures import PROGRAM, invoke
-from rollout.cli.simulated import NodesOption, ScenarioOption, SpeedOption, own_path, require_lab, scoreboard_text
+from rollout.cli.flags import option
+from rollout.cli.simulated import NODES, SCENARIO, SPEED, own_path, require_lab, scoreboard_text
 from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
 from rollout.model.policy import Policy
@@ -31,7 +32,10 @@ On your own cluster, changing nothing:
 
 
 def demo(
-    call: typer.Context, nodes: NodesOption = None, scenario: ScenarioOption = DEFAULT, speed: SpeedOption = 10.0
+    call: typer.Context,
+    nodes: int | None = NODES,
+    scenario: str = SCENARIO,
+    speed: float = option(10.0, SPEED, "X", min=0.1),
 ) -> None:
     """Watch a simulated cluster being taken through its updates.
 

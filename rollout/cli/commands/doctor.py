@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated
 
 import typer
 
 from rollout.adapters.notify import DeliveryError
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import option, takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
@@ -37,11 +36,9 @@ from rollout.planning.eligibility.rivals import rivals
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.unfinished import heading, ways_out
 
-NotifyTestOption = Annotated[bool, typer.Option("--notify-test", help="Send a test of notifications")]
-
 
 @takes(*CLUSTER, "nodes.allow", "nodes.skip", *RULES, *HOSTS)
-def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
+def doctor(settings: Given, notify_test: bool = option(False, "Send a test of notifications")) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 
     \b

@@ -1,31 +1,22 @@
 """`rollout evidence`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import argument, option, takes
+from rollout.cli.settings.reading import CLUSTER, Given
 
 if TYPE_CHECKING:
     from rollout.model.evidence import Evidence
 
-VersionArgument = Annotated[
-    str,
-    typer.Argument(metavar="VERSION", help="Of this version; default: the one rebooted into last.", show_default=False),
-]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
-]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option("--sign-key", metavar="FILE", help="Sign it with this SSH key: the signature is FILE.sig"),
-]
-
 
 @takes(*CLUSTER)
-def evidence(settings: Given, version: VersionArgument = "", out: OutOption = None, sign_key: KeyOption = None) -> None:
+def evidence(
+    settings: Given,
+    version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION"),
+    out: Path | None = option(None, "The file, or a folder for VERSION.json; default: stdout", "FILE"),
+    sign_key: Path | None = option(None, "Sign it with this SSH key: the signature is FILE.sig", "FILE"),
+) -> None:
     """Write down what rollouts have proved of a version here, for clusters that wait for it.
 
     Counted are the nodes that were rebooted into it, proven, and are Ready with it now. The hosts are not asked.

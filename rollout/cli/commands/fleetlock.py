@@ -1,14 +1,13 @@
 """`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
 
 import time
-from typing import Annotated
 
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, RULES, takes
+from rollout.cli.flags import argument, takes
 from rollout.cli.loading import SectionedCommand
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CLUSTER, RULES, Given
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
 from rollout.cli.terminal import say
@@ -83,7 +82,7 @@ def status(settings: Given) -> None:
 @takes(*CLUSTER)
 def release(
     settings: Given,
-    node: Annotated[str, typer.Argument(metavar="NODE", show_default=False, help="The node, by its name.")],
+    node: str = argument(..., "The node, by its name.", "NODE"),
 ) -> None:
     """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
 

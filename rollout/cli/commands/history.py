@@ -4,13 +4,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
-from rollout.cli.flags import takes
+from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_bytes
 from rollout.errors import InputError
@@ -21,20 +19,15 @@ if TYPE_CHECKING:
     from rollout.report.runs.model import RunReport
 
 _STDIN = Path("-")
+_WHICH = "The run's id, of which the first letters are enough, a journal's path"
 _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
-
-RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="Show this run as a timeline: the first letters of its id, or a journal's path.",
-        show_default=False,
-    ),
-]
 
 
 @takes()
-def history(settings: Given, run: RunArgument = "") -> None:
+def history(
+    settings: Given,
+    run: str = argument("", "Show this run as a timeline: the first letters of its id, or a journal's path.", "RUN"),
+) -> None:
     """List the runs that were written down on this machine, on whichever cluster, or tell one as a timeline.
 
     \b
@@ -63,22 +56,12 @@ def _kept_runs() -> "Iterator[RunReport]":
             say(f"warning: {error.message}")
 
 
-ReportedRunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="The run's id, of which the first letters are enough, a journal's path, or - for a pod's log on stdin. "
-        "Default: the last run.",
-        show_default=False,
-    ),
-]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write .html, .md or .json; default: Markdown to stdout")
-]
-
-
 @takes()
-def report(settings: Given, run: ReportedRunArgument = "", out: OutOption = None) -> None:
+def report(
+    settings: Given,
+    run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN"),
+    out: Path | None = option(None, "Write .html, .md or .json; default: Markdown to stdout", "FILE"),
+) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
 
     HTML is one page for a browser, which fetches nothing; Markdown is for tickets and the summaries of jobs; JSON is

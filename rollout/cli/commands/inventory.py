@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, YesOption, takes
+from rollout.cli.flags import YES, option, takes
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Ssh
 from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
@@ -25,16 +25,11 @@ if TYPE_CHECKING:
     from rollout.gather.inventory.nodes import Connection
     from rollout.report.host_keys import HostKeyRow
 
-ListOption = Annotated[
-    bool,
-    typer.Option("--list", show_envvar=False, help="Print every host and group: the default."),
-]
-
 
 @takes(*CLUSTER, *SELECTION, *HOSTS)
 def inventory(
     settings: Given,
-    list: ListOption = False,  # noqa: A002, ARG001 - how Ansible asks for it
+    list: bool = option(False, "Print every host and group: the default."),  # noqa: A002, ARG001 - how Ansible asks for it
 ) -> None:
     """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
 
@@ -74,27 +69,15 @@ def _configuration(file: Path | None) -> str:
 
 
 _MODE = 0o644
-
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="The file to write; default: that of --known-hosts, else stdout"),
-]
-FingerprintsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--fingerprints",
-        metavar="FILE",
-        help="Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node",
-    ),
-]
+_FINGERPRINTS = "Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node"
 
 
 @takes(*CLUSTER, *SELECTION, *HOSTS)
 def known_hosts(
     settings: Given,
-    out: OutOption = None,
-    fingerprints: FingerprintsOption = None,
-    yes: YesOption = False,
+    out: Path | None = option(None, "The file to write; default: that of --known-hosts, else stdout", "FILE"),
+    fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
+    yes: bool = YES,
 ) -> None:
     """Scan the Nodes' host keys into a known_hosts file: shown, confirmed, written.
 

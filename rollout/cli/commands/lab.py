@@ -2,19 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.simulated import (
-    FleetLockOption,
-    NodesOption,
-    ScenarioOption,
-    SpeedOption,
-    own_path,
-    require_lab,
-    scoreboard_text,
-)
+from rollout.cli.flags import option
+from rollout.cli.simulated import NODES, SCENARIO, SPEED, own_path, require_lab, scoreboard_text
 from rollout.cli.terminal import is_terminal, say, show, width
 from rollout.errors import UsageError
 
@@ -25,6 +18,8 @@ if TYPE_CHECKING:
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
+_FILES = "Where kubeconfig, inventory, known_hosts, key and env are written."
+_FLEETLOCK = "Hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all."
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
@@ -52,18 +47,12 @@ def lab(call: typer.Context) -> None:
 
 @lab_app.command()
 def up(
-    nodes: NodesOption = None,
-    scenario: ScenarioOption = _DEFAULT,
-    directory: Annotated[
-        Path,
-        typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
-    ] = Path("rollout-lab"),
-    speed: SpeedOption = 1.0,
-    fleetlock: FleetLockOption = "",
-    like: Annotated[
-        Path | None,
-        typer.Option("--like", metavar="FILE", help="Be the cluster in this file, of: rollout plan --snapshot FILE"),
-    ] = None,
+    nodes: int | None = NODES,
+    scenario: str = SCENARIO,
+    directory: Path = option(Path("rollout-lab"), _FILES, "DIR", "--dir"),
+    speed: float = option(1.0, SPEED, "X", min=0.1),
+    fleetlock: str = option("", _FLEETLOCK, "URL"),
+    like: Path | None = option(None, "Be the cluster in this file, of: rollout plan --snapshot FILE", "FILE"),
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 

@@ -5,11 +5,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import get_args
 
-import typer
-
-from rollout.cli.flags import takes
+from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings import values
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import Executor
@@ -17,15 +15,7 @@ from rollout.cli.settings.schema import settings as known_settings
 from rollout.cli.stages.pod_settings import read_pod_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
-from rollout.manifests.objects import (
-    DEFAULT_NAME,
-    SSH_KEY,
-    SSH_SECRET,
-    Installation,
-    Kind,
-    manifest_text,
-    objects,
-)
+from rollout.manifests.objects import DEFAULT_NAME, SSH_KEY, SSH_SECRET, Installation, Kind, manifest_text, objects
 from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -36,6 +26,8 @@ _IMAGE = re.compile(
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
 _MINUTE = 60
+_IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
+_namespace = get_args(values.Namespace)[1].read
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
@@ -61,73 +53,28 @@ def object_name(value: str) -> str:
     return value
 
 
-KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to install; roles prints the roles alone.")]
-ImageOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="IMAGE",
-        parser=fixed_image,
-        help="Image that you built, with its tag or digest. One without a registry is never pulled",
-    ),
-]
-NamespaceOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        parser=get_args(values.Namespace)[1].read,
-        help="Namespace of the pod, its account and its settings",
-    ),
-]
-NameOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        parser=object_name,
-        help=f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock",
-    ),
-]
-EnvSecretOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="Secret whose keys are variables: settings that are secret, tokens, a passphrase"
-    ),
-]
-ScheduleOption = Annotated[str, typer.Option(metavar="CRON", help="cronjob: when a pass begins, in cron's five fields")]
-ZoneOption = Annotated[str, typer.Option(metavar="ZONE", parser=checked_zone, help="cronjob: timezone of the schedule")]
-TlsOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP",
-    ),
-]
-AddressOption = Annotated[
-    str,
-    typer.Option(
-        metavar="ADDRESS",
-        help="fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with",
-    ),
-]
-NetworkOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="CIDR", help="fleetlock: only these addresses may ask. Repeatable. Default: all"),
-]
-
-
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
-    kind: KindArgument = Kind.CRONJOB,
+    kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints the roles alone.", "KIND"),
     *,
-    image: ImageOption = None,
-    namespace: NamespaceOption = DEFAULT_NAME,
-    name: NameOption = None,
-    env_secret: EnvSecretOption = "",
-    schedule: ScheduleOption = "0 1 * * *",
-    time_zone: ZoneOption = "Etc/UTC",
-    tls_secret: TlsOption = "",
-    cluster_ip: AddressOption = "",
-    hosts_network: NetworkOption = None,
+    image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
+    namespace: str = option(
+        DEFAULT_NAME, "Namespace of the pod, its account and its settings", "NAME", parser=_namespace
+    ),
+    name: str | None = option(
+        None, f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock", "NAME", parser=object_name
+    ),
+    env_secret: str = option(
+        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase", "NAME"
+    ),
+    schedule: str = option("0 1 * * *", "cronjob: when a pass begins, in cron's five fields", "CRON"),
+    time_zone: str = option("Etc/UTC", "cronjob: timezone of the schedule", "ZONE", parser=checked_zone),
+    tls_secret: str = option(
+        "", "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls", "NAME"
+    ),
+    cluster_ip: str = option("", "fleetlock: fixed address of the Service, which hosts are configured with", "ADDRESS"),
+    hosts_network: list[str] | None = option(None, "fleetlock: only these addresses may ask. Repeatable", "CIDR"),
 ) -> None:
     """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
 

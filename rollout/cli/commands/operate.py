@@ -1,23 +1,20 @@
 """`rollout operate`."""
 
 from dataclasses import replace
-from typing import Annotated
 
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import option, takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Cluster, Skip
 from rollout.errors import RolloutError, UsageError
 from rollout.model.policy import Policy
 
-OnceOption = Annotated[bool, typer.Option("--once", help="Make one pass and end: for a CronJob")]
-
 
 @takes("operate", *CLUSTER, "nodes", *RULES, "evidence", *HOSTS)
-def operate(settings: Given, once: OnceOption = False) -> None:
+def operate(settings: Given, once: bool = option(False, "Make one pass and end: for a CronJob")) -> None:
     """Reboot what waits, unattended: pass after pass, or one with --once.
 
     A pass goes on with what an earlier one was interrupted in, then does what apply does, and asks nothing. Outside a

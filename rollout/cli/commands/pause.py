@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import argument, option, takes
+from rollout.cli.settings.reading import CLUSTER, Given
 from rollout.cli.settings.values import node_name, one_line, time_meant, written_time
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
@@ -18,40 +15,18 @@ from rollout.model.policy import Selection
 from rollout.model.text import printable, shortened
 from rollout.ports import ClusterApi
 
-NodesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
-]
+_NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE")
+_UNTIL = "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-
-AllOption = Annotated[
-    bool, typer.Option("--all", help="All nodes at once, also those that join later, instead of single ones")
-]
-EndAllOption = Annotated[
-    bool, typer.Option("--all", help="End every pause: that of all nodes, and that of each node paused by name")
-]
-ReasonOption = Annotated[
-    str,
-    typer.Option("--reason", metavar="TEXT", parser=one_line, show_default=False, help="Why; everybody sees it"),
-]
-UntilOption = Annotated[
-    str,
-    typer.Option(
-        "--until",
-        metavar="TIME",
-        parser=written_time,
-        show_default=False,
-        help="When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)",
-    ),
-]
 
 
 @takes(*CLUSTER)
 def pause(
     settings: Given,
-    node: NodesArgument = None,
-    all: AllOption = False,  # noqa: A002 - the flag's name
-    reason: ReasonOption = "",
-    until: UntilOption = "",
+    node: list[str] | None = _NODES,
+    all: bool = option(False, "All nodes at once, also those that join later, instead of single ones"),  # noqa: A002 - the flag's name
+    reason: str = option("", "Why; everybody sees it", "TEXT", parser=one_line),
+    until: str = option("", _UNTIL, "TIME", parser=written_time),
 ) -> None:
     """Have no rollout begin these nodes, or any: plans leave them out, and one that runs stops before the next.
 
@@ -87,8 +62,8 @@ def pause(
 @takes(*CLUSTER)
 def unpause(
     settings: Given,
-    node: NodesArgument = None,
-    all: EndAllOption = False,  # noqa: A002 - the flag's name
+    node: list[str] | None = _NODES,
+    all: bool = option(False, "End every pause: that of all nodes, and that of each node paused by name"),  # noqa: A002 - the flag's name
 ) -> None:
     """End the pause of these nodes; or, with --all, every pause: that of all nodes, and those of single ones.
 
@@ -136,22 +111,12 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
     return api, [one for one in nodes if one.name in written]
 
 
-VersionArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="VERSION", help="The held versions, as `rollout status` shows them.", show_default=False),
-]
-ForgetOption = Annotated[
-    list[str] | None, typer.Option("--node", metavar="NAME", help="Forget the failures of this node. Repeatable")
-]
-ForgetAllOption = Annotated[bool, typer.Option("--all", help="Forget every failure, of versions and of nodes")]
-
-
 @takes(*CLUSTER)
 def release(
     settings: Given,
-    version: VersionArgument = None,
-    node: ForgetOption = None,
-    all: ForgetAllOption = False,  # noqa: A002 - the flag's name
+    version: list[str] | None = argument(None, "The held versions, as `rollout status` shows them.", "VERSION"),
+    node: list[str] | None = option(None, "Forget the failures of this node. Repeatable", "NAME"),
+    all: bool = option(False, "Forget every failure, of versions and of nodes"),  # noqa: A002 - the flag's name
 ) -> None:
     """End the hold of a version that failed on too many nodes: its nodes are taken again.
 

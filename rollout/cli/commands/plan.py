@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
+from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.values import node_name, time_meant, written_time
 from rollout.cli.terminal import say
@@ -26,50 +26,22 @@ if TYPE_CHECKING:
     from rollout.gather.cluster.snapshot import Kept
     from rollout.report.status import FollowUp
 
+_FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
-]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE")]
-MarkdownOption = Annotated[
-    Path | None, typer.Option("--markdown", metavar="FILE", help="Write the plan as Markdown, too")
-]
-ExitCodeOption = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit with 2 when nodes wait for a reboot, 4: unjudged")
-]
-SnapshotOption = Annotated[
-    Path | None,
-    typer.Option("--snapshot", metavar="FILE", help="Save what the plan was made of, for rollout lab up --like FILE"),
-]
-AnonymousOption = Annotated[bool, typer.Option("--anonymous", help="Hide names and labels in the snapshot")]
-FinishByOption = Annotated[
-    str,
-    typer.Option(
-        "--finish-by",
-        metavar="TIME",
-        parser=written_time,
-        show_default=False,
-        help="With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z",
-    ),
-]
-ExplainOption = Annotated[
-    str | None, typer.Option("--explain", metavar="NODE", help="Show why this node is in its wave, and its pods")
-]
 
 
 @takes(*CLUSTER, "nodes", *RULES, *HOSTS)
 def plan(
     settings: Given,
-    file: FileArgument = None,
+    file: Path | None = argument(None, "Show this saved plan; ask neither cluster nor hosts.", "FILE"),
     *,
-    out: OutOption = None,
-    markdown: MarkdownOption = None,
-    detailed_exitcode: ExitCodeOption = False,
-    explain: ExplainOption = None,
-    finish_by: FinishByOption = "",
-    snapshot: SnapshotOption = None,
-    anonymous: AnonymousOption = False,
+    out: Path | None = option(None, "Save the plan, for apply FILE", "FILE"),
+    markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE"),
+    detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
+    explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
+    finish_by: str = option("", _FINISH_BY, "TIME", parser=written_time),
+    snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
+    anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 

@@ -2,13 +2,13 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, YesOption, takes
-from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.flags import YES, option, takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.terminal import show, show_lines
@@ -23,16 +23,10 @@ if TYPE_CHECKING:
     from rollout.execution.rollout.ledger import Aborted
 
 
-UnlockOption = Annotated[
-    str,
-    typer.Option(
-        "--force-unlock",
-        metavar="RUN",
-        show_default=False,
-        help="Do not wait for the Lease of this run: you are sure that no process is working on it",
-    ),
-]
-RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
+_FORCE_UNLOCK = option(
+    "", "Do not wait for the Lease of this run: you are sure that no process is working on it", "RUN"
+)
+_WAIT = "How long to watch a node that may be rebooting"
 # What the rules of the interrupted rollout leave open.
 _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
@@ -41,9 +35,9 @@ _OPEN_RULES = ("nodes.allow", "nodes.skip")
 @takes(*CLUSTER, "nodes.allow", "nodes.skip", "gates.interactive", *HOSTS)
 def resume(
     settings: Given,
-    yes: YesOption = False,
-    retry_failed: RetryOption = False,
-    force_unlock: UnlockOption = "",
+    yes: bool = YES,
+    retry_failed: bool = option(False, "Try the failed nodes again, too"),
+    force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
     """Go on with an interrupted rollout, from any machine.
 
@@ -121,15 +115,12 @@ def _nothing(unfinished: "Unfinished | None") -> str:
     return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."
 
 
-WaitOption = Annotated[
-    Duration,
-    typer.Option(parser=Duration.parse, metavar="DURATION", help="How long to watch a node that may be rebooting"),
-]
-
-
 @takes(*CLUSTER, *HOSTS)
 def abort(
-    settings: Given, yes: YesOption = False, wait: WaitOption = Duration(120), force_unlock: UnlockOption = ""
+    settings: Given,
+    yes: bool = YES,
+    wait: Duration = option(Duration(120), _WAIT, "DURATION", parser=Duration.parse),
+    force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
     """Undo what an interrupted rollout has begun: its cordons, its annotations, its taints, its labels, its record.
 

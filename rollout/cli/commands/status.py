@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.flags import option, takes
+from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.model.policy import Policy
@@ -18,18 +16,14 @@ if TYPE_CHECKING:
     from rollout.planning.eligibility.status import NodeStatus
     from rollout.report.status import FollowUp
 
-RunOption = Annotated[bool, typer.Option("--run", help="Show the running or interrupted rollout, instead of the nodes")]
-WatchOption = Annotated[
-    bool,
-    typer.Option("--watch", "-w", help="Show the rollout again and again until it has ended"),
-]
-PendingOption = Annotated[
-    bool, typer.Option("--pending", help="Only nodes that wait for a reboot, or that a rollout is about")
-]
-
 
 @takes(*CLUSTER, *SELECTION, *HOSTS)
-def status(settings: Given, run: RunOption = False, watch: WatchOption = False, pending: PendingOption = False) -> None:
+def status(
+    settings: Given,
+    run: bool = option(False, "Show the running or interrupted rollout, instead of the nodes"),
+    watch: bool = option(False, "Show the rollout again and again until it has ended", "", "--watch", "-w"),
+    pending: bool = option(False, "Only nodes that wait for a reboot, or that a rollout is about"),
+) -> None:
     """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
     \b
