@@ -5,16 +5,13 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from textwrap import wrap
-from types import TracebackType
 from typing import Self
 
-from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from rollout.execution.base.stop import StopRequest
@@ -23,18 +20,17 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked_briefly, briefly, is_down, phases, sentence, sign, wave_title
+from rollout.report.sentences import blocked_briefly, briefly, capitalized, is_down, phases, sentence, sign, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
-# Between columns, and what the last of them has at least where the others are left whole.
-_GAP, _LEAST_DETAIL = 2, 20
-_DETAIL_LINES = 2
+_DETAIL_LINES, _LEAST_DETAIL = 2, 20
+_PHASE_WIDTH = max(map(len, Phase))
+_INDENT = "    "
 _HELD = "yellow"
 _WIDEST = 100
-_LEAST = 60
 _STOPPING = "stopping · Ctrl-C again: quit now · no further node is started, those in flight are finished"
 _REVERTING = "stopping · Ctrl-C again: quit now · no further node is started, those not yet rebooting are given back"
 _STYLES = {
@@ -83,12 +79,7 @@ class LiveProgress:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._live.stop()
 
     def notify(self, event: StepEvent) -> None:
@@ -121,84 +112,56 @@ class LiveProgress:
         with self._lock:
             text = _REVERTING if self._stop.revert else _STOPPING
             stopping = [_in_a_line(text, "bold yellow")] if self._stop.requested else []
-            return Group(self._total(), self._table(), *stopping)
+            return Group(self._total(), *self._rows(), *stopping)
 
-    def _table(self) -> Table:
-        """As many rows as the terminal is high; the others as figures."""
-        rows = self._view.in_flight
-        shown = self._fitting(rows)
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
-        left = [row for row in rows if row not in shown]
-        rest = f"and {len(left)} more" if left else ""
-        widths = (1, max(len(rest), *(len(row.name) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
-        for style, width in zip(("", "bold", "", ""), widths, strict=True):
-            most = self._console.width // (3 if self._console.width >= _LEAST else 6)
-            table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
-        # a line that is wider than what is left would not be shortened, but cut, and the other columns with it
-        left_over = self._console.width - sum(widths) - _GAP * len(widths)
-        whole = left_over >= _LEAST_DETAIL
-        table.add_column(style="dim", no_wrap=whole, overflow="ellipsis", max_width=left_over if whole else None)
-        for row in shown:
-            self._add(table, row, left_over if whole and self._has_room(rows, left_over) else 0)
-        if left:
-            table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
-        return table
+    def _rows(self) -> list[Text]:
+        """Lines for as many nodes as the terminal is high; the others as figures."""
+        nodes = self._view.in_flight
+        width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
+        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
+        rows = {node.name: list(self._row(node, width, _DETAIL_LINES)) for node in nodes}
+        if sum(map(len, rows.values())) > room:
+            rows = {node.name: list(self._row(node, width, 1)) for node in nodes}
+        if sum(map(len, rows.values())) <= room:
+            return [line for lines in rows.values() for line in lines]
+        chosen, taken = set[str](), 1
+        # those that are held back, then those longest in their phase
+        for node in sorted(nodes, key=lambda node: (not node.held, node.entered)):
+            if not chosen or taken + len(rows[node.name]) <= room:
+                chosen.add(node.name)
+                taken += len(rows[node.name])
+        left = [node for node in nodes if node.name not in chosen]
+        shown = [line for name in rows if name in chosen for line in rows[name]]
+        return [*shown, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
 
-    def _add(self, table: Table, row: NodeView, room: int) -> None:
-        """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
-        detail = printable(self._detail(row))
-        first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
-        table.add_row(
-            self._spinner,
-            printable(row.name),
-            _phase(row.phase),
-            Text(elapsed(self._monotonic() - row.begun), style="dim"),
-            _in_a_line(first),
+    def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
+        """A node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
+        phase, now = node.phase or Phase.PENDING, self._monotonic()
+        row = Text.assemble(
+            f"{self._spinner.render(now)}",
+            (f" {_cut(printable(node.name), width):<{width}}", "bold"),
+            (f"  {phase:<{_PHASE_WIDTH}}", _STYLES[phase]),
+            (f"  {elapsed(now - node.begun):<6}  ", "dim"),
         )
-        for further in more:
-            table.add_row("", "", "", "", _in_a_line(further))
-        for line in self._held(row):
-            table.add_row("", "", "", "", line)
-
-    def _detail(self, row: NodeView) -> str:
-        """What a node waits for; that a host is silent while it reboots is as it should be."""
-        if not is_down(row):
-            return row.detail
-        usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""
-        return f"down for {elapsed(self._monotonic() - row.entered)}{usually}"
-
-    def _fitting(self, rows: Sequence[NodeView]) -> list[NodeView]:
-        """All rows where they fit; else those that are held back first, then those longest in their phase."""
-        room, lines = self._room, self._lines(rows)
-        if sum(lines.values()) <= room:
-            return list(rows)
-        chosen = set[str]()
-        for row in sorted(rows, key=lambda row: (not row.held, row.entered)):
-            if sum(lines[node] for node in chosen) + lines[row.name] < room or not chosen:
-                chosen.add(row.name)
-        return [row for row in rows if row.name in chosen]
-
-    @property
-    def _room(self) -> int:
-        """Lines for the nodes in flight."""
-        return max(1, self._console.height - _OTHER_LINES - self._stop.requested)
-
-    def _lines(self, rows: Sequence[NodeView]) -> dict[str, int]:
-        """By node, its own line and those of the pods that hold it up."""
-        return {row.name: 1 + min(len(row.held), _MOST_HELD + 1) for row in rows}
-
-    def _has_room(self, rows: Sequence[NodeView], columns: int) -> bool:
-        """Whether all fit with a second line for each detail that is longer than so many columns."""
-        return sum(self._lines(rows).values()) + sum(len(row.detail) > columns for row in rows) <= self._room
-
-    def _held(self, node: NodeView) -> Iterator[RenderableType]:
-        """A line for each pod that keeps this node waiting, the longest waiting first."""
+        indent = len(row)
+        detail = printable(self._detail(node))
+        room = max(_LEAST_DETAIL, self._console.width - indent)
+        first, *more = wrap(detail, room, max_lines=most, placeholder=" …") or [""]
+        yield _in_a_line(row.append(first, "dim"))
+        yield from (_in_a_line(f"{'':{indent}}{line}", "dim") for line in more)
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - node.heard[hold.event.pod]
-            yield _in_a_line(blocked_briefly(hold.event, waited), _HELD)
+            waited = (hold.event.at - hold.event.since).total_seconds() + now - node.heard[hold.event.pod]
+            yield _in_a_line(f"{_INDENT}{blocked_briefly(hold.event, waited)}", _HELD)
         if len(held) > _MOST_HELD:
-            yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
+            yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
+
+    def _detail(self, node: NodeView) -> str:
+        """What a node waits for; that a host is silent while it reboots is as it should be."""
+        if not is_down(node):
+            return node.detail
+        usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""
+        return f"down for {elapsed(self._monotonic() - node.entered)}{usually}"
 
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
@@ -209,28 +172,22 @@ class LiveProgress:
         took, is_over = self._monotonic() - view.told_at, ended >= view.planned
         time_spent = elapsed(took) if is_over else _against(took, self._estimate)
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
-        room = min(self._console.width, _WIDEST) - cell_len(figures) - _GAP
-        wave = next((wave for wave in self._waves() if cell_len(wave) <= room), "")
-        figures_text = Text(figures, style="red" if failed else "")
-        return Text.assemble(f"{wave:<{room + _GAP}}" if wave else "", figures_text, no_wrap=True, overflow="ellipsis")
-
-    def _waves(self) -> Sequence[str]:
         wave = ""
-        if self._view.settling:
-            wave = sentence(self._view.settling)
-        elif self._view.waves:
-            last = self._view.waves[-1]
-            wave = wave_title(last.index, last.of, last.in_flight)
-        wave = wave[:1].upper() + wave[1:]
-        return (wave, wave.partition(":")[0], wave.partition(",")[0])
+        if view.settling:
+            wave = sentence(view.settling)
+        elif view.waves:
+            wave = wave_title(view.waves[-1].index, view.waves[-1].of, view.waves[-1].in_flight)
+        room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
+        lead = f"{_cut(capitalized(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
+        return Text.assemble(lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis")
 
 
-def _in_a_line(text: str, style: str = "") -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+def _in_a_line(text: str | Text, style: str = "") -> Text:
+    return Text.assemble((text, style) if isinstance(text, str) else text, no_wrap=True, overflow="ellipsis")
 
 
-def _phase(phase: Phase | None) -> Text:
-    return Text(phase, style=_STYLES[phase]) if phase else Text()
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _at_this_pace(view: RunView, planned: float) -> float:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import IO, Self
 
 from rollout.model.progress import NodeStep, Phase, PlanReady, PodBlocked, PodReleased, RunFinished, StepEvent
@@ -49,9 +48,7 @@ class PlainLines:
         self._filler.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._filler.join()
 

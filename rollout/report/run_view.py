@@ -193,6 +193,11 @@ class RunView:
             case _:
                 return
 
+    def let_go(self, at: datetime) -> None:
+        """Have nothing held any more."""
+        for node in self.nodes.values():
+            node.let_go(at)
+
     def close(self) -> None:
         """The journal ends here: so does what has not ended in it."""
         if self.heard_at:

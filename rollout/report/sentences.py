@@ -39,6 +39,11 @@ def in_brief(cause: str) -> str:
     return _WAY_OUT.sub("", _KEY.sub("", cause))
 
 
+def capitalized(text: str) -> str:
+    """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
     """What happened, safe to print."""
     match event:

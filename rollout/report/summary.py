@@ -9,7 +9,7 @@ from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, Ru
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import what_failed
+from rollout.report.sentences import capitalized, what_failed
 
 _MOST_ROWS = 20
 _MOST_NOT_DONE = 5
@@ -127,14 +127,10 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
         if step.lead in ("see", "go on"):
             yield from () if step.lead == before else ("Next:",)
         elif step.lead != "then":
-            yield wrapped(_sentence(step.lead) + (":" if step.command else ""), width)
+            yield wrapped(capitalized(step.lead) + (":" if step.command else ""), width)
         if step.command:
             yield f"{_INDENT}{step.command}"
         before = step.lead
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def moves_text(pods: int, evictions: int) -> str:
@@ -166,7 +162,7 @@ def next_step(result: RunResult, *, operating: bool) -> str:
     steps = tuple(_next_pass(result) if operating else _next_steps(result))
     if len(steps) == 1 and steps[0].lead in _GOES_ON:
         return steps[0].command
-    return _sentence("; ".join(map(str, steps)))
+    return capitalized("; ".join(map(str, steps)))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:

@@ -11,6 +11,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
+from rollout.report.sentences import capitalized
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
@@ -126,7 +127,7 @@ def resume_text(
     With `retry` those that failed are tried again.
     """
     stranded = inherited.stranded
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
+    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=lock.alive))), *_lock_lines(lock)]
     lines += _alike((result.node, f"left as it is: {printable(result.message)}") for result in stranded)
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
@@ -158,11 +159,6 @@ def _planned_lines(
     yield from older_failures(unfinished, [name for name in failed if name in planned])
 
 
-def _title(unfinished: Unfinished, word: RunWord) -> str:
-    text = heading(unfinished, word)
-    return text[:1].upper() + text[1:]
-
-
 def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
     """By which rules failed nodes of an older rollout are taken; nothing where there are none among the retried."""
     older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
@@ -177,7 +173,7 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     """
     if unfinished is None:
         return "Slots of FleetLock that no node has marks of are freed."
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
+    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=lock.alive))), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += _alike((begun.node.name, _undone(begun, wait)) for begun in nodes)
     lines += _alike((name, f"left as it is: {printable(why)}") for name, why in unfinished.unclear.items())
@@ -226,7 +222,7 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
 
 def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None) -> str:
     """The run, whether a process works on it, and each of its nodes under way or failed; `down` as in `under_way`."""
-    lines = [_title(unfinished, word_of(unfinished, alive=alive)), *_lock_lines(lock)]
+    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=alive))), *_lock_lines(lock)]
     lines += [] if alive is not False else (f"  {line}" for line in _without_process(unfinished))
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_phase(begun, down)}" for begun in nodes]

@@ -1,11 +1,12 @@
 """Every metric that there is, with what it means and its labels: documents, alert rules and tests go by these.
 
-Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words; budgets are bounded.
+Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words; budgets that hold now.
 Each metric has the label `cluster` as well, which comes first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Generic, TypeVar
 
@@ -41,13 +42,19 @@ class Family(Generic[Instrument]):
         self.instrument.clear()
 
 
+def _family(
+    cluster: str, kind: type[Instrument], name: str, meaning: str, *labels: str, **more: Any
+) -> Family[Instrument]:
+    return Family(kind(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None, **more), cluster, labels)
+
+
 class Families:
     """The metrics of one cluster."""
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._cluster = cluster
-        gauge, counter, histogram = self._gauge, self._counter, self._histogram
+        gauge, counter = partial(_family, cluster, Gauge), partial(_family, cluster, Counter)
+        histogram = partial(_family, cluster, Histogram)
         self.build = gauge("build_info", "The version of rollout that wrote this.", "version")
         self.cluster = gauge(
             "cluster_info", "The API server and the UID of kube-system.", "server", "uid", "kubernetes"
@@ -70,24 +77,27 @@ class Families:
         self.held_evictions = gauge(
             "held_evictions", "Evictions that are held now, by budget (namespace/name).", "budget"
         )
-        self.holds = counter("eviction_holds", "Evictions that had to wait, each counted once, by budget.", "budget")
         self.drain = histogram(
-            "drain_duration", "How long drains took that emptied their node.", "pool", buckets=_DRAINS
+            "drain_duration_seconds", "How long drains took that emptied their node.", "pool", buckets=_DRAINS
         )
         self.reboot = histogram(
-            "reboot_duration",
+            "reboot_duration_seconds",
             "From the command to reboot until the node was proven and Ready.",
             "pool",
             buckets=_REBOOTS,
         )
-        self.failures = counter("node_failures", "Nodes that failed, by the phase in which they did.", "phase", "pool")
+        self.failures = counter(
+            "node_failures_total", "Nodes that failed, by the phase in which they did.", "phase", "pool"
+        )
         self.late = gauge(
             "deadline_late_seconds", "By how much the forecast misses operate.finish-by; 0: it is in time."
         )
         self.pass_start = gauge(
             "pass_start_timestamp_seconds", "When the pass that is under way began; 0 where none is."
         )
-        self.passes = counter("passes", "Passes that have ended, by result; a run of apply or resume is one.", "result")
+        self.passes = counter(
+            "passes_total", "Passes that have ended, by result; a run of apply or resume is one.", "result"
+        )
         self.last_pass = gauge("last_pass_timestamp_seconds", "When the last pass ended.")
         self.last_result = gauge("last_pass_result", "1 for the result of the last pass, 0 for the others.", "result")
         self.last_success = gauge(
@@ -96,21 +106,8 @@ class Families:
 
     @property
     def all(self) -> Sequence[Family[Any]]:
-        """In the order in which they are exposed."""
+        """All of them, in the order in which they are exposed."""
         return [family for family in vars(self).values() if isinstance(family, Family)]
-
-    def _gauge(self, name: str, meaning: str, *labels: str) -> Family[Gauge]:
-        metric = Gauge(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
-        return Family(metric, self._cluster, labels)
-
-    def _counter(self, name: str, meaning: str, *labels: str) -> Family[Counter]:
-        metric = Counter(f"node_rollout_{name}_total", meaning, ("cluster", *labels), registry=None)
-        return Family(metric, self._cluster, labels)
-
-    def _histogram(self, name: str, meaning: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
-        names = ("cluster", *labels)
-        metric = Histogram(f"node_rollout_{name}_seconds", meaning, names, registry=None, buckets=buckets)
-        return Family(metric, self._cluster, labels)
 
 
 class FleetLockMetrics(Collector):
@@ -141,11 +138,11 @@ class FleetLockMetrics(Collector):
         )
 
     def count(self, request: str, kind: str) -> None:
-        """One answer."""
+        """Count one answer."""
         self._requests.labels(self._cluster, request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
-        """What the library asks for at each exposition."""
+        """Return what the library asks for at each exposition."""
         slots = self.slots()
         self._held.clear()
         for group, state in product({slot.group for slot in slots.held}, SlotState):

@@ -19,7 +19,6 @@ from rollout.model.progress import (
     Outcome,
     Phase,
     PlanReady,
-    PodBlocked,
     RunFinished,
     StepEvent,
     VersionHeld,
@@ -43,9 +42,6 @@ class PassResult(StrEnum):
 
 _REBOOT_BEGINS = (Phase.DRAINED, Phase.REBOOTING)
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
-# Budgets come and go with namespaces; what is above shares one series.
-_MOST_BUDGETS = 100
-OTHER_BUDGETS = "(others)"
 
 
 class Metrics(Collector):
@@ -63,9 +59,7 @@ class Metrics(Collector):
         self._last_pass: PassResult | None = None
         self._held_is_known = False
         self._view = RunView()
-        # of planned nodes, and of budgets those with a series of their own
         self._pools: dict[str, str] = {}
-        self._budgets: set[str] = set()
         self.is_whole = False
         self.generation = 0
         self._shown.build(__version__).set(1)
@@ -81,7 +75,7 @@ class Metrics(Collector):
             self.generation += 1
 
     def observe_nodes(self, reboot_required: Mapping[str, bool], *, among_others: bool = False) -> None:
-        """Which nodes wait for a reboot; one that could not be asked is not named.
+        """Take which nodes wait for a reboot; one that could not be asked is not named.
 
         What was known is forgotten, unless there are others which were not asked.
         """
@@ -92,7 +86,7 @@ class Metrics(Collector):
                 shown.reboot_required(node).set(required)
 
     def observe_held(self, versions: Iterable[str]) -> None:
-        """The versions that are held now."""
+        """Take the versions that are held now."""
         with self._changing() as shown:
             self._held_is_known = True
             shown.version_held.clear()
@@ -100,25 +94,25 @@ class Metrics(Collector):
                 shown.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
-        """By how much the forecast is later than the date that was given; infinite for never."""
+        """Take by how much the forecast is later than the date that was given; infinite for never."""
         with self._changing() as shown:
             shown.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
-        """A pass begins: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
+        """Begin a pass: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
         with self._lock:
             self._shown.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
-        """The pass that is under way is to do nothing, which is no success of it either."""
+        """Note that the pass under way is to do nothing, which is no success of it either."""
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
-        """A pass has ended, with or without a rollout, however: nothing is under way."""
+        """End a pass, with or without a rollout, however it went: nothing is under way."""
         with self._changing() as shown:
             skipped, self._is_skipped = self._is_skipped, False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
-            self._let_go(at)
+            self._view.let_go(at)
             shown.running().set(0)
             shown.pass_start().set(0)
             shown.passes(self._last_pass).inc()
@@ -136,8 +130,6 @@ class Metrics(Collector):
                     self._plan(event)
                 case NodeStep():
                     self._step(event)
-                case PodBlocked():
-                    self._blocked(event)
                 case NodeFinished():
                     self._finished(event)
                 case VersionHeld():
@@ -146,7 +138,7 @@ class Metrics(Collector):
                 case RunFinished():
                     # plans that stand side by side have nodes under way still
                     shown.running().set(0)
-                    self._let_go(event.at)
+                    self._view.let_go(event.at)
                 case _:
                     self._view.take(event)
 
@@ -195,27 +187,12 @@ class Metrics(Collector):
         if event.phase is Phase.READY and asked:
             self._shown.reboot(pool).observe(_seconds(asked[-1], event.at))
 
-    def _blocked(self, event: PodBlocked) -> None:
-        node = self._view.nodes.get(event.node)
-        if not (node and event.pod in node.held):
-            if len(self._budgets) < _MOST_BUDGETS:
-                self._budgets.add(event.budget)
-            self._shown.holds(self._series(event.budget)).inc()
-        self._view.take(event)
-
-    def _series(self, budget: str) -> str:
-        return budget if budget in self._budgets else OTHER_BUDGETS
-
     def _finished(self, event: NodeFinished) -> None:
         self._view.take(event)
         if event.succeeded:
             self._shown.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:
             self._shown.failures(event.phase, self._pools.get(event.node, "")).inc()
-
-    def _let_go(self, at: datetime) -> None:
-        for node in self._view.nodes.values():
-            node.let_go(at)
 
     def _show_run(self) -> None:
         """How the rollout stands; zeros are said, for what is absent cannot be compared."""
@@ -242,7 +219,7 @@ class Metrics(Collector):
         elif node.since and phase not in _NOT_IN_FLIGHT:
             self._shown.phase_start(node.name, phase).set(node.since.timestamp())
         for hold in node.held.values():
-            self._shown.held_evictions(self._series(hold.event.budget)).inc()
+            self._shown.held_evictions(hold.event.budget).inc()
 
     @property
     def is_ready(self) -> bool:
@@ -250,38 +227,34 @@ class Metrics(Collector):
         return self.generation > 0 and self._last_pass is not PassResult.ERROR
 
     def remember(self, text: str) -> None:
-        """Take over what an earlier process has exposed: it stands until it is known anew.
+        """Take over what an earlier process has exposed of this cluster: it stands until it is known anew.
 
         `ValueError`, or another error of the parser, for what is no such text.
         """
-        families = text_string_to_metric_families(text)
-        before = {family.name: self._own(family) for family in families}
+        before = {family.name: family for family in text_string_to_metric_families(text)}
+        for family in before.values():
+            family.samples = [sample for sample in family.samples if sample.labels.get("cluster") == self.cluster]
         with self._lock:
             self._before = before
 
-    def _own(self, family: Metric) -> Metric:
-        """What it says of this cluster."""
-        family.samples = [sample for sample in family.samples if sample.labels.get("cluster") == self.cluster]
-        return family
-
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all of it in Prometheus' text format."""
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """The metric that outlives failures, alone; empty where there was no success yet."""
+        """Return the metric that outlives failures, alone; nothing where there was no success yet."""
         with self._lock:
             metric = self._or_before(self._shown.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
-        """What the library asks for at each exposition: one moment's metrics."""
+        """Return one moment's metrics, which the library asks for at each exposition."""
         with self._lock:
             self._show_run()
             return [self._or_before(family) for family in self._shown.all]
 
     def describe(self) -> list[Metric]:
-        """What tells the library their names."""
+        """Return what tells the library their names."""
         return self.collect()
 
     def _or_before(self, family: Family[Any]) -> Metric:
