@@ -1,6 +1,6 @@
 """From a run's events to what those are sent who do not watch it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -17,15 +17,13 @@ from rollout.model.progress import (
     RunResult,
     StepEvent,
     VersionHeld,
-    WaveStarted,
 )
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
 from rollout.report.run_view import RunView
 from rollout.report.sentences import ended, owned_pod, why_held
 from rollout.report.summary import next_step, tallied
 
-WATCH = "rollout status --run"
-_PARTS = 4
+_WATCH = "rollout status --run"
 
 
 @dataclass(slots=True)
@@ -43,17 +41,16 @@ class Noteworthy:
     unattended: bool = False
     has_begun: bool = False
     _view: RunView = field(default_factory=RunView)
-    _told_ended: int = 0
     _held: set[tuple[str, str]] = field(default_factory=set)
     _is_over: bool = False
 
     def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
-        """The notifications that an event leads to; `stopped`: somebody has asked for the run's end."""
+        """Yield the notifications that an event leads to; `stopped`: somebody has asked for the run's end."""
         for note in self._notes(event, stopped=stopped):
             yield self._stamped(note, event.at)
 
     def broken_off(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """The run ends without its last event, by an error.
+        """End the run without its last event, by an error.
 
         Of a rollout that is under way its own process tells; an unattended pass that had no time to begin is no news.
         """
@@ -68,9 +65,6 @@ class Noteworthy:
         return replace(note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id)
 
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
-        if isinstance(event, WaveStarted):
-            yield from self._wave_done()
-            self._told_ended = 0
         self._view.take(event)
         match event:
             case PlanReady() if self.plan.waves:
@@ -79,7 +73,9 @@ class Noteworthy:
             case PodBlocked():
                 yield from self._blocked(event)
             case NodeFinished():
-                yield from self._node(event)
+                if event.outcome.is_failure:
+                    yield _failed(event)
+                yield from self._wave_done(event)
             case VersionHeld():
                 yield _held_version(event)
             case RunFinished():
@@ -97,7 +93,7 @@ class Noteworthy:
             event=NotifyEvent.STARTED,
             title=f"rollout {'resumed' if self.resumed else 'started'}: {nodes}{versions}",
             body=f"{nodes} in {waves}{f', about {elapsed(seconds)}' if seconds else ''}.",
-            next=WATCH,
+            next=_WATCH,
         )
 
     def _finished(self, result: RunResult, *, stopped: bool) -> Note:
@@ -125,50 +121,31 @@ class Noteworthy:
             next=_look_at(event),
         )
 
-    def _node(self, result: NodeFinished) -> Iterator[Note]:
-        if result.outcome.is_failure:
-            yield _failed(result)
-        if self._view.waves and result.node in self._view.waves[-1].nodes and self._has_come_far():
-            yield from self._wave_done()
-
-    def _has_come_far(self) -> bool:
-        """Whether all nodes of the wave have ended; of nodes that follow one another, whether a further quarter has."""
-        wave, ended = self._view.waves[-1], len(self._wave_ends())
-        size = len(wave.nodes)
-        is_further = ended * _PARTS // size > self._told_ended * _PARTS // size
-        return ended == size or (wave.in_flight is not None and is_further)
-
-    def _wave_ends(self) -> Sequence[NodeFinished]:
-        nodes = self._view.waves[-1].nodes if self._view.waves else ()
-        return [end for name in nodes if (end := self._view.nodes[name].end)]
-
-    def _wave_done(self) -> Iterator[Note]:
-        """How far the wave has come, unless that was told already."""
-        ends = self._wave_ends()
-        if len(ends) == self._told_ended:
+    def _wave_done(self, last: NodeFinished) -> Iterator[Note]:
+        """That all nodes of the wave have ended, with the last of them."""
+        wave = self._view.waves[-1] if self._view.waves else None
+        if wave is None or last.node not in wave.nodes:
             return
-        self._told_ended = len(ends)
-        wave, failures = self._view.waves[-1], sum(end.outcome.is_failure for end in ends)
-        so_many = f"{len(ends)} of {counted(len(wave.nodes), 'node')} ended"
+        ends = [end for name in wave.nodes if (end := self._view.nodes[name].end)]
+        if len(ends) < len(wave.nodes):
+            return
+        failures = sum(end.outcome.is_failure for end in ends)
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
-        whole = f"{len(self._view.ended)} of {planned} ended, {self._view.failed} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
-            title=f"wave {wave.index} of {wave.of}: {so_many}{failed}",
-            body=f"Of the rollout: {whole}.",
-            next=WATCH,
+            title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} ended{failed}",
+            body=f"Of the rollout: {len(self._view.ended)} of {planned} ended, {self._view.failed} failed.",
+            next=_WATCH,
         )
 
 
 def _look_at(event: PodBlocked) -> str:
-    """The command that shows what holds the pod."""
-    namespace, _, name = (event.budget or event.pod).partition("/")
-    if not event.budget or "," in event.budget:
-        namespace, _, name = event.pod.partition("/")
-        return f"kubectl describe pod -n {namespace} {name}"
-    return f"kubectl describe pdb -n {namespace} {name}"
+    """The command that shows what holds the pod: its budget, where it is one alone."""
+    is_one = bool(event.budget) and "," not in event.budget
+    namespace, _, name = (event.budget if is_one else event.pod).partition("/")
+    return f"kubectl describe {'pdb' if is_one else 'pod'} -n {namespace} {name}"
 
 
 def _held_version(event: VersionHeld) -> Note:
@@ -196,7 +173,7 @@ def _failed(result: NodeFinished) -> Note:
 
 
 def slipped(slip: Slip, obstacle: str, command: str) -> Note:
-    """A date that will be missed, with what takes longest."""
+    """Tell of a date that will be missed, with what takes longest."""
     longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
     return Note(
         event=NotifyEvent.DEADLINE,
@@ -208,11 +185,11 @@ def slipped(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def ended_by(error: BaseException) -> Note:
-    """The end of a run by an error; of one that nobody expected only its type is told."""
+    """Tell of the end of a run by an error; of one that nobody expected only its type is told."""
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
-    return replace(_finished(RunResult(()), state, unattended=False), body=f"{printable(message)}.", next=WATCH)
+    return replace(_finished(RunResult(()), state, unattended=False), body=f"{printable(message)}.", next=_WATCH)
 
 
 def _is_for_later(result: RunResult) -> bool:
@@ -230,10 +207,12 @@ _LEVELS = {
 
 def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
     has_ended = result.succeeded or result.failed or result.not_done or result.not_started
-    message = next(_messages(result), "")
-    lines = [f"{printable(message)}."] if message else []
-    lines += [f"Failed: {shortened([node.node for node in result.failed])}."] if result.failed else []
-    lines += [f"Not done: {shortened([node.node for node in result.not_done])}."] if result.not_done else []
+    # why nodes were not begun; then what is odd about those that have succeeded
+    messages = [str(node.message) for node in result.not_started]
+    messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
+    lines = [f"{printable(message)}." for message in messages[:1]]
+    for word, nodes in (("Failed", result.failed), ("Not done", result.not_done)):
+        lines += [f"{word}: {shortened([node.node for node in nodes])}."] if nodes else []
     lines += [f"Left out: {tallied(result.left_out)}."] if result.left_out else []
     return Note(
         event=NotifyEvent.FINISHED,
@@ -243,9 +222,3 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
         body="\n".join(lines),
         next=next_step(result, operating=unattended),
     )
-
-
-def _messages(result: RunResult) -> Iterator[str]:
-    """Why nodes were not begun; then what is odd about those that have succeeded."""
-    yield from (str(node.message) for node in result.not_started)
-    yield from (f"{node.node} {node.message}" for node in result.succeeded if node.message)
