@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from tabulate import tabulate
-
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.plan import (
     Blocker,
@@ -31,7 +29,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
-    """How long it takes, why that may be wrong, and how many pods move: in one line."""
+    """Tell how long it takes, why that may be wrong, and how many pods move: in one line."""
     parts = []
     if plan.estimate.seconds:
         doubt = _assumption(plan.estimate)
@@ -42,7 +40,7 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:
-    """How long a reboot took in past runs; empty where none is recorded."""
+    """Return how long a reboot took in past runs; empty where none is recorded."""
     known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
     return known[1] if known else ""
 
@@ -53,7 +51,7 @@ def _assumption(estimate: TimeEstimate) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """A stretch of time that nobody knows better: `45s`, `26m`, `1h02m`."""
+    """Write a stretch of time that nobody knows better: `45s`, `26m`, `1h02m`."""
     return f"{round(seconds / _MINUTE)}m" if _MINUTE <= seconds < _HOUR else elapsed(seconds)
 
 
@@ -62,7 +60,7 @@ def _in_words(seconds: float) -> str:
 
 
 def nobody(plan: RolloutPlan) -> str:
-    """That there is nothing to do is said only where every node was judged."""
+    """Tell that no node is planned; that there is nothing to do only where every node was judged."""
     missing, left_out = excluded_by_trouble(plan.excluded), RunResult((), excluded=plan.excluded).left_out
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
         number = len(plan.excluded)
@@ -74,7 +72,7 @@ def nobody(plan: RolloutPlan) -> str:
 
 
 def planned_version(node: PlannedNode) -> str:
-    """From which version to which; or that it is only rebooted."""
+    """Tell from which version to which a node goes; or that it is only rebooted."""
     if not node.staged:
         return f"{or_nothing(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
@@ -87,7 +85,7 @@ _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:
-    """That apply refuses a plan with these, and how it would do without their nodes; empty for none."""
+    """Tell that apply refuses a plan with these, and how it would do without their nodes; empty for none."""
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
@@ -96,7 +94,7 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """A line a cause, whatever the number of pods and nodes: where, what, what is wrong with it, and what mends it.
+    """Yield a line a cause, whatever the number of pods and nodes: where, what, what is wrong, and what mends it.
 
     Of a warning about several pods the nodes are not named: they drain as all others.
     """
@@ -125,20 +123,35 @@ def _named(name: str) -> str:
     return f"{_KINDS.get(kind, kind)} {rest}".strip()
 
 
-_POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
+_POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")))
 
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
-    """Where the node is, why, why not earlier, what happens to its pods, and what times are reckoned from."""
+    """Tell where the node is, why, why not earlier, what happens to its pods, and what times are reckoned from."""
     if not explanation.wave:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
+    rows = [
+        (
+            printable(fate.pod),
+            fate.action,
+            fate.reason,
+            or_nothing(", ".join(fate.budgets)),
+            printable("; ".join(dict.fromkeys(filter(None, (fate.message, *fate.warnings))))),
+        )
+        for fate in explanation.pods
+    ]
+    findings = (
+        *(f"✘ {line}" for line in finding_lines(explanation.blockers)),
+        *(f"! {line}" for line in finding_lines(explanation.warnings)),
+    )
+    basis = printable("; ".join(estimate.basis))
     parts = (
         "\n".join(_place(explanation)),
-        _pods(explanation),
-        "\n".join(_findings(explanation)),
-        _arithmetic(estimate),
+        table_text(_POD_COLUMNS, rows) if rows else "",
+        "\n".join(findings),
+        f"The plan takes about {elapsed(estimate.seconds)}: {basis}." if estimate.seconds else "",
     )
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _place(explanation: Explanation) -> Iterable[str]:
@@ -153,33 +166,6 @@ def _place(explanation: Explanation) -> Iterable[str]:
         yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 
 
-def _pods(explanation: Explanation) -> str:
-    rows = [
-        (
-            printable(fate.pod),
-            fate.action,
-            fate.reason,
-            or_nothing(", ".join(printable(budget) for budget in fate.budgets)),
-            printable("; ".join(dict.fromkeys(note for note in (fate.message, *fate.warnings) if note))),
-        )
-        for fate in explanation.pods
-    ]
-    return tabulate(rows, headers=_POD_HEADERS, tablefmt="plain", disable_numparse=True) if rows else ""
-
-
-def _findings(explanation: Explanation) -> Iterable[str]:
-    for blocker in explanation.blockers:
-        yield f"Blocker {blocker.kind}: {printable(blocker.object)} {printable(blocker.message)}"
-    for warning in explanation.warnings:
-        yield f"Warning {warning.kind}: {printable(warning.object)} {printable(warning.message)}"
-
-
-def _arithmetic(estimate: TimeEstimate) -> str:
-    if not estimate.seconds:
-        return ""
-    return f"The plan takes about {elapsed(estimate.seconds)}: {printable('; '.join(estimate.basis))}."
-
-
 _REHEARSAL_COLUMNS = (
     Column("NODE", wraps=True),
     Column("EVICTIONS", right=True),
@@ -190,25 +176,20 @@ _MANY = 20
 
 
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None = None) -> str:
-    """A row a node, with the objections below one another, and what it comes to. `width` in columns, None for no limit.
+    """Show a row a node, with the objections below one another, and what it comes to; `width` None: no limit.
 
     Of many nodes, those without an objection are one row.
     """
-    table = table_text(_REHEARSAL_COLUMNS, list(_rows(nodes)), width)
+    fine = [node for node in nodes if not node.objections] if len(nodes) > _MANY else []
+    names = shortened([node.node for node in fine], most=3)
+    rows = [_row(f"{counted(len(fine), 'node')}: {names}", *fine)] if fine else []
+    rows += [_row(printable(node.node), node) for node in nodes if node.objections or not fine]
     objections = sum(len(node.objections) for node in nodes)
     objected = counted(objections, "objection") if objections else "no objection"
     sentence = f"Dry run: nothing was changed; {objected} by the API server."
-    return f"{table}\n\n{wrapped(sentence, width)}"
+    return f"{table_text(_REHEARSAL_COLUMNS, rows, width)}\n\n{wrapped(sentence, width)}"
 
 
-def _rows(nodes: Sequence[Rehearsal]) -> Iterator[tuple[str, ...]]:
-    fine = [node for node in nodes if not node.objections] if len(nodes) > _MANY else []
-    if fine:
-        names = shortened([node.node for node in fine], most=3)
-        yield f"{counted(len(fine), 'node')}: {names}", str(sum(node.evictions for node in fine)), NOTHING
-    yield from (_row(node) for node in nodes if not fine or node.objections)
-
-
-def _row(node: Rehearsal) -> tuple[str, ...]:
-    objections = "\n".join(printable(objection) for objection in node.objections)
-    return (printable(node.node), str(node.evictions), objections or NOTHING)
+def _row(name: str, *nodes: Rehearsal) -> tuple[str, ...]:
+    objections = "\n".join(printable(objection) for node in nodes for objection in node.objections)
+    return name, str(sum(node.evictions for node in nodes)), objections or NOTHING

@@ -62,7 +62,7 @@ def plan_text(
     beside: str = "",
     next_step: str = "",
 ) -> str:
-    """Where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
+    """Show where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
 
     `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width` there is every row and
     every column. `blocked` says that apply will not start, `beside` that another rollout is not over;
@@ -95,17 +95,23 @@ def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
 def brief_text(
     plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "", next_step: str = ""
 ) -> str:
-    """The same in ten lines, as far as names allow it, before a question; all of it without a `width`.
+    """Show the same in ten lines, as far as names allow it, before a question; all of it without a `width`.
 
     What stands in the way is left to the refusal.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
-    rest = [_weaknesses(plan), *_few([wrapped(line, width) for line in warning_lines(plan)])]
-    around = [_heading(plan, where), *filter(None, (*rest, estimate_text(plan)))]
-    room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)
-    head, *tail = (wrapped(line, width) for line in around)
-    return "\n".join((head, _cut(*wave_table(plan, zones, width), width, room), *tail))
+    findings = list(warning_lines(plan))
+    more = len(findings) - _BRIEF_FINDINGS
+    further = f"! {counted(more, 'more finding')}: rollout plan" if more > 0 else ""
+    parts = (_weaknesses(plan), *findings[:_BRIEF_FINDINGS], further, estimate_text(plan))
+    tail = [wrapped(line, width) for line in parts if line]
+    columns, rows = wave_table(plan, zones, width)
+    room = max(1, _BRIEF - 2 - sum(text.count("\n") + 1 for text in tail))
+    shown = len(rows) if len(rows) <= room else max(1, room - 1)
+    left = [f"(… {counted(len(rows) - shown, 'more row')}: rollout plan)"] if shown < len(rows) else []
+    table = table_text(columns, rows[:shown], width)
+    return "\n".join((wrapped(_heading(plan, where), width), table, *left, *tail))
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
@@ -114,27 +120,8 @@ def _weaknesses(plan: RolloutPlan) -> str:
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 
 
-def _few(findings: Sequence[str]) -> Iterator[str]:
-    """Those that have room, and how many more there are."""
-    shown = next(at for at in range(len(findings), -1, -1) if "\n".join(findings[:at]).count("\n") < _BRIEF_FINDINGS)
-    yield from findings[:shown]
-    if left := len(findings) - shown:
-        yield f"! {counted(left, 'more finding' if shown else 'finding')}: rollout plan"
-
-
-def _cut(columns: Sequence[Column], rows: Sequence[Row], width: int, room: int) -> str:
-    """The table in so many lines: its first rows, but one at least, and how many more there are."""
-    texts = [_first(columns, rows, width, shown) for shown in range(len(rows), 0, -1)]
-    return next((text for text in texts if text.count("\n") < room), texts[-1])
-
-
-def _first(columns: Sequence[Column], rows: Sequence[Row], width: int, shown: int) -> str:
-    more = f"\n(… {counted(len(rows) - shown, 'more row')}: rollout plan)" if shown < len(rows) else ""
-    return table_text(*_filled(columns, rows[:shown]), width) + more
-
-
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
-    """Which saved plan it is, and what it gives up, before it runs."""
+    """Tell which saved plan it is, and what it gives up, before it runs."""
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
     lines = (f"{name}, of {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
     return "\n".join(wrapped(line, width) for line in lines)
@@ -148,7 +135,7 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """What stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
+    """Yield what stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
     troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
     causes = ((left.node, left.reason, left.message if is_wide else _cause(plan, left)) for left in troubled)
     for (reason, message), names in _by_reason(causes).items():
@@ -186,41 +173,20 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 def wave_table(
     plan: RolloutPlan, zones: Mapping[str, str], width: int | None
 ) -> tuple[Sequence[Column], Sequence[Row]]:
-    """The columns in which something stands, and a row a wave; equal waves of one node that follow are one row.
+    """Return the columns in which something stands, and a row a wave; equal waves of one node that follow are one row.
 
     So are, where there are too many rows, waves of the same size. Without a `width` each wave is told whole.
     """
-    if width is None:
-        rows: list[Row] = [_wide_row(wave, zones) for wave in plan.waves]
-    else:
-        is_mixed = len(set(map(planned_version, plan.nodes))) > 1
+    groups: list[tuple[Wave, ...]] = [(wave,) for wave in plan.waves]
+    if width is not None:
         groups = [tuple(group) for _, group in groupby(plan.waves, key=_equal)]
         if len(groups) > _MANY:
             groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
-        everywhere = {zones.get(node.name, "") for node in plan.nodes}
-        rows = [_row(group, zones, everywhere, is_mixed=is_mixed) for group in groups]
-    return _filled(_COLUMNS, rows)
-
-
-def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Sequence[Column], Sequence[Row]]:
-    """Without the columns in which nothing stands."""
-    kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
-    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
-
-
-def _wide_row(wave: Wave, zones: Mapping[str, str]) -> Row:
-    """With every name, so that a plan can be searched for a node, and when those begin that follow one another."""
-    begins = wave.rolling.begins if wave.rolling else {}
-    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
-    return (
-        str(wave.index),
-        ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes),
-        "\n".join(dict.fromkeys(printable(zones.get(node.name, "")) for node in wave.nodes)).strip(),
-        str(_pods(wave)),
-        elapsed(wave.estimate.seconds) if wave.estimate.seconds else "",
-        "\n".join(_versions(wave.nodes)),
-        printable(wave.because),
-    )
+    everywhere = {zones.get(node.name, "") for node in plan.nodes}
+    is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
+    rows = [_row(group, zones, everywhere, is_wide=width is None, is_mixed=is_mixed) for group in groups]
+    kept = [place for place in range(len(_COLUMNS)) if any(row[place] for row in rows)]
+    return [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def _equal(wave: Wave) -> tuple[object, ...]:
@@ -232,22 +198,31 @@ def _similar(wave: Wave) -> tuple[object, ...]:
     return wave.index if wave.rolling else 0, len(wave.nodes), wave.note.partition(";")[0], _versions(wave.nodes)
 
 
-def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_mixed: bool) -> Row:
+def _row(
+    group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_wide: bool, is_mixed: bool
+) -> Row:
     nodes = [node for wave in group for node in _in_order(wave)]
     here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
+    is_everywhere = len(here) > 2 and everywhere == here.keys() and not is_wide  # noqa: PLR2004 - one or two are named
     seconds = sum(wave.estimate.seconds for wave in group)
     first, last = group[0].index, group[-1].index
+    notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
     return (
         str(first) if first == last else f"{first}\N{EN DASH}{last}",
-        _names(group, nodes),
-        "all" if len(here) > 2 and everywhere == here.keys() else " ".join(here).strip(),  # noqa: PLR2004
+        _every_name(group[0]) if is_wide else _names(group, nodes),
+        "all" if is_everywhere else " ".join(here).strip(),
         str(sum(map(_pods, group))),
         roughly(seconds) if seconds else "",
         "\n".join(_versions(nodes)) if is_mixed else "",
-        "; ".join(
-            dict.fromkeys(printable(wave.note) for wave in group[: 1 if len(group) > _MANY else None] if wave.note)
-        ),
+        "; ".join(dict.fromkeys(printable(note) for note in notes if note)),
     )
+
+
+def _every_name(wave: Wave) -> str:
+    """So that a plan can be searched for a node, and when those begin that follow one another."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
+    return ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes)
 
 
 def _in_order(wave: Wave) -> Sequence[PlannedNode]:

@@ -161,7 +161,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     titles = [(message["title"].partition(": ")[2], message["type"]) for message in messages]
     assert titles[1:] == [
         ("worker-2 failed: rolled-back", "failure"),
-        ("wave 1 of 1: 1 of 1 node ended, 1 failed", "warning"),
+        ("wave 1 of 1: 1 node ended, 1 failed", "warning"),
         ("version 4152.2.0 is held", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]
