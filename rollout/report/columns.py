@@ -92,7 +92,12 @@ class Column:
 
 
 def table_text(columns: Sequence[Column], rows: Sequence[Row], width: int | None = None) -> str:
-    """Lay the table out within `width` columns (None: no limit), and last name the columns that had to go."""
+    """Lay the table out within `width` columns (None: no limit), and last name the columns that had to go.
+
+    A column in which nothing stands is left out.
+    """
+    places = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    columns, rows = [columns[place] for place in places], [[row[place] for place in places] for row in rows]
     shown, widths = _layout(columns, rows, width)
     lines = list(_lines(columns, shown, widths, [column.title for column in columns]))
     for row in rows:

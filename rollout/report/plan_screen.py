@@ -74,7 +74,7 @@ def plan_text(
     notes = (*warning_lines(plan, is_wide=width is None), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
-        [wrapped(_heading(plan, where), width), "", table_text(*wave_table(plan, zones, width), width)]
+        [wrapped(_heading(plan, where), width), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)]
         if plan.waves
         else [],
         [wrapped(line, width) for line in notes],
@@ -106,11 +106,11 @@ def brief_text(
     further = f"! {counted(more, 'more finding')}: rollout plan" if more > 0 else ""
     parts = (_weaknesses(plan), *findings[:_BRIEF_FINDINGS], further, estimate_text(plan))
     tail = [wrapped(line, width) for line in parts if line]
-    columns, rows = wave_table(plan, zones, width)
+    rows = _wave_rows(plan, zones, width)
     room = max(1, _BRIEF - 2 - sum(text.count("\n") + 1 for text in tail))
     shown = len(rows) if len(rows) <= room else max(1, room - 1)
     left = [f"(… {counted(len(rows) - shown, 'more row')}: rollout plan)"] if shown < len(rows) else []
-    table = table_text(columns, rows[:shown], width)
+    table = table_text(_COLUMNS, rows[:shown], width)
     return "\n".join((wrapped(_heading(plan, where), width), table, *left, *tail))
 
 
@@ -170,10 +170,8 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
             yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
 
 
-def wave_table(
-    plan: RolloutPlan, zones: Mapping[str, str], width: int | None
-) -> tuple[Sequence[Column], Sequence[Row]]:
-    """Return the columns in which something stands, and a row a wave; equal waves of one node that follow are one row.
+def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> Sequence[Row]:
+    """Return a row a wave; equal waves of one node that follow are one row.
 
     So are, where there are too many rows, waves of the same size. Without a `width` each wave is told whole.
     """
@@ -184,9 +182,7 @@ def wave_table(
             groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
     everywhere = {zones.get(node.name, "") for node in plan.nodes}
     is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
-    rows = [_row(group, zones, everywhere, is_wide=width is None, is_mixed=is_mixed) for group in groups]
-    kept = [place for place in range(len(_COLUMNS)) if any(row[place] for row in rows)]
-    return [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    return [_row(group, zones, everywhere, is_wide=width is None, is_mixed=is_mixed) for group in groups]
 
 
 def _equal(wave: Wave) -> tuple[object, ...]:

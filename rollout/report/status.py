@@ -12,24 +12,23 @@ from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
-    NOTHING,
     counted,
     elapsed,
     or_nothing,
     printable,
     seconds_since,
     shell_word,
-    shortened,
     version_step,
 )
 from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.document_types import StatusReport
-from rollout.report.sentences import in_brief
+from rollout.report.sentences import capitalized, in_brief
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
-_WIDE = ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "GROUP", "USERS")
+_COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
+_WIDE = tuple(map(Column, ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "POOL", "NOTE")))
 _PENDING, _UP_TO_DATE, _UNREACHABLE = "pending", "up to date", "unreachable"
 _STATES = {ExclusionReason.VERSION_HELD: "held", ExclusionReason.UNKNOWN_STATUS: "unknown"}
 # What keeps a node without its host being asked, whose silence is then the greater news.
@@ -76,7 +75,7 @@ def status_text(
     closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """One row a node, how many are in which state, and what to do next. `width` in columns, None for no limit.
+    """Show one row a node, how many are in which state, and what to do next. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for.
     `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may
@@ -89,8 +88,8 @@ def status_text(
     remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
     if wide:
-        notes = [_note(status, memory) for status in shown]
-        lines = [_wide_table(shown, notes), _counts(statuses)]
+        rows = [_wide_row(status, _note(status, memory)) for status in shown]
+        lines = [table_text(_WIDE, rows) if rows else "", _counts(statuses)]
     else:
         notes = [_brief_note(status, memory, now, remembered) for status in shown]
         lines = _brief_lines(shown, notes, _counts(statuses), width)
@@ -118,31 +117,16 @@ def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: s
 
 
 def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None) -> str:
-    """No column that tells nothing of any node."""
-    columns = [Column("NODE"), Column("STATE"), Column("VERSION")]
-    rows = [[printable(status.node), state(status), _version(status)] for status in statuses]
-    if all(row[-1] == "?" for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    if any(notes):
-        columns.append(Column("NOTE", note=True))
-        rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
-    return table_text(columns, rows, width) if rows else ""
-
-
-def _wide_table(statuses: Sequence[NodeStatus], notes: Sequence[str]) -> str:
-    """Every column; that of pools where there are any."""
-    has_pools = any(status.pool for status in statuses)
-    titles = [*_WIDE, *(["POOL"] if has_pools else []), "NOTE"]
+    versions = list(map(_version, statuses))
+    told = versions if any(version != "?" for version in versions) else [""] * len(versions)
     rows = [
-        (*_wide_row(status), *([or_nothing(status.pool)] if has_pools else []), note)
-        for status, note in zip(statuses, notes, strict=True)
+        (printable(status.node), state(status), version, note)
+        for status, version, note in zip(statuses, told, notes, strict=True)
     ]
-    return table_text([Column(title) for title in titles], rows) if rows else ""
+    return table_text(_COLUMNS, rows, width) if rows else ""
 
 
-def _wide_row(status: NodeStatus) -> tuple[str, ...]:
-    """Of the group and of who is logged in: a question mark where the host does not tell."""
-    users = "?" if status.users is None else shortened([str(user) for user in status.users], 3)
+def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
     return (
         printable(status.node),
         state(status),
@@ -151,13 +135,13 @@ def _wide_row(status: NodeStatus) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _version(status),
         _yes(status.needs_reboot) if status.judged else "?",
-        or_nothing(status.group),
-        users or NOTHING,
+        printable(status.pool),
+        note,
     )
 
 
 def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:
-    """The nodes that are `shown` as one object; all of them count."""
+    """Return the nodes that are `shown` as one object; all of them count."""
     return {
         "format_version": FORMAT_VERSION,
         "nodes": shown,
@@ -170,10 +154,10 @@ def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus])
 
 
 def state(status: NodeStatus) -> str:
-    """Where a node stands, in a word: a rollout's phase, what keeps it, or whether it waits for a reboot."""
+    """Tell where a node stands, in a word: a rollout's phase, what keeps it, or whether it waits for a reboot."""
     if status.under_way:
-        return printable(_split(status.under_way, ", ")[0])
-    word = _split(status.reason, ": ")[0]
+        return printable(status.under_way.partition(", ")[0])
+    word = status.reason.partition(": ")[0]
     if status.error and word in _BEFORE_ITS_HOST:
         return _UNREACHABLE
     if status.operation in _UPDATING and word == ExclusionReason.NO_UPDATE:
@@ -194,9 +178,8 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 
 def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]) -> str:
     """The one command that leads on; empty where nothing is to be done."""
-    if any(not (status.judged or status.shows or status.is_rebooting) for status in statuses):
-        return "rollout doctor"
-    if any(_split(status.reason, ": ")[0] in _ON_THE_HOST for status in statuses):
+    unknown = (not (status.judged or status.shows or status.is_rebooting) for status in statuses)
+    if any(unknown) or any(status.reason.partition(": ")[0] in _ON_THE_HOST for status in statuses):
         return "rollout doctor"
     if first := [other.command for other in others if other.is_first]:
         return first[0]
@@ -211,27 +194,27 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
 
 def _note(status: NodeStatus, memory: Memory) -> str:
     """How far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again."""
-    stage = _split(status.under_way, ", ")[1]
+    stage = status.under_way.partition(", ")[2]
     if status.is_rebooting:
         return printable(stage)
-    sentence = status.error or _worth_telling(status)
     again = f"{_trouble(status, memory)}: `rollout operate` tries it again after {status.retry_after}"
-    return printable("; ".join(filter(None, (stage, sentence, again if status.retry_after else ""))))
+    parts = (stage, status.error or _worth_telling(status), again if status.retry_after else "")
+    return printable("; ".join(filter(None, parts)))
 
 
 def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp]) -> str:
     """The same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
-    stage = _split(status.under_way, ", ")[1]
-    if status.is_rebooting:
-        return printable(stage)
-    if status.shows and status.judged and not status.needs_reboot:
+    if not status.is_rebooting and status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
-    sentence = _brief(status.error or _worth_telling(status), is_word=status.is_paused and not status.error)
-    if sentence and any(sentence.lower() in said.sentence.lower() for said in below):
+    sentence = "" if status.is_rebooting else status.error or _worth_telling(status)
+    if status.error or not status.is_paused:
+        # of a pause all is kept, for that is the operators' own word
+        sentence = _PLAIN_CORDON.sub("", in_brief(sentence))
+    if any(sentence.lower() in said.sentence.lower() for said in below):
         sentence = ""
-    if not status.retry_after or status.rollback:
-        return printable("; ".join(filter(None, (stage, sentence))))
-    return printable("; ".join(filter(None, (_trouble(status, memory, now), sentence))))
+    has_failed = status.retry_after and not (status.rollback or status.is_rebooting)
+    lead = _trouble(status, memory, now) if has_failed else status.under_way.partition(", ")[2]
+    return printable("; ".join(filter(None, (lead, sentence))))
 
 
 def _trouble(status: NodeStatus, memory: Memory, now: datetime | None = None) -> str:
@@ -239,22 +222,14 @@ def _trouble(status: NodeStatus, memory: Memory, now: datetime | None = None) ->
     failures = memory.nodes.get(status.node)
     if failures is None:
         return "failed"
-    ago = seconds_since(failures.at, now) if now else None
-    return trouble(failures, "" if ago is None else f"{elapsed(ago)} ago")
-
-
-def _brief(sentence: str, *, is_word: bool) -> str:
-    """Keep all of a pause, for that is the operators' own word."""
-    if is_word:
-        return sentence
-    return _PLAIN_CORDON.sub("", in_brief(sentence))
+    return trouble(failures, f"{elapsed(seconds_since(failures.at, now))} ago" if now else "")
 
 
 def _worth_telling(status: NodeStatus) -> str:
     """Why it would be left out, or was; what its state says already, or is our own doing, is not told again."""
     if status.rollback:
         return status.rollback
-    word, sentence = _split(status.reason, ": ")
+    word, _, sentence = status.reason.partition(": ")
     is_told = word == ExclusionReason.NO_UPDATE and not (
         Source.ANNOTATION in status.shows or status.operation == UpdateOperation.REPORTING_ERROR
     )
@@ -273,11 +248,6 @@ def _version(status: NodeStatus) -> str:
     return version_step(status.running_version, status.staged_version, status.detected_by)
 
 
-def _split(text: str, mark: str) -> tuple[str, str]:
-    head, _, rest = text.partition(mark)
-    return head, rest
-
-
 def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
 
@@ -293,5 +263,5 @@ def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | 
     for version in memory.versions:
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
-            sentence = f"{printable(why[:1].upper() + why[1:])}; staged on {staged} of these."
+            sentence = f"{printable(capitalized(why))}; staged on {staged} of these."
             yield FollowUp(sentence, f"rollout release {shell_word(version)}", once="its cause is known")
