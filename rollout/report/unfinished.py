@@ -20,7 +20,7 @@ _ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; 
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
-    """Which run, of whom, since when, and how far it has come."""
+    """Tell which run, of whom, since when, and how far it has come."""
     if unfinished.is_only_taints:
         return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
@@ -48,7 +48,7 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
 
 
 def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, str]:
-    """How far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
+    """Tell how far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
 
     `down` has, by name, what `down_text` says of nodes that reboot.
     """
@@ -60,7 +60,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType
 
 
 def down_text(seconds: float | None, usual: float | None) -> str:
-    """For how long a node has been down, and how long that usually takes; nothing of what is not known."""
+    """Tell for how long a node has been down, and how long that usually takes; nothing of what is not known."""
     usually = f"usually {elapsed(usual)}" if usual is not None else ""
     if seconds is None:
         return usually
@@ -72,13 +72,11 @@ def _phase(begun: Begun, down: Mapping[str, str]) -> str:
 
 
 def ways_out(unfinished: Unfinished) -> str:
-    """What can be done about it, in half a sentence."""
+    """Tell what can be done about it, in half a sentence."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if is_of_fleetlock(unfinished):
-        return (
-            "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
-        )
+        return "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives nodes back"
     if unfinished.record.problem:
         return "`rollout abort` gives back what was started"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
@@ -107,33 +105,17 @@ def _nodes(names: Sequence[str]) -> str:
     return f"{counted(len(names), 'node')}: {shortened(names)}"
 
 
-def _alike(said: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """A line for each node, with what is said of it; one for many of which the same is said."""
-    nodes: dict[str, list[str]] = {}
-    for name, words in said:
-        nodes.setdefault(words, []).append(name)
-    for words, names in nodes.items():
-        if len(names) > _FEW:
-            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
-        else:
-            yield from (f"  {printable(name)}: {words}" for name in names)
-
-
 def resume_text(
     unfinished: Unfinished, lock: Glance, planned: Container[str], inherited: Inheritance, *, retry: bool = False
 ) -> str:
-    """What resume is about to do with each node; `planned` are the nodes of its plan, which says why others are not.
+    """Tell what resume is about to do with each node; `planned` are the nodes of its plan.
 
     With `retry` those that failed are tried again.
     """
     stranded = inherited.stranded
-    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=lock.alive))), *_lock_lines(lock)]
-    lines += _alike((result.node, f"left as it is: {printable(result.message)}") for result in stranded)
-    stranded_nodes = {result.node for result in stranded}
-    going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
-    lines += _alike((begun.node.name, f"{begun.phase}, goes on from there") for begun in going_on)
-    if unfinished.gone:
-        lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
+    said = {begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.begun}
+    said |= {result.node: f"left as it is: {printable(result.message)}" for result in stranded}
+    lines = [*_lines(unfinished, lock, said, alive=lock.alive), *_gone(unfinished)]
     lines += [f"  {line}" for line in _planned_lines(unfinished, planned, inherited, retry=retry)]
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
@@ -160,23 +142,22 @@ def _planned_lines(
 
 
 def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
-    """By which rules failed nodes of an older rollout are taken; nothing where there are none among the retried."""
+    """Tell by which rules failed nodes of an older rollout are taken; nothing where none is retried."""
     older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
     if names := [name for name in older if name in retried]:
         yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
 def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> str:
-    """What abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
+    """Tell what abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
 
     `unfinished` is None where nothing but slots of FleetLock is left.
     """
     if unfinished is None:
         return "Slots of FleetLock that no node has marks of are freed."
-    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=lock.alive))), *_lock_lines(lock)]
-    nodes = (*unfinished.begun, *unfinished.failed)
-    lines += _alike((begun.node.name, _undone(begun, wait)) for begun in nodes)
-    lines += _alike((name, f"left as it is: {printable(why)}") for name, why in unfinished.unclear.items())
+    said = {begun.node.name: _undone(begun, wait) for begun in (*unfinished.begun, *unfinished.failed)}
+    said |= {name: f"left as it is: {printable(why)}" for name, why in unfinished.unclear.items()}
+    lines = list(_lines(unfinished, lock, said, alive=lock.alive))
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
     if not unfinished.record.is_missing:
@@ -192,26 +173,21 @@ def _undone(begun: Begun, wait: float) -> str:
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
-    """What came of an abort; `again` is the command that goes on with it where nodes are left."""
-    left = list(_left(aborted))
-    text = f"{counted(len(aborted.reverted), 'node')} given back"
-    text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
-    untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
-    by_hand = [_ABORTED_BY_HAND] if aborted.operating else []
-    given_back = [text] if aborted.reverted or not left else []
-    once = "Next:" if aborted.stopped else "Once they are fixed:"
-    return "\n".join((*given_back, *untainted, *left, *by_hand, *((once, f"    {again}") if left else ())))
-
-
-def _left(aborted: Aborted) -> Iterable[str]:
-    if aborted.left_cordoned:
-        yield "Left as they are: " + listed(
-            [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()], _MOST
-        )
+    """Tell what came of an abort; `again` is the command that goes on with it where nodes are left."""
+    left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
+    names = f": {shortened(aborted.reverted)}" if aborted.reverted else ""
+    lines = (
+        f"{counted(len(aborted.reverted), 'node')} given back{names}" if aborted.reverted or not left else "",
+        f"The soft taint is removed from {_nodes(aborted.untainted)}" if aborted.untainted else "",
+        f"Left as they are: {listed(left, _MOST)}" if left else "",
+        _ABORTED_BY_HAND if aborted.operating else "",
+        f"{'Next:' if aborted.stopped else 'Once they are fixed:'}\n    {again}" if left else "",
+    )
+    return "\n".join(filter(None, lines))
 
 
 def no_run_text(lock: Glance, last: LastRun | None) -> str:
-    """That there is none, and which was the last, where that is known."""
+    """Tell that there is none, and which was the last, where that is known."""
     held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
     outcomes = (
         ", ".join(f"{number} {printable(word)}" for word, number in sorted(last.outcomes.items())) if last else ""
@@ -221,23 +197,34 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
 
 
 def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None) -> str:
-    """The run, whether a process works on it, and each of its nodes under way or failed; `down` as in `under_way`."""
-    lines = [capitalized(heading(unfinished, word_of(unfinished, alive=alive))), *_lock_lines(lock)]
-    lines += [] if alive is not False else (f"  {line}" for line in _without_process(unfinished))
-    nodes = (*unfinished.begun, *unfinished.failed)
-    lines += [f"  {printable(begun.node.name)}: {_phase(begun, down)}" for begun in nodes]
-    lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
-    if unfinished.gone:
-        lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
-    return "\n".join(lines)
+    """Show the run, whether a process works on it, and its nodes under way or failed; `down` as in `under_way`."""
+    said = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
+    said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
+    title, *nodes = _lines(unfinished, lock, said, alive=alive)
+    idle = [] if alive is not False else [f"  {line}" for line in _without_process(unfinished)]
+    return "\n".join((title, *idle, *nodes, *_gone(unfinished)))
 
 
-def _lock_lines(lock: Glance) -> Iterator[str]:
-    """What the lock tells of its holder: a first sign where two clocks are compared in it."""
+def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, alive: bool | None) -> Iterator[str]:
+    """Which run, what the lock tells of its holder, and a line a node, or one for many of which the same is said."""
+    yield capitalized(heading(unfinished, word_of(unfinished, alive=alive)))
     if lock.holder and lock.has_ended:
         yield f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this machine"
     elif lock.holder and lock.age is not None:
         yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago"
+    nodes: dict[str, list[str]] = {}
+    for name, words in said.items():
+        nodes.setdefault(words, []).append(name)
+    for words, names in nodes.items():
+        if len(names) > _FEW:
+            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
+        else:
+            yield from (f"  {printable(name)}: {words}" for name in names)
+
+
+def _gone(unfinished: Unfinished) -> Iterator[str]:
+    if unfinished.gone:
+        yield f"  no longer in the cluster: {shortened(unfinished.gone)}"
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:
@@ -250,7 +237,7 @@ def _without_process(unfinished: Unfinished) -> Iterator[str]:
 
 
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
-    """The run as one object; `alive` is whether its process renews the lock."""
+    """Return the run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
         return None
     return {
@@ -271,7 +258,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
 
 
 def abort_document(aborted: Aborted) -> AbortReport:
-    """What came of an abort, as one object."""
+    """Return what came of an abort, as one object."""
     left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
     return {
         "run": aborted.run,

@@ -51,7 +51,7 @@ class Chart:
 
 
 def timeline(report: RunReport) -> Chart:
-    """A row a node, by wave; of many, those that failed and those that took longest."""
+    """Draw a row a node, by wave; of many, those that failed and those that took longest."""
     begun = [node for node in report.nodes if node.phases]
     longest = sorted(begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds))[:MOST_ROWS]
     names = {node.node for node in longest}

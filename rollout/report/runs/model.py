@@ -37,6 +37,11 @@ class Part(StrEnum):
     WINDOW = "window"
     INTERRUPTED = "interrupted"
 
+    @property
+    def heading(self) -> str:
+        """What it is called in tables."""
+        return "Outside the window" if self is Part.WINDOW else self.value.replace("-", " ").capitalize()
+
 
 PART_OF: Mapping[Phase, Part] = {
     Phase.PENDING: Part.PREPARE,

@@ -7,7 +7,7 @@ forbids every source but its one style.
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,30 +17,7 @@ from rollout.model.text import printable
 from rollout.report.runs import tables
 from rollout.report.runs.chart import timeline
 from rollout.report.runs.model import Ending, RunReport
-from rollout.report.runs.tables import NODE_PARTS, PART_NAMES, Table, clock
-
-
-def rendered(template: str, title: str, **content: Any) -> str:
-    """The page that a template makes of this."""
-    loader = PackageLoader("rollout.report.runs", "templates")
-    style = loader.get_source(environment := _environment(loader), "page.css")[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    page = environment.get_template(template)
-    return page.render(title=title, style=Markup(style), style_hash=f"sha256-{digest}", **content)  # noqa: S704 - ours
-
-
-def _environment(loader: PackageLoader) -> Environment:
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_shown,
-    )
-    environment.filters.update(_FILTERS)
-    return environment
+from rollout.report.runs.tables import NODE_PARTS, Table, clock
 
 
 def _shown(value: object) -> object:
@@ -52,18 +29,33 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-_FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock}
+def _rendered(template: str, **content: Any) -> str:
+    loader = PackageLoader("rollout.report.runs", "templates")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_shown,
+    )
+    environment.filters |= {"anchor": _anchor, "clock": clock}
+    style = loader.get_source(environment, "page.css")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    page = environment.get_template(template)
+    return page.render(style=Markup(style), style_hash=f"sha256-{digest}", **content)  # noqa: S704 - ours
 
 
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
 def run_page(report: RunReport) -> str:
-    """The page of a run: its timeline first, then what failed, and figures where they say something."""
-    drawn = timeline(report)
-    return rendered(
+    """Draw the page of a run: its timeline first, then what failed, and figures where they say something."""
+    begun = report.begun_at.astimezone()
+    return _rendered(
         "run.html.jinja",
-        f"{tables.title(report)}: {tables.headline(report)}",
+        title=f"{tables.title(report)}: {tables.headline(report)}",
         report=report,
         heading=tables.title(report),
         headline=tables.headline(report),
@@ -71,9 +63,9 @@ def run_page(report: RunReport) -> str:
         facts=tuple(tables.facts(report)),
         failures=tables.failure_table(report),
         parts=tables.part_table(report),
-        timeline=drawn,
+        timeline=timeline(report),
         chart_legend=tuple(_legend(report)),
-        zone=_zone(report),
+        zone=f"{begun:%Z} (UTC{begun.isoformat()[-6:]})",
         tables=tuple(_figures(report)),
     )
 
@@ -87,16 +79,10 @@ def _figures(report: RunReport) -> Iterator[Table]:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
-    yield from ((part, PART_NAMES[part]) for part in NODE_PARTS)
+    yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was held"
     if report.failures:
         yield "failed", "failed"
     if report.openings:
         yield "window", "window open"
-
-
-def _zone(report: RunReport) -> str:
-    """The reader's timezone, by name and distance."""
-    begun = report.begun_at.astimezone()
-    return f"{begun:%Z} (UTC{begun.isoformat()[-6:]})"

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -33,7 +32,7 @@ from rollout.report.runs.model import (
 def report_of(
     journal: Iterable[Record], *, origin: str, unreadable: int = 0, is_being_written: bool | None = None
 ) -> RunReport:
-    """The report of one run's records; `InputError` where they tell nothing. `origin` names them in errors.
+    """Report on one run's records; `InputError` where they tell nothing. `origin` names them in errors.
 
     `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is whether a process has it
     open, None where that is not known.
@@ -46,8 +45,7 @@ def report_of(
     whole = Stretch(view.begun_at, view.heard_at)
     nodes, policy = tuple(_nodes(view)), _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
-    openings = openings_in(_windows(policy), whole)
-    cut = pieces(whole, nodes, openings, view.interruptions)
+    openings = _openings_in(_windows(policy), whole)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
@@ -64,7 +62,7 @@ def report_of(
         failed=view.failed,
         planned=first.summary,
         estimate=first.estimate,
-        parts=part_reports(cut, nodes),
+        parts=_parts(whole, nodes, openings, view.interruptions),
         waves=tuple(view.waves),
         nodes=nodes,
         failures=tuple(view.failures),
@@ -123,7 +121,7 @@ def _nodes(view: RunView) -> Iterator[NodeReport]:
 
 
 def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
-    parts = parts_of(way.phases)
+    parts = _parts_of(way.phases)
     return NodeReport(
         node=way.name,
         wave=way.wave,
@@ -158,7 +156,7 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
         yield "The journal has no end: the run goes on, or was interrupted. This is how far it had come."
 
 
-def parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
+def _parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
     """Seconds by part."""
     parts: dict[Part, float] = {}
     for phase in phases:
@@ -171,33 +169,31 @@ def parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
 _LONGEST = timedelta(days=400)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of a run in which the same goes on: what its nodes do, and how many each; or what happens meanwhile."""
-
-    stretch: Stretch
-    doing: Mapping[Part, int]
-    idle: Part | None = None
-
-
-def pieces(
+def _parts(
     whole: Stretch, nodes: Sequence[NodeReport], openings: Sequence[Stretch] | None, interruptions: Sequence[Stretch]
-) -> Iterator[Piece]:
-    """The run cut at every moment at which anything changes, in its order; `openings` is None without windows."""
+) -> tuple[PartReport, ...]:
+    """Each part that took any time, in the order of a node's way; `openings` is None without windows.
+
+    The run is cut at every moment at which anything changes; nodes that do several things at once share that time.
+    """
     changes: dict[datetime, Counter[Part]] = {whole.begin: Counter(), whole.end: Counter()}
     for phase in (phase for node in nodes for phase in node.phases):
         changes.setdefault(phase.begin, Counter())[PART_OF[phase.phase]] += 1
         changes.setdefault(phase.end, Counter())[PART_OF[phase.phase]] -= 1
-    for edge in (edge for stretch in (*(openings or ()), *interruptions) for edge in (stretch.begin, stretch.end)):
-        changes.setdefault(edge, Counter())
+    for stretch in (*(openings or ()), *interruptions):
+        changes.setdefault(stretch.begin, Counter())
+        changes.setdefault(stretch.end, Counter())
     moments = sorted(moment for moment in changes if whole.begin <= moment <= whole.end)
+    spent = defaultdict[Part, float](float)
     doing, has_worked = Counter[Part](), False
     for begin, end in pairwise(moments):
         doing.update(changes[begin])
-        active = {part: count for part, count in doing.items() if count > 0}
+        active, seconds = +doing, (end - begin).total_seconds()
         idle = None if active else _idle(begin, openings, interruptions, has_worked=has_worked)
+        for part, count in active.items() if idle is None else ((idle, 1),):
+            spent[part] += seconds * count / (active.total() or 1)
         has_worked = bool(active) or (has_worked and idle is not Part.INTERRUPTED)
-        yield Piece(Stretch(begin, end), active, idle)
+    return tuple(_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part])
 
 
 def _idle(
@@ -211,18 +207,6 @@ def _idle(
     return Part.SETTLE if has_worked else Part.PREPARE
 
 
-def part_reports(cut: Iterable[Piece], nodes: Sequence[NodeReport]) -> tuple[PartReport, ...]:
-    """Each part that took any time, in the order of a node's way."""
-    whole: dict[Part, float] = defaultdict(float)
-    for piece in cut:
-        seconds, together = piece.stretch.seconds, sum(piece.doing.values())
-        for part, count in piece.doing.items():
-            whole[part] += seconds * count / together
-        if piece.idle:
-            whole[piece.idle] += seconds
-    return tuple(_part_report(part, round(whole[part], 3), nodes) for part in Part if whole[part])
-
-
 def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> PartReport:
     took = [(node.parts[part], node.node) for node in nodes if part in node.parts]
     if not took:
@@ -231,7 +215,7 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     return PartReport(part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest)
 
 
-def openings_in(windows: object, whole: Stretch) -> tuple[Stretch, ...] | None:
+def _openings_in(windows: object, whole: Stretch) -> tuple[Stretch, ...] | None:
     """When these windows, as a policy writes them, were open in the run; None where there are none to be read."""
     try:
         schedule = Schedule.of(msgspec.convert(windows, WindowPolicy))

@@ -15,27 +15,6 @@ from rollout.report.summary import findings_text, moves_text, tallied
 MOST_FAILURES = 50
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
-PART_NAMES = {
-    Part.PREPARE: "Prepare",
-    Part.DRAIN: "Drain",
-    Part.REBOOT: "Reboot",
-    Part.READY: "Ready",
-    Part.GIVE_BACK: "Give back",
-    Part.SETTLE: "Settle",
-    Part.WINDOW: "Outside the window",
-    Part.INTERRUPTED: "Interrupted",
-}
-_MEANINGS = {
-    Part.PREPARE: "last look at the host, gates, cordon",
-    Part.DRAIN: "evictions, budgets, pods that end, volumes that detach",
-    Part.REBOOT: "until the host answered with a new boot id",
-    Part.READY: "until the kubelet of the new boot was Ready",
-    Part.GIVE_BACK: "checks after the reboot, uncordon",
-    Part.SETTLE: "between waves: moved pods available again, soak, gates",
-    Part.WINDOW: "no node was in flight, and the window was closed",
-    Part.INTERRUPTED: "no process worked on the run",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -52,41 +31,41 @@ class Table:
 
 
 def clock(at: datetime) -> str:
-    """The time of the day, by the reader's clock."""
+    """Write the time of the day, by the reader's clock."""
     return f"{at.astimezone():%H:%M:%S}"
 
 
 def day(at: datetime) -> str:
-    """Day, time and timezone, by the reader's clock."""
+    """Write day, time and timezone, by the reader's clock."""
     return f"{at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}"
 
 
 def title(report: RunReport) -> str:
-    """Which cluster, and which night."""
+    """Tell which cluster, and which night."""
     cluster = report.cluster_name or report.cluster.removeprefix("https://") or "an unknown cluster"
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
 
 def ended(report: RunReport) -> str:
-    """How it ended, in a word."""
+    """Tell how it ended, in a word."""
     return "running or interrupted" if report.ending is Ending.OPEN else report.ending
 
 
 def headline(report: RunReport) -> str:
-    """How it ended, in a line."""
+    """Tell how it ended, in a line."""
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(len(report.nodes), 'node')} done in {elapsed(report.seconds)}"
     return f"{ended(report)}: {outcome(report)}"
 
 
 def outcome(report: RunReport) -> str:
-    """How many nodes ended how."""
+    """Tell how many nodes ended how."""
     succeeded = f"{report.succeeded} of {counted(len(report.nodes), 'node')}"
     return outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """What the head says: who did what, when, by which rules, and what came of it."""
+    """Yield what the head says: who did what, when, by which rules, and what came of it."""
     server = report.cluster.removeprefix("https://")
     yield "Cluster", f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Begun", day(report.begun_at)
@@ -121,34 +100,24 @@ def _versions(report: RunReport) -> str:
 
 
 def part_table(report: RunReport) -> Table:
-    """Where the time went."""
+    """Show where the time went."""
     rows = tuple(
         (
-            PART_NAMES[part.part],
+            part.part.heading,
             elapsed(part.seconds),
-            f"{share(part.seconds, report.seconds):.0f} %",
+            f"{100 * part.seconds / report.seconds:.0f} %" if report.seconds else NOTHING,
             elapsed(part.median) if part.node else NOTHING,
             f"{elapsed(part.longest)} ({part.node})" if part.node else NOTHING,
-            _MEANINGS[part.part],
         )
         for part in report.parts
     )
     note = "Where nodes did several things at once, each has its share of that time."
-    headings = ("Part", "Of the run", "Share", "Median of a node", "Longest", "What it is")
+    headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
     return Table("Where the time went", headings, rows, note, own=frozenset(headings) - {"Longest"})
 
 
-def share(seconds: float, whole: float) -> float:
-    """Percent; 0 of nothing."""
-    return 100 * seconds / whole if whole else 0.0
-
-
-def _if(number: float, text: str) -> str:
-    return text if number else NOTHING
-
-
 def wave_table(report: RunReport) -> Table:
-    """Each wave beside its forecast."""
+    """Show each wave beside its forecast."""
     failed = {failure.node for failure in report.failures}
     rows = tuple(_wave_row(wave, failed) for wave in report.waves)
     headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
@@ -170,7 +139,7 @@ def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
 
 
 def hold_table(report: RunReport) -> Table:
-    """What held evictions back, the longest first."""
+    """Show what held evictions back, the longest first."""
     groups: dict[str, list[Hold]] = {}
     for hold in sorted(report.holds, key=lambda hold: -hold.seconds):
         groups.setdefault(hold.event.budget or "the API server", []).append(hold)
@@ -194,13 +163,13 @@ def _hold_row(name: str, holds: Sequence[Hold]) -> tuple[str, ...]:
 
 
 def node_table(report: RunReport) -> Table:
-    """Every node in figures: the same as the timeline."""
+    """Show every node in figures: the same as the timeline."""
     headings = (
         "Node",
         "Wave",
         "Outcome",
         "Took",
-        *(PART_NAMES[part] for part in NODE_PARTS),
+        *(part.heading for part in NODE_PARTS),
         "Pods to evict",
         "Version",
     )
@@ -209,7 +178,7 @@ def node_table(report: RunReport) -> Table:
             node.node,
             str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
             said_outcome(node),
-            _if(node.seconds, elapsed(node.seconds)),
+            elapsed(node.seconds) if node.seconds else NOTHING,
             *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in NODE_PARTS),
             str(node.evict),
             version_step(node.version_before, node.version_after) if node.version_after else node.version_before,
@@ -220,14 +189,14 @@ def node_table(report: RunReport) -> Table:
 
 
 def said_outcome(node: NodeReport) -> str:
-    """How a node ended, or where it stands."""
+    """Tell how a node ended, or where it stands."""
     if node.outcome:
         return node.outcome
     return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
 
 
 def failure_table(report: RunReport) -> Table:
-    """What failed, and was asked for and not done, with why and what to do: a row each."""
+    """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = tuple(_failure_row(failure, recovered) for failure in report.failures[:MOST_FAILURES])
     reasons: dict[tuple[str, str], list[str]] = {}
