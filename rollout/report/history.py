@@ -17,7 +17,7 @@ from rollout.model.progress import (
     WaveSettling,
 )
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
-from rollout.report.columns import Column, Row, table_text
+from rollout.report.columns import Column, table_text
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
@@ -47,56 +47,40 @@ _COLUMNS = (
     Column("RUN"),
     Column("STARTED"),
     Column("TOOK", leaves=3),
-    Column("BY"),
     Column("COMMANDS", leaves=2, wraps=True),
-    Column("NODES", leaves=4),
-    Column("SUCCEEDED"),
-    Column("FAILED"),
+    Column("NODES", leaves=4, right=True),
     Column("CLUSTER", leaves=1),
     Column("END", note=True),
 )
-_ALWAYS = ("RUN", "STARTED", "TOOK", "NODES", "END")
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
-    """One row a run. `width` in columns; None for no limit, and every column."""
+    """Show one row a run. `width` in columns; None for no limit, and what is the same of all as well."""
     if not runs:
         return "No run is recorded here."
-    rows = [_row(run) for run in runs]
-    titles = [*_ALWAYS, *_telling(rows)] if width else [column.title for column in _COLUMNS]
-    shown = [at for at, column in enumerate(_COLUMNS) if column.title in titles]
-    return table_text([_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], width)
+    differ = width is None or len({run.cluster for run in runs}) > 1
+    return table_text(_COLUMNS, [_row(run, is_wide=width is None, differ=differ) for run in runs], width)
 
 
-def _telling(rows: Sequence[Row]) -> Iterator[str]:
-    """The columns that tell one of these runs from another, or from an ordinary one."""
-    values = {column.title: {row[at] for row in rows} for at, column in enumerate(_COLUMNS)}
-    if values["COMMANDS"] != {"apply"}:
-        yield "COMMANDS"
-    if len(values["CLUSTER"]) > 1:
-        yield "CLUSTER"
-
-
-def _row(run: RunReport) -> tuple[str, ...]:
+def _row(run: RunReport, *, is_wide: bool, differ: bool) -> tuple[str, ...]:
+    """A row; commands are told where they are not `apply` alone, the cluster where runs `differ` in it."""
     left = len(run.not_started) + len(run.not_done)
     counts = [f"{run.failed} failed"] if run.failed else []
     counts += [f"{counted(left, 'node')} left"] if left else []
+    commands = [entry.command for entry in run.commands]
     return (
         printable(run.run),
         f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
         elapsed(run.seconds),
-        or_nothing(run.commands[0].by if run.commands else ""),
-        printable(", ".join(entry.command for entry in run.commands)),
+        printable(", ".join(commands)) if is_wide or commands != ["apply"] else "",
         str(len(run.nodes)) if run.nodes else NOTHING,
-        str(run.succeeded),
-        str(run.failed),
-        or_nothing(run.cluster_name or run.cluster.removeprefix("https://")),
+        or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
         ", ".join((ended(run), *counts)),
     )
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
-    """One run: what it was, then what its `records` tell in the words of a run's log; with `details` every word."""
+    """Show one run: what it was, then what its `records` tell in the words of a log; with `details` every word."""
     lines = [line for line in entries(records) if line is not None]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)

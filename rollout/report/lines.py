@@ -17,13 +17,9 @@ from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
     Moment,
-    NodeCondition,
     NodeFinished,
-    NodeResult,
     NodeStep,
     Notice,
-    Outcome,
-    Phase,
     PlanReady,
     PodBlocked,
     PodReleased,
@@ -49,15 +45,6 @@ _Policy = Annotated[
 _Plan = Annotated[
     Mapping[str, Any], Meta(description="the plan as above", extra_json_schema={"$ref": "#/$defs/RolloutPlan"})
 ]
-_Hint = Annotated[str, Meta(description="what to do next; empty for a success")]
-_Message = Annotated[str, Meta(description="what went wrong; empty for a success")]
-_LeftCordoned = Annotated[bool, Meta(description="our cordon had to stay")]
-_SshError = Annotated[str, Meta(description="why its host did not answer when it was last asked; else empty")]
-_Conditions = Annotated[
-    tuple[NodeCondition, ...], Meta(description="of the Node, those that are not as they should be")
-]
-_Console = Annotated[str, Meta(description="where its machine's console is; empty where that is not known")]
-
 Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
 
@@ -128,7 +115,7 @@ class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
 
     @property
     def document(self) -> ToldPlan:
-        """What reports tell of it; `ValidationError` where that is not as it should be."""
+        """Return what reports tell of it; `ValidationError` where that is not as it should be."""
         return msgspec.convert(self.plan, ToldPlan)
 
 
@@ -139,20 +126,6 @@ class DryRunLine(Struct, frozen=True, tag_field="type", tag="dry_run"):
     node: Annotated[str, Meta(description="the Node's name")]
     evictions: Annotated[int, Meta(description="that it would allow now")]
     objections: Annotated[Sequence[str], Meta(description="to the others, and to the cordon")]
-
-
-class FailedNode(Struct, frozen=True):
-    """A failed node of the summary."""
-
-    node: Annotated[str, Meta(description="the Node's name")]
-    phase: Annotated[Phase, Meta(description="the last one it reached")]
-    message: Annotated[str, Meta(description="what went wrong")]
-    outcome: Annotated[Outcome, Meta(description="how it ended")]
-    hint: _Hint
-    left_cordoned: _LeftCordoned
-    ssh_error: _SshError
-    conditions: _Conditions
-    console: _Console
 
 
 class NotDoneNode(Struct, frozen=True):
@@ -172,7 +145,7 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
 
     at: Moment
     succeeded: Annotated[Sequence[str], Meta(description="names")]
-    failed: Annotated[Sequence[FailedNode], Meta(description="with what was seen of each")]
+    failed: Annotated[Sequence[NodeFinished], Meta(description="as their own lines have them")]
     skipped: Annotated[Sequence[str], Meta(description="names: the node changed since it was planned")]
     not_started: Annotated[Sequence[str], Meta(description="names: their turn never came")]
     reasons: Annotated[Mapping[str, str], Meta(description="of the skipped and the not started, by node")]
@@ -188,12 +161,12 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
-        """By node."""
+        """Why nodes were not done, by node."""
         return {node.node: f"{node.reason}, {node.message}" for node in self.not_done}
 
     @property
     def why_not_started(self) -> Mapping[str, str]:
-        """By node; without those that are told of as not done."""
+        """Why nodes were not begun, by node; without those that are told of as not done."""
         not_done = {node.node for node in self.not_done}
         return {node: why for node, why in self.reasons.items() if node not in not_done}
 
@@ -241,13 +214,13 @@ AnyLine = VersionLine | RunRecord | DryRunLine | AbortedRecord | EventLine
 
 
 def record_of(line: AnyLine) -> Record:
-    """The object that a line is written as: times to the millisecond."""
+    """Return the object that a line is written as: times to the millisecond."""
     built = msgspec.to_builtins(line, builtin_types=(datetime,))
     return {name: timestamp(value) if isinstance(value, datetime) else value for name, value in built.items()}
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
-    """Each record as its line; None for one that is not understood. What a newer version adds is passed over."""
+    """Yield each record as its line; None for one that is not understood. What a newer version adds is passed over."""
     for record in records:
         try:
             entry = msgspec.convert(record, AnyLine)
@@ -267,15 +240,15 @@ class JsonLines:
         self._lock = threading.Lock()
 
     def begin(self, at: datetime) -> None:
-        """The first line: the version of this format."""
+        """Write the first line: the version of this format."""
         self.write(VersionLine(at, FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:
-        """One line for one event."""
+        """Write one line for one event."""
         self.write(line(event))
 
     def write(self, content: AnyLine) -> None:
-        """A line that is no event: the record of a process, what a dry run met."""
+        """Write a line that is no event: the record of a process, what a dry run met."""
         text = json_line(record_of(content)).decode() + "\n"
         with self._lock:
             self._stream.write(text)
@@ -283,7 +256,7 @@ class JsonLines:
 
 
 def line(event: StepEvent) -> EventLine:
-    """The line that stands for an event."""
+    """Return the line that stands for an event."""
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
@@ -294,14 +267,14 @@ def line(event: StepEvent) -> EventLine:
 
 
 def summary(at: datetime, result: RunResult) -> SummaryLine:
-    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+    """Return the end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
 
     `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
     """
     return SummaryLine(
         at=at,
         succeeded=[node.node for node in result.succeeded],
-        failed=[_failure(node) for node in result.failed],
+        failed=[NodeFinished.of(at, node) for node in result.failed],
         skipped=[node.node for node in result.skipped],
         not_started=[node.node for node in result.not_started],
         reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
@@ -309,18 +282,4 @@ def summary(at: datetime, result: RunResult) -> SummaryLine:
         left_out=dict(result.left_out),
         pods_to_move=result.pods_to_move,
         evictions=result.evictions,
-    )
-
-
-def _failure(result: NodeResult) -> FailedNode:
-    return FailedNode(
-        node=result.node,
-        phase=result.phase,
-        message=result.message,
-        outcome=result.outcome,
-        hint=result.hint,
-        left_cordoned=result.left_cordoned,
-        ssh_error=result.findings.ssh_error,
-        conditions=result.findings.conditions,
-        console=result.findings.console,
     )
