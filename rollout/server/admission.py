@@ -23,7 +23,6 @@ from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, ClusterSnapshot, Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, is_fleetlock_run
-from rollout.model.host import HostFacts
 from rollout.model.memory import Memory
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import Policy, Selection
@@ -33,7 +32,7 @@ from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
 from rollout.planning.eligibility.memory import Rules, why_maybe_held
-from rollout.planning.eligibility.pools import DEFAULT, pools_of
+from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
@@ -169,30 +168,6 @@ class Kept(Generic[T]):
             return self.value
 
 
-class Forecasts:
-    """Forecasts by one reading of the cluster for all hosts that ask within some seconds. For many threads at once."""
-
-    def __init__(self, api: ClusterApi, policy: Policy, clock: Clock) -> None:
-        self._api = api
-        self._policy = policy
-        self._cluster: Kept[DrainForecaster] = Kept(self._read, _FRESH_FORECAST, clock, _SHARE)
-        # a forecast moves pods to and fro in the rooms of the one reading
-        self._turn = threading.Lock()
-
-    def check(self, candidate: Candidate, facts: HostFacts) -> None:
-        """`Denied` where the node's drain can never end; `ApiError` where that cannot be told."""
-        forecaster = self._cluster.now()
-        with self._turn:
-            blockers = forecaster.forecast(candidate, facts).blockers
-        if blockers:
-            first, more = blockers[0], f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
-            why = f"{first.kind}: {first.object} {first.message}{more}"
-            raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
-
-    def _read(self) -> DrainForecaster:
-        return DrainForecaster.of(read_snapshot(self._api), self._policy)
-
-
 class Admission:
     """Decides on hosts that hold no slot. For many threads at once."""
 
@@ -205,10 +180,8 @@ class Admission:
         self._book = book
         self._leadership = leadership
         self._api: ClusterApi = world.api.within(_PATIENCE)
-        schedule, policy = Schedule.of(settings.policy.gates.windows), settings.policy
-        names = ("", DEFAULT, *(pool.name for pool in policy.pools))
-        self._schedules = {name: schedule.in_pool(policy, name) for name in names}
-        clock, namespace = world.clock, settings.namespace
+        policy, clock, namespace = settings.policy, world.clock, settings.namespace
+        self._schedule = Schedule.of(policy.gates.windows)
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
         self._record: Kept[tuple[StoredRecord | None]] = Kept(
             lambda: (read_record(self._api, namespace),), _FRESH, clock
@@ -216,7 +189,11 @@ class Admission:
         self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(
             lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
         )
-        self._forecasts = Forecasts(self._api, settings.policy, clock)
+        self._forecaster: Kept[DrainForecaster] = Kept(
+            lambda: DrainForecaster.of(read_snapshot(self._api), policy), _FRESH_FORECAST, clock, _SHARE
+        )
+        # a forecast moves pods to and fro in the rooms of the one reading
+        self._forecasting = threading.Lock()
 
     def take(self, ask: Ask, name: str, rules: GroupRules) -> Slots:
         """Take a slot for this node; `Denied` where it may not have one, `ApiError` where that cannot be told."""
@@ -229,7 +206,7 @@ class Admission:
         self._check_rivals()
         slot = self._slot(ask, node)
         self._check_gates(node, slot)
-        self._forecasts.check(candidate, facts_of(node))
+        self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
             raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
@@ -243,8 +220,9 @@ class Admission:
         limits.check_group(slots, ask.group, rules)
         if name not in {node.name for node in selected((nodes[name],), self._settings.selection)}:
             raise Denied(Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude")
-        pool = pools_of(self._settings.policy).of(nodes[name].labels)
-        if why := self._schedules[pool].closed(self._world.clock.now()):
+        policy = self._settings.policy
+        pool = pools_of(policy).of(nodes[name].labels)
+        if why := self._schedule.in_pool(policy, pool).closed(self._world.clock.now()):
             raise Denied(Kind.OUTSIDE_WINDOW, why)
         if other := self._leadership.other:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
@@ -278,7 +256,8 @@ class Admission:
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
         """No rollout of a person or a pass is left unfinished."""
-        unfinished = assess(self._record.now()[0], (node for node in nodes.values() if not _is_ours(node)))
+        others = (node for node in nodes.values() if not is_fleetlock_run(node.annotations.get(marks.RUN, "")))
+        unfinished = assess(self._record.now()[0], others)
         if unfinished is not None and unfinished.blocks:
             what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
@@ -289,6 +268,16 @@ class Admission:
         snapshot = ClusterSnapshot(_NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now())
         if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
             raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
+
+    def _check_drain(self, candidate: Candidate) -> None:
+        """The node's drain can end, by one reading of the cluster for all hosts that ask within some seconds."""
+        forecaster = self._forecaster.now()
+        with self._forecasting:
+            blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
+        if blockers:
+            first, more = blockers[0], f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
+            why = f"{first.kind}: {first.object} {first.message}{more}"
+            raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
 
     def _slot(self, ask: Ask, node: Node) -> Slot:
         at = self._api.server_time() or self._world.clock.now()
@@ -303,7 +292,3 @@ class Admission:
         around = Surroundings(plan, cluster, Reporter(Observers(()), clock), StopRequest())
         if why := PolicyGates(around, self._world.gates).hold(entry).why:
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")
-
-
-def _is_ours(node: Node) -> bool:
-    return is_fleetlock_run(node.annotations.get(marks.RUN, ""))

@@ -10,7 +10,7 @@ import logging
 import resource
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ _OWN_PART: Final = 2
 PART_OF_ONE: Final = 2
 # Seconds for the handshake of TLS; asyncio would wait for a minute.
 _HANDSHAKE: Final = 10.0
-_CHECK_SECONDS: Final = 10.0
+_RELOAD_SECONDS: Final = 10.0
 _BACKLOG: Final = 256
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,9 +51,8 @@ class Listening:
         try:
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise InputError(
-                f"cannot serve with --tls-cert {self.certificate}, --tls-key {self.key}: {error}"
-            ) from error
+            files = f"--tls-cert {self.certificate}, --tls-key {self.key}"
+            raise InputError(f"cannot serve with {files}: {error}") from error
         return context
 
     async def serving(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> asyncio.Server:
@@ -68,29 +67,17 @@ class Listening:
 
     async def follow(self, served: ssl.SSLContext) -> None:
         """Have new connections get what is in the files, as Kubernetes replaces those of a Secret, until cancelled."""
-        seen = self._stamp()
+        told = ""
         while True:
-            await asyncio.sleep(_CHECK_SECONDS)
-            if (stamp := self._stamp()) == seen or self.certificate is None:
-                continue
-            seen = stamp
+            await asyncio.sleep(_RELOAD_SECONDS)
             try:
                 # a certificate without its key would spoil the one that is served with
-                self.tls()
-                served.load_cert_chain(self.certificate, self.key)
+                if self.tls() and self.certificate:
+                    served.load_cert_chain(self.certificate, self.key)
+                told = ""
             except Exception as error:  # noqa: BLE001 - whatever is wrong with the new one, the old one is served with
-                _LOGGER.warning("warning: the old certificate stays in use: %s", error)
-
-    def _stamp(self) -> Sequence[int]:
-        """Return what changes when a file is replaced; 0 for one that cannot be seen now."""
-        return [_changed(file) for file in (self.certificate, self.key) if file is not None]
-
-
-def _changed(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
+                if told != (told := str(error)):
+                    _LOGGER.warning("warning: the old certificate stays in use: %s", error)
 
 
 class Connections:

@@ -6,10 +6,8 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +17,7 @@ from aiohttp import web
 from rollout.model.text import excerpt
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
 from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
-from rollout.server.state import Tally
+from rollout.server.service import Service
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
@@ -39,26 +37,12 @@ Act = Callable[[Ask], Answer]
 _CUT_SHORT = (Kind.BODY_TOO_LARGE, Kind.BODY_TIMEOUT, Kind.SERVER_STOPPING)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """What is served: the protocol's two requests, whether the server is of use, and its metrics.
-
-    `monotonic` is the clock that says whether an answer still holds.
-    """
-
-    pre_reboot: Act
-    steady_state: Act
-    why_not_ready: Callable[[], str]
-    metrics: Callable[[], bytes]
-    tally: Tally
-    monotonic: Callable[[], float]
-
-
 class _Front:
     """The requests that are under way."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self._endpoints = endpoints
+    def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
+        self._service = service
+        self._metrics_now = metrics
         self._under_way: Counter[str] = Counter()
         self._measuring = asyncio.Lock()
         self.connections = Connections(most_connections())
@@ -66,73 +50,67 @@ class _Front:
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=LARGEST_BODY, middlewares=[_in_protocol_form])
-        endpoints = self._endpoints
-        application.router.add_route("*", "/v1/pre-reboot", self._handler("pre-reboot", endpoints.pre_reboot))
-        application.router.add_route("*", "/v1/steady-state", self._handler("steady-state", endpoints.steady_state))
-        application.router.add_get("/healthz", self._healthz)
+        for name, act in (("pre-reboot", self._service.pre_reboot), ("steady-state", self._service.steady_state)):
+            application.router.add_route("*", f"/v1/{name}", partial(self._ask, name, act))
+        application.router.add_get("/healthz", _healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
         return application
 
-    def _handler(self, name: str, act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
+    async def _ask(self, name: str, act: Act, request: web.Request) -> web.Response:
+        try:
             answer = await self._answer(request, act)
-            # This process may have been stopped since: nothing that takes time comes between here and the wire.
-            answer = answer.at(self._endpoints.monotonic())
-            self._endpoints.tally.count(name, answer.kind)
-            return _json(answer)
-
-        return handle
+        except Denied as denied:
+            answer = denied.answer
+        # This process may have been stopped since: nothing that takes time comes between here and the wire.
+        answer = answer.at(self._service.world.clock.monotonic())
+        self._service.world.count(name, answer.kind)
+        return _json(answer)
 
     async def _answer(self, request: web.Request, act: Act) -> Answer:
-        if self.stopping:
-            return Answer(Kind.SERVER_STOPPING, "this server is about to end")
-        try:
-            check_request(request.method, request.headers.get(HEADER))
-            body = await self._body(request)
-            if isinstance(body, Answer):
-                return body
-            with self.connections.asking(request):
-                return await self._counted(request.remote or "", read_ask(body), act)
-        except Denied as denied:
-            return denied.answer
-
-    async def _counted(self, address: str, ask: Ask, act: Act) -> Answer:
         """Whoever is slow with a body has not been counted yet, and keeps nobody out; nor does any one address."""
-        if self._under_way.total() >= MOST_REQUESTS:
-            return Answer(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
-        if self._under_way[address] >= MOST_OF_ONE:
-            return Answer(Kind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way")
-        self._under_way[address] += 1
-        try:
-            return await _in_thread(lambda: act(ask))
-        finally:
-            self._under_way[address] -= 1
-            self._under_way += Counter()
-
-    async def _body(self, request: web.Request) -> bytes | Answer:
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await request.read()
-        except TimeoutError:
-            return Answer(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s")
-        except web.HTTPRequestEntityTooLarge:
-            return Answer(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes")
-        except (web.RequestPayloadError, ConnectionError) as error:
-            return Answer(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}")
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        if self.stopping:
+            raise Denied(Kind.SERVER_STOPPING, "this server is about to end")
+        check_request(request.method, request.headers.get(HEADER))
+        body, address = await _body(request), request.remote or ""
+        with self.connections.asking(request):
+            ask = read_ask(body)
+            if self._under_way.total() >= MOST_REQUESTS:
+                raise Denied(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
+            if self._under_way[address] >= MOST_OF_ONE:
+                raise Denied(Kind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way")
+            self._under_way[address] += 1
+            try:
+                return await _in_thread(lambda: act(ask))
+            finally:
+                self._under_way[address] -= 1
+                self._under_way += Counter()
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        why = "this server is about to end" if self.stopping else self._endpoints.why_not_ready()
+        why = "this server is about to end" if self.stopping else self._service.why_not_ready()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         with self.connections.asking(request):
             async with self._measuring:
-                body = await _in_thread(self._endpoints.metrics)
+                body = await _in_thread(self._metrics_now)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError:
+        raise Denied(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise Denied(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes") from None
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise Denied(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}") from error
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
@@ -177,10 +155,13 @@ async def _in_protocol_form(
         return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
 
 
-async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
-    tls = listening.tls()
-    asyncio.get_running_loop().set_exception_handler(_tell)
-    front = _Front(endpoints)
+async def _serve(
+    service: Service, metrics: Callable[[], bytes], listening: Listening, ready: Callable[[str], None]
+) -> None:
+    tls, loop = listening.tls(), asyncio.get_running_loop()
+    loop.set_exception_handler(_tell)
+    ended = asyncio.Event()
+    front = _Front(service, metrics)
     runner = web.AppRunner(
         front.application(),
         access_log=None,
@@ -195,8 +176,11 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
         assert runner.server is not None  # noqa: S101 - it is set up
         listener = await listening.serving(partial(front.connections.opened, runner.server), tls)
         ready(_url(listener.sockets[0], secure=tls is not None))
-        async with _beside(front.connections.watch(), *([listening.follow(tls)] if tls else [])):
-            await _asked_to_end()
+        beside = asyncio.gather(front.connections.watch(), *([listening.follow(tls)] if tls else []))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        await ended.wait()
+        beside.cancel()
         front.stopping = True
         listener.close()
     finally:
@@ -208,29 +192,12 @@ def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> No
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 
-@asynccontextmanager
-async def _beside(*work: Coroutine[object, object, None]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(coroutine) for coroutine in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 def _url(listening: socket.socket, *, secure: bool) -> str:
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{shown}:{port}"
 
 
-async def _asked_to_end() -> None:
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
-    await ended.wait()
-
-
-def serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
+def serve(service: Service, metrics: Callable[[], bytes], listening: Listening, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
-    asyncio.run(_serve(endpoints, listening, ready))
+    asyncio.run(_serve(service, metrics, listening, ready))

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from typing import Self
 
 import msgspec
 
@@ -17,23 +18,36 @@ HEADER = "fleet-lock-protocol"
 _ID = re.compile(r"[0-9a-zA-Z-]{1,128}")
 
 
-class Kind(StrEnum):
-    """Why; the words are the `kind` of the answer's body."""
+_YES, _LOCKED, _UNAVAILABLE = 200, 423, 503
 
-    GRANTED = "granted"
-    RELEASED = "released"
-    NOT_HELD = "not_held"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    MISSING_HEADER = "missing_header"
-    DECODE_ERROR = "decode_error"
-    INVALID_CLIENT_IDENTITY = "invalid_client_identity"
-    BODY_TOO_LARGE = "body_too_large"
-    BODY_TIMEOUT = "body_timeout"
-    UNKNOWN_GROUP = "unknown_group"
-    GROUP_MISMATCH = "group_mismatch"
-    UNKNOWN_ID = "unknown_id"
-    DOUBLED_ID = "doubled_id"
+
+class Kind(StrEnum):
+    """Why; the words are the `kind` of the answer's body. Each has its HTTP status, most that of a lock."""
+
+    _value_: str
+    status: int
+
+    def __new__(cls, word: str, status: int = _LOCKED) -> Self:
+        """Make a kind of its word and its status."""
+        kind = str.__new__(cls, word)
+        kind._value_ = word
+        kind.status = status
+        return kind
+
+    GRANTED = "granted", _YES
+    RELEASED = "released", _YES
+    NOT_HELD = "not_held", _YES
+    NOT_FOUND = "not_found", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    MISSING_HEADER = "missing_header", 400
+    DECODE_ERROR = "decode_error", 400
+    INVALID_CLIENT_IDENTITY = "invalid_client_identity", 400
+    BODY_TOO_LARGE = "body_too_large", 413
+    BODY_TIMEOUT = "body_timeout", 408
+    UNKNOWN_GROUP = "unknown_group", 400
+    GROUP_MISMATCH = "group_mismatch", 403
+    UNKNOWN_ID = "unknown_id", 403
+    DOUBLED_ID = "doubled_id", 403
     SEMAPHORE_FULL = "failed_lock_semaphore_full"
     WAITING_FOR_DRAIN = "waiting_for_drain"
     WAITING_FOR_PROOF = "waiting_for_proof"
@@ -50,37 +64,12 @@ class Kind(StrEnum):
     NODE_EXCLUDED = "node_excluded"
     RIVAL = "rival"
     HELD_BY_GATE = "held_by_gate"
-    LOCK_LOST = "lock_lost"
-    API_UNAVAILABLE = "api_unavailable"
-    API_ERROR = "api_error"
-    SERVER_BUSY = "server_busy"
-    SERVER_STOPPING = "server_stopping"
-    INTERNAL_ERROR = "internal_error"
-
-
-_YES, _LOCKED, _UNAVAILABLE = 200, 423, 503
-_STATUSES = {
-    Kind.GRANTED: _YES,
-    Kind.RELEASED: _YES,
-    Kind.NOT_HELD: _YES,
-    Kind.NOT_FOUND: 404,
-    Kind.METHOD_NOT_ALLOWED: 405,
-    Kind.MISSING_HEADER: 400,
-    Kind.DECODE_ERROR: 400,
-    Kind.INVALID_CLIENT_IDENTITY: 400,
-    Kind.BODY_TOO_LARGE: 413,
-    Kind.BODY_TIMEOUT: 408,
-    Kind.UNKNOWN_GROUP: 400,
-    Kind.GROUP_MISMATCH: 403,
-    Kind.UNKNOWN_ID: 403,
-    Kind.DOUBLED_ID: 403,
-    Kind.LOCK_LOST: _UNAVAILABLE,
-    Kind.API_UNAVAILABLE: _UNAVAILABLE,
-    Kind.API_ERROR: 500,
-    Kind.SERVER_BUSY: _UNAVAILABLE,
-    Kind.SERVER_STOPPING: _UNAVAILABLE,
-    Kind.INTERNAL_ERROR: 500,
-}
+    LOCK_LOST = "lock_lost", _UNAVAILABLE
+    API_UNAVAILABLE = "api_unavailable", _UNAVAILABLE
+    API_ERROR = "api_error", 500
+    SERVER_BUSY = "server_busy", _UNAVAILABLE
+    SERVER_STOPPING = "server_stopping", _UNAVAILABLE
+    INTERNAL_ERROR = "internal_error", 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +86,7 @@ class Answer:
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return _STATUSES.get(self.kind, _LOCKED)
+        return self.kind.status
 
     def at(self, moment: float) -> "Answer":
         """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""

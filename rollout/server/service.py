@@ -3,14 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
-from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState
+from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
@@ -21,15 +21,13 @@ from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 from rollout.server.worker import Troubles, Worker
 
 _FRESH = 1.0
-# What is the same for every host, and what anybody can cause by any id or group: told once an hour. Beyond so many
-# such answers no further stranger is named.
+# What is the same for every host, and what anybody can cause by any id or group: told once an hour.
 _OF_STRANGERS: Final = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
 _FOR_ALL: Final = _OF_STRANGERS | {
     *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW, Kind.LOCKED_BY_ROLLOUT),
     *(Kind.RIVAL, Kind.LOCK_LOST, Kind.API_UNAVAILABLE, Kind.API_ERROR, Kind.INTERNAL_ERROR),
 }
 _HOUR: Final = 3600.0
-_MOST_TOLD: Final = 50
 
 _PATIENCE = 10.0
 # For how long what was read of the slots says that the API server is reached: they are read every few seconds.
@@ -52,49 +50,47 @@ class AskLog:
     def note(self, ask: Ask, answer: Answer) -> None:
         """Tell of one answer, if it is news."""
         with self._turn:
-            is_news = self._is_new_to_all(ask, answer) if answer.kind in _FOR_ALL else self._is_new(ask, answer)
-        if is_news:
-            self._notice(f"{self._shown(ask)} asks, group {ask.group}: {answer.kind}: {answer.value}")
-
-    def _shown(self, ask: Ask) -> str:
+            if not self._is_news(ask, answer):
+                return
         try:
-            return self._name_of(ask.id)
+            shown = self._name_of(ask.id)
         except Denied:
-            return ask.id
+            shown = ask.id
+        self._notice(f"{shown} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
-    def _is_new(self, ask: Ask, answer: Answer) -> bool:
-        before, self._kinds[ask.id] = self._kinds.get(ask.id), answer.kind
-        return before is not answer.kind
-
-    def _is_new_to_all(self, ask: Ask, answer: Answer) -> bool:
-        now = self._clock.monotonic()
+    def _is_news(self, ask: Ask, answer: Answer) -> bool:
+        if answer.kind not in _FOR_ALL:
+            before, self._kinds[ask.id] = self._kinds.get(ask.id), answer.kind
+            return before is not answer.kind
+        now, what = self._clock.monotonic(), answer.kind if answer.kind in _OF_STRANGERS else answer.value
         self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
-        what = answer.value
-        if answer.kind in _OF_STRANGERS:
-            what = f"{answer.kind} {ask.id if len(self._told) < _MOST_TOLD else ''}"
-        is_new = what not in self._told
+        is_news = what not in self._told
         self._told.setdefault(what, now)
-        return is_new
+        return is_news
 
 
-@dataclass(frozen=True, slots=True)
 class Service:
     """Answers asks, in any thread."""
 
-    settings: ServerSettings
-    world: World
-    machines: Machines
-    book: SlotBook
-    admission: Admission
-    grants: Grants
-    releases: Releases
-    worker: Worker
-    log: AskLog
+    def __init__(self, settings: ServerSettings, world: World, stop: StopRequest) -> None:
+        api, troubles = world.api.within(_PATIENCE), Troubles(world.notice)
+        told = partial(troubles.tell, "waiting for the API server")
+        cluster = PatientApi(world.api, world.clock, lambda error: told(str(error)), settings.api_patience)
+        leadership = Leadership(api, world.clock, settings.namespace, settings.holder)
+        self.settings = settings
+        self.world = world
+        self.machines = Machines(cluster)
+        self.book = SlotBook(api, world.clock, settings.namespace)
+        self.worker = Worker(settings, world, self.book, leadership, stop)
+        self._admission = Admission(settings, world, self.machines, self.book, leadership)
+        self._grants = Grants(settings, world, self.book, leadership)
+        self._releases = Releases(world, self.book, self.machines)
+        self._log = AskLog(world.clock, world.notice, self.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> Answer:
         """Whether the host may reboot now."""
         answer = self._answered(lambda: self._pre_reboot(ask))
-        self.log.note(ask, answer)
+        self._log.note(ask, answer)
         return answer
 
     def steady_state(self, ask: Ask) -> Answer:
@@ -109,10 +105,6 @@ class Service:
             return denied.answer.value
         return self.book.why_unread(_READY_SECONDS)
 
-    def slots(self) -> Slots:
-        """Return the slots as they were seen last: for metrics."""
-        return self.book.latest
-
     def _pre_reboot(self, ask: Ask) -> Answer:
         rules = self._rules(ask)
         name = self.machines.name_of(ask.id)
@@ -120,7 +112,7 @@ class Service:
             raise Denied(Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})")
         slot = self.book.seen(_FRESH).of_node(name)
         if slot is None:
-            slot = self.admission.take(ask, name, rules).of_node(name)
+            slot = self._admission.take(ask, name, rules).of_node(name)
             self.worker.wake()
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{name} holds a slot of the group {ask.group} and is being drained")
         return self._answer_holder(ask, slot)
@@ -133,7 +125,7 @@ class Service:
             )
         detail = self.worker.detail(slot.node)
         try:
-            return self.grants.answer(slot, f": {detail}" if detail else "")
+            return self._grants.answer(slot, f": {detail}" if detail else "")
         except Denied as denied:
             if denied.answer.kind is Kind.WAITING_FOR_PROOF and slot.state is SlotState.HELD and not slot.returned:
                 # it asks for its next reboot: so it has come to rest after the last
@@ -142,7 +134,7 @@ class Service:
 
     def _steady_state(self, ask: Ask) -> Answer:
         self._rules(ask)
-        answer = self.releases.answer(ask)
+        answer = self._releases.answer(ask)
         if answer is not NOT_HELD:
             self.worker.wake()
         return answer
@@ -172,31 +164,11 @@ class Service:
 @contextmanager
 def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
     """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
-    stop, troubles = StopRequest(), Troubles(world.notice)
-    book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
-    leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace, settings.holder)
-    cluster = PatientApi(
-        world.api,
-        world.clock,
-        lambda error: troubles.tell("waiting for the API server", str(error)),
-        settings.api_patience,
-    )
-    machines = Machines(cluster)
-    worker = Worker(settings, world, book, leadership, stop)
-    service = Service(
-        settings,
-        world,
-        machines,
-        book,
-        Admission(settings, world, machines, book, leadership),
-        Grants(settings, world, book, leadership),
-        Releases(world, book, machines),
-        worker,
-        AskLog(world.clock, world.notice, machines.name_of),
-    )
+    stop = StopRequest()
+    service = Service(settings, world, stop)
     threads = (
-        threading.Thread(target=machines.follow, args=(stop,), name="machines", daemon=True),
-        threading.Thread(target=worker.run, name="worker", daemon=True),
+        threading.Thread(target=service.machines.follow, args=(stop,), name="machines", daemon=True),
+        threading.Thread(target=service.worker.run, name="worker", daemon=True),
     )
     for thread in threads:
         thread.start()
@@ -204,7 +176,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
         yield service
     finally:
         stop.request()
-        worker.wake()
+        service.worker.wake()
         leaving = Deadline(world.clock, _LEAVING)
         for thread in threads:
             thread.join(leaving.remaining)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, SshError
@@ -44,28 +44,10 @@ class NoShell:
         raise SshError("a FleetLock server asks no host")
 
     def run_if(
-        self,
-        host: Host,
-        question: str,  # noqa: ARG002 - the protocol's
-        agreed: Callable[[CommandResult], bool],  # noqa: ARG002 - the protocol's
-        command: str,
-        *,
-        timeout: float,
+        self, host: Host, _question: str, _agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         """Raise `SshError`."""
         return self.run(host, command, timeout=timeout)
-
-
-@dataclass(slots=True)
-class Details:
-    """What was told last of each node."""
-
-    by_node: dict[str, str] = field(default_factory=dict)
-
-    def notify(self, event: StepEvent) -> None:
-        """Keep what a step says."""
-        if isinstance(event, NodeStep):
-            self.by_node[event.node] = event.detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +75,17 @@ class SlotRunner:
         self._world = world
         self._book = book
         self._ending = ending
-        self._details = Details()
+        self._details: dict[str, str] = {}
         self._precedence = Precedence()
 
     def detail(self, node: str) -> str:
         """Return what was told last of this node; empty where nothing was."""
-        return self._details.by_node.get(node, "")
+        return self._details.get(node, "")
+
+    def notify(self, event: StepEvent) -> None:
+        """Keep what a step says."""
+        if isinstance(event, NodeStep):
+            self._details[event.node] = event.detail
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
@@ -115,14 +102,12 @@ class SlotRunner:
         now, settings = self._world.clock.now(), self._settings
         plan = plan_of(entry, slot, self._cluster, settings.selection, settings.policy, now)
         with self._world.watched(plan) as observer:
-            report = Reporter(Observers((observer, self._details)), self._world.clock)
+            report = Reporter(Observers((observer, self)), self._world.clock)
             with PhaseEvents(self._world.api, plan.plan_id, plan.nodes, report) as events:
-                report = Reporter(Observers((observer, self._details, events)), self._world.clock)
-                cluster = self._patient(report)
+                report = Reporter(Observers((observer, self, events)), self._world.clock)
+                outage = OutageNotice(report)
+                cluster = PatientApi(self._world.api, self._world.clock, outage, settings.api_patience)
                 return self._told(_Stage(slot, node, plan, guard, stop, cluster, report))
-
-    def _patient(self, report: Reporter) -> PatientApi:
-        return PatientApi(self._world.api, self._world.clock, OutageNotice(report), self._settings.api_patience)
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rollout.errors import ApiError, FencedError
 from rollout.execution.gates.policy_gates import GatePorts
@@ -21,14 +20,6 @@ from rollout.ports import Clock, ClusterApi, Observer
 _FRESH = 2.0
 # An answer takes milliseconds from its last look to the wire; more than this many seconds is no delay of a network.
 _SOON = 5.0
-
-
-class Tally(Protocol):
-    """Who counts."""
-
-    def count(self, request: str, kind: str) -> None:
-        """One answer of this kind to a request: `pre-reboot` or `steady-state`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +41,17 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a server needs of the world. `watched` gives whoever hears of one node's way, for as long as that takes."""
+    """What a server needs of the world.
+
+    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an answer, by the request
+    (`pre-reboot` or `steady-state`) and its kind.
+    """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
     watched: Callable[[RolloutPlan], AbstractContextManager[Observer]]
-    tally: Tally
+    count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
 
 

@@ -156,7 +156,7 @@ class Worker:
                 self._world.notice(error.message)
                 break
             for slot in self._open():
-                if slot.run not in self._turns and slot.run not in self._resting():
+                if not (slot.run in self._turns or self._is_resting(slot.run)):
                     self._begin(slot, lock, tenure)
             self._pause(_TICK)
         tenure.request()
@@ -172,10 +172,10 @@ class Worker:
         self._turns[slot.run] = _Running(thread, stop)
         thread.start()
 
-    def _resting(self) -> frozenset[str]:
-        """Return the slots whose last turn met a failure that it could not tell apart: not tried again at once."""
-        self._failed = {run: rest for run, rest in self._failed.items() if not rest.expired}
-        return frozenset(self._failed)
+    def _is_resting(self, run: str) -> bool:
+        """Whether its last turn met a failure that it could not tell apart: it is not tried again at once."""
+        rest = self._failed.get(run)
+        return rest is not None and not rest.expired
 
     def _end_turns(self) -> None:
         """Forget turns that have ended; have those that are released give their nodes back."""

@@ -87,13 +87,6 @@ class Replica:
         self.ending.__exit__(None, None, None)
 
 
-class Silent:
-    """Counts nothing."""
-
-    def count(self, request: str, kind: str) -> None:
-        """An answer."""
-
-
 @dataclass
 class Hosts(NoShell):
     """Hosts that an abort cannot reach."""
@@ -231,7 +224,13 @@ class Asking(RuleBasedStateMachine):
 
     def begin(self) -> None:
         api = Severed(self.cluster.behind)
-        world = World(api, SystemClock(), self.notices.append, lambda _plan: nullcontext(Observers(())), Silent())
+        world = World(
+            api,
+            SystemClock(),
+            self.notices.append,
+            lambda _plan: nullcontext(Observers(())),
+            lambda _request, _kind: None,
+        )
         number = len(self.notices) + len(self.replicas)
         rules = ServerSettings(
             groups=Groups(GroupRules(Count(SLOTS))),
@@ -245,7 +244,7 @@ class Asking(RuleBasedStateMachine):
         )
         ending = under_way(rules, world)
         server = ending.__enter__()
-        server = replace(server, releases=replace(server.releases, wait=0.3))
+        server._releases = replace(server._releases, wait=0.3)
         wait_until(lambda: not server.why_not_ready())
         self.replicas.append(Replica(server, api, ending))
 

@@ -82,20 +82,13 @@ def serve(settings: Settings) -> None:
     with display(as_json=settings.output.as_json, live=False) as shown:
         observer = Observers((Unfailing(metrics), Unfailing(shown)))
         gates = wiring.gates(settings, policy.gates.alerts)
-        world = World(api, wiring.system_clock(), say, partial(_observed, settings, observer), tally, gates)
+        world = World(api, wiring.system_clock(), say, partial(_observed, settings, observer), tally.count, gates)
         listening = _listening(settings.fleetlock)
         listening.tls()
         with under_way(_server_settings(settings, policy), world) as server:
-            tally.slots, tally.in_hand = server.slots, lambda: server.worker.working
-            endpoints = http.Endpoints(
-                server.pre_reboot,
-                server.steady_state,
-                server.why_not_ready,
-                wiring.exposition(metrics, tally),
-                tally,
-                world.clock.monotonic,
-            )
-            http.serve(endpoints, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
+            tally.slots, tally.in_hand = lambda: server.book.latest, lambda: server.worker.working
+            exposition = wiring.exposition(metrics, tally)
+            http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
     say("stopped on request: nodes are left as they stand, another server goes on with them")
     _leave()
 
