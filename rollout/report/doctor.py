@@ -28,7 +28,7 @@ class DoctorReport(TypedDict):
 
 
 def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | None = None, next_step: str = "") -> str:
-    """A line for each finding, with its fix, and how many checks passed; `every` folds nothing, and has those too.
+    """Show a line for each finding, with its fix, and how many checks passed; `every` folds nothing, and has those too.
 
     `width` in columns, None for no limit. `next_step` is the command that leads on where nothing failed.
     """
@@ -82,11 +82,11 @@ def _sum(checks: Sequence[Check], *, every: bool) -> str:
     where = "" if every else " (-v lists them)"
     if len(checks) == tallies[Verdict.PASS]:
         return f"All {len(checks)} checks passed{where}."
-    text = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {tallies[Verdict.WARN]} to look at, "
-    return text + f"{tallies[Verdict.FAIL]} failed."
+    others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
+    return f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
 
 
 def doctor_document(checks: Sequence[Check]) -> bytes:
-    """`{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {"pass", "warn", "fail"}}`."""
+    """Return `{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {…}}`."""
     tallies = tally(checks)
     return json_document(DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies))

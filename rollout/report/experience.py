@@ -6,8 +6,7 @@ a wave that settled for longer than it may.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -23,7 +22,7 @@ _SLACK = 5.0
 
 
 def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """What the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
+    """Read what the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
     pasts = [past for records in journals if (past := _of_one(tuple(records), cluster))]
     owners: dict[str, tuple[float, ...]] = {}
     for past in pasts:
@@ -42,50 +41,43 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
     if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
     policy, view = first.get("policy") or {}, run_view(entries(records))
-    is_delayed, freed = _waits_before_reboots(policy), _freed(view)
-    ways = sorted(_ways(view), key=lambda way: way.end.at)
-    return Past(
-        drains=tuple(_seconds(way.begun, way.empty) for way in ways),
-        reboots=tuple(_seconds(way.asked if is_delayed else way.empty, way.end.at) for way in ways),
-        settles=() if _waits_between_waves(policy) else tuple(_settles(view, _longest_settle(policy))),
-        endings=tuple(
-            _seconds(freed.get((way.process, way.node.name), way.begun), way.empty)
-            for way in ways
-            if way.node.has_moved_pods
-        ),
-        owners=view.pod_endings,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A node's way to its success under one process: when it was begun, empty, and its host asked to reboot."""
-
-    node: NodeView
-    process: datetime
-    begun: datetime
-    empty: datetime
-    asked: datetime
-    end: NodeFinished
-
-
-def _ways(view: RunView) -> Iterator[_Way]:
-    for node in view.nodes.values():
-        if node.end is None or not node.end.succeeded:
+    gates, courtesy = policy.get("gates") or {}, policy.get("courtesy") or {}
+    windows = gates.get("windows") or {}
+    waits_between_waves = gates.get("soak", "0s") != "0s" or windows.get("windows") or windows.get("freezes")
+    is_delayed = courtesy.get("reboot_delay", "0s") != "0s"
+    freed = {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
+    drains, reboots, endings = list[float](), list[float](), list[float]()
+    for node, end in sorted(_succeeded(view), key=lambda pair: pair[1].at):
+        process = _process_at(view, end.at)
+        moments = _moments(node, end, process)
+        if moments is None:
             continue
-        process = _process_at(view, node.end.at)
-        phases = [phase for phase in node.phases if phase.begin >= process]
-        # waits between cordon and drain are reckoned by their flags
-        begins = [phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)]
-        empty = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
-        moments = [*(phase.begin for phase in phases), node.end.at]
-        is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
-        if not begins or empty is None or begins[0] >= empty or not is_in_order:
-            continue
-        if node.end.seconds and _seconds(begins[0], node.end.at) > node.end.seconds + _SLACK:
-            continue
-        asked = next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty)
-        yield _Way(node, process, begins[0], empty, asked, node.end)
+        begun, empty, asked = moments
+        drains.append(_seconds(begun, empty))
+        reboots.append(_seconds(asked if is_delayed else empty, end.at))
+        if node.has_moved_pods:
+            endings.append(_seconds(freed.get((process, node.name), begun), empty))
+    settles = () if waits_between_waves else tuple(_settles(view, _longest_settle(policy)))
+    return Past(tuple(drains), tuple(reboots), settles, tuple(endings), view.pod_endings)
+
+
+def _succeeded(view: RunView) -> Iterator[tuple[NodeView, NodeFinished]]:
+    return ((node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded)
+
+
+def _moments(node: NodeView, end: NodeFinished, process: datetime) -> tuple[datetime, datetime, datetime] | None:
+    """When it was begun, empty, and its host asked to reboot, under this one process; None where a clock lies."""
+    phases = [phase for phase in node.phases if phase.begin >= process]
+    # waits between cordon and drain are reckoned by their flags
+    begun = next((phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)), None)
+    empty = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
+    moments = [*(phase.begin for phase in phases), end.at]
+    is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
+    if begun is None or empty is None or begun >= empty or not is_in_order:
+        return None
+    if end.seconds and _seconds(begun, end.at) > end.seconds + _SLACK:
+        return None
+    return begun, empty, next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty)
 
 
 def _process_at(view: RunView, at: datetime) -> datetime:
@@ -95,11 +87,6 @@ def _process_at(view: RunView, at: datetime) -> datetime:
 
 def _seconds(begin: datetime, end: datetime) -> float:
     return (end - begin).total_seconds()
-
-
-def _freed(view: RunView) -> Mapping[tuple[datetime, str], datetime]:
-    """When a budget last let a pod of a node go, by process and node."""
-    return {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
 
 
 def _settles(view: RunView, longest: float) -> Iterator[float]:
@@ -119,15 +106,3 @@ def _longest_settle(policy: Record) -> float:
         return Duration.parse(str(policy.get("settle_timeout")))
     except UsageError:
         return float("inf")
-
-
-def _waits_between_waves(policy: Record) -> bool:
-    """Whether the run waited for more than that waves settled."""
-    gates = policy.get("gates") or {}
-    windows = gates.get("windows") or {}
-    return gates.get("soak", "0s") != "0s" or bool(windows.get("windows") or windows.get("freezes"))
-
-
-def _waits_before_reboots(policy: Record) -> bool:
-    """Whether drained nodes waited for a while, which is reckoned by the flag."""
-    return str((policy.get("courtesy") or {}).get("reboot_delay", "0s")) != "0s"

@@ -1,7 +1,7 @@
 """Who holds FleetLock's slots, for people and for programs."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, TypedDict
 
@@ -24,10 +24,8 @@ _COLUMNS = (
     Column("NOTE", note=True),
 )
 
-_AWAITED: Mapping[Awaited, str] = MappingProxyType(
+_AWAITED = MappingProxyType(
     {
-        Awaited.NOTHING: "",
-        Awaited.DRAIN: "",
         Awaited.ASK: "drained: waiting for its host to ask again",
         Awaited.BOOT: "granted: waiting for its host to reboot",
         Awaited.READY: "rebooted: waiting for Ready",
@@ -38,19 +36,15 @@ _AWAITED: Mapping[Awaited, str] = MappingProxyType(
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """The slots as a table, and who works on them."""
-    return "\n".join(_lines(slots, nodes, server, width))
-
-
-def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> Iterator[str]:
+    """Show the slots as a table, and who works on them."""
+    lines = ["No slot is held."]
     if slots.held:
-        yield table_text(_COLUMNS, [_row(slot, nodes.get(slot.node)) for slot in slots.held], width)
-    else:
-        yield "No slot is held."
+        lines = [table_text(_COLUMNS, [_row(slot, nodes.get(slot.node)) for slot in slots.held], width)]
     if server:
-        yield f"Working on them: {printable(server)}"
+        lines.append(f"Working on them: {printable(server)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
-        yield "No server holds the lock: the first that runs goes on with them; rollout abort gives them back."
+        lines.append("No server holds the lock: the first that runs goes on with them; rollout abort gives them back.")
+    return "\n".join(lines)
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
@@ -60,7 +54,7 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """How far its node has come; `pending` where nothing of this slot stands on it yet, `done` where it is over."""
+    """Tell how far its node has come; `pending` where nothing of this slot stands on it, `done` where it is over."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run:
@@ -88,7 +82,7 @@ def _awaited(slot: Slot) -> str:
     if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
         what = "its host gave its reboot up: given back once it has stayed up for a minute"
     else:
-        what = _AWAITED[slot.awaited]
+        what = _AWAITED.get(slot.awaited, "")
     return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 
@@ -108,10 +102,6 @@ class SlotReleaseReport(TypedDict):
 
 
 def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
-    """The same as one object."""
+    """Return the same as one object."""
     phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.held}
-    return {
-        "server": server,
-        "held": slots.held,
-        "phases": phases,
-    }
+    return {"server": server, "held": slots.held, "phases": phases}

@@ -40,16 +40,13 @@ class HostKeysReport:
 
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None = None) -> str:
-    """A row a host, the keys that others had before, why hosts showed none, and how many there are of each.
+    """Show a row a host, the keys that others had before, why hosts showed none, and how many there are of each.
 
     `width` in columns, None for no limit.
     """
-    table = table_text(_COLUMNS, [[or_nothing(printable(cell)) for cell in _cells(row)] for row in rows], width)
+    cells = [(row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by) for row in rows]
+    table = table_text(_COLUMNS, [[or_nothing(cell) for cell in row] for row in cells], width)
     notes = [f"{printable(row.node)}: on file is {', '.join(row.before)}" for row in rows if row.standing == "changed"]
     notes += [printable(row.error) for row in rows if row.error]
     counts = ", ".join(f"{number} {word}" for word, number in Counter(row.standing for row in rows).items())
     return "\n\n".join(filter(None, (table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")))
-
-
-def _cells(row: HostKeyRow) -> tuple[str, ...]:
-    return row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by

@@ -48,7 +48,7 @@ def summary_text(
     operating: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """The end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
+    """Show the end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
 
     `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes of a command the
     one about the same cluster.
@@ -134,22 +134,22 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
 
 
 def moves_text(pods: int, evictions: int) -> str:
-    """How many evictions there were for how many pods, without a full stop; empty where there were none."""
+    """Tell how many evictions there were for how many pods, without a full stop; empty where there were none."""
     return f"{counted(pods, 'pod')} had to move: {counted(evictions, 'eviction')}" if evictions else ""
 
 
 def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
-    """How many nodes were not done, and how many of them for which reason; before a run: `cannot be rebooted`."""
+    """Tell how many nodes were not done, and how many of them for which reason; before a run: `cannot be rebooted`."""
     return f"{len(not_done)} {words} ({tallied(Counter(node.reason for node in not_done))})"
 
 
 def tallied(reasons: Mapping[str, int]) -> str:
-    """`1 paused, 3 no-update`."""
+    """Write `1 paused, 3 no-update`."""
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
-    """What would be left after the real run; empty where that is nothing."""
+    """Tell what would be left after the real run; empty where that is nothing."""
     absences = [not_done_count(result.not_done, CANNOT_BE_REBOOTED)] if result.not_done else []
     absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
     lines = [wrapped(f"Of the requested nodes: {'; '.join(absences)}.", width)] if absences else []
@@ -158,7 +158,7 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
 
 
 def next_step(result: RunResult, *, operating: bool) -> str:
-    """What to look at, and what goes on then, as one line; empty where nothing is left."""
+    """Tell what to look at, and what goes on then, as one line; empty where nothing is left."""
     steps = tuple(_next_pass(result) if operating else _next_steps(result))
     if len(steps) == 1 and steps[0].lead in _GOES_ON:
         return steps[0].command
@@ -224,7 +224,7 @@ def _release(result: RunResult) -> str:
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
-    """What was seen of a node that failed, a line each."""
+    """Yield what was seen of a node that failed, a line each."""
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
     yield from _conditions(findings.conditions)
