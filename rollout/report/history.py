@@ -10,11 +10,6 @@ from tabulate import tabulate
 
 from rollout.model.progress import (
     NodeFinished,
-    NodeStep,
-    Phase,
-    PodBlocked,
-    PodReleased,
-    WaveSettling,
 )
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.report.columns import Column, table_text
@@ -29,6 +24,7 @@ from rollout.report.lines import (
     VersionLine,
     entries,
 )
+from rollout.report.plain import News
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ended, facts, headline
 from rollout.report.sentences import outcomes, sentence
@@ -80,31 +76,13 @@ def _row(run: RunReport, *, is_wide: bool, differ: bool) -> tuple[str, ...]:
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
-    """Show one run: what it was, then what its `records` tell in the words of a log; with `details` every word."""
-    lines = [line for line in entries(records) if line is not None]
+    """Show one run: what it was, then what its `records` tell as a log of it does; with `details` every word."""
+    news = News()
+    lines = [line for line in entries(records) if line and (news.take(line, line.at.timestamp()) or details)]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
-    rows = "\n".join(_rows(lines if details else _once(lines)))
+    rows = "\n".join(_rows(lines))
     return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
-
-
-def _once(lines: Iterable[AnyLine]) -> Iterator[AnyLine]:
-    """What a reader wants first: no details, and nothing of a pod or a wave that was told already."""
-    seen = set[tuple[str, str, str]]()
-    for line in lines:
-        match line:
-            case NodeStep() if line.detail or line.phase in (Phase.PENDING, Phase.DONE):
-                continue
-            case PodBlocked() | PodReleased():
-                key = (type(line).__name__, line.node, line.pod)
-            case WaveSettling():
-                key = ("", str(line.index), line.waiting_for)
-            case _:
-                yield line
-                continue
-        if key not in seen:
-            yield line
-        seen.add(key)
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:

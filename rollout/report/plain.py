@@ -14,6 +14,7 @@ from typing import IO, Self
 
 from rollout.model.progress import NodeStep, Phase, PlanReady, PodBlocked, PodReleased, RunFinished, StepEvent
 from rollout.report.columns import wrapped
+from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
 from rollout.report.sentences import sentence, standing
 
@@ -27,46 +28,24 @@ _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
 _WAITS = "waiting "
 
 
-class PlainLines:
-    """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
+class News:
+    """Which events are worth a line in a log of a run, and the run as they tell it. Not safe for several threads."""
 
-    def __init__(
-        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, quiet: float = _QUIET_SECONDS
-    ) -> None:
-        self._stream = stream
-        self._monotonic = monotonic
-        self._quiet = quiet
-        self._lock = threading.Lock()
-        self._view = RunView()
+    def __init__(self) -> None:
+        self.view = RunView()
         self._told: dict[tuple[str, str], float] = {}
         self._waits: dict[str, str] = {}
-        self._last = monotonic()
-        self._ended = threading.Event()
-        self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._filler.start()
-        return self
+    def take(self, event: StepEvent | AnyLine, now: float) -> bool:
+        """Take an event, heard at this many seconds; whether it is worth a line."""
+        if isinstance(event, PlanReady) and not self.view.in_flight:
+            # of a server that takes one host after another through its reboot nothing adds up
+            self.view = RunView()
+        is_told = self._is_worth_a_line(event, now)
+        self.view.take(event, now)
+        return is_told
 
-    def __exit__(self, *_error: object) -> None:
-        self._ended.set()
-        self._filler.join()
-
-    def notify(self, event: StepEvent) -> None:
-        """One line for one event, where it is worth one."""
-        with self._lock:
-            now = self._monotonic()
-            if isinstance(event, PlanReady) and not self._view.in_flight:
-                # of a server that takes one host after another through its reboot nothing adds up
-                self._view = RunView()
-            is_told = self._is_worth_a_line(event, now)
-            self._view.take(event, now)
-            if isinstance(event, RunFinished):
-                self._ended.set()
-            if is_told:
-                self._write(event.at, sentence(event), now)
-
-    def _is_worth_a_line(self, event: StepEvent, now: float) -> bool:
+    def _is_worth_a_line(self, event: StepEvent | AnyLine, now: float) -> bool:
         match event:
             case NodeStep():
                 return self._is_new(event, now)
@@ -79,7 +58,7 @@ class PlainLines:
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
         """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""
-        before = self._view.nodes.get(event.node)
+        before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
             waits = event.phase in _BETWEEN and event.detail.startswith(_WAITS)
             if waits and self._waits.get(event.node) != event.detail:
@@ -95,14 +74,48 @@ class PlainLines:
         self._told[key] = now
         return True
 
+
+class PlainLines:
+    """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
+
+    def __init__(
+        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, quiet: float = _QUIET_SECONDS
+    ) -> None:
+        self._stream = stream
+        self._monotonic = monotonic
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._news = News()
+        self._last = monotonic()
+        self._ended = threading.Event()
+        self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._filler.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._filler.join()
+
+    def notify(self, event: StepEvent) -> None:
+        """Write one line for one event, where it is worth one."""
+        with self._lock:
+            now = self._monotonic()
+            is_told = self._news.take(event, now)
+            if isinstance(event, RunFinished):
+                self._ended.set()
+            if is_told:
+                self._write(event.at, sentence(event), now)
+
     def _fill(self) -> None:
         """Say how the whole stands where nobody has heard anything for a while: some CI systems end silent jobs."""
         while not self._ended.wait(self._quiet / 4):
             # whoever has closed the pipe wants to hear nothing more
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= self._quiet and self._view.planned:
-                    self._write(datetime.now(UTC), standing(self._view, now), now)
+                if now - self._last >= self._quiet and self._news.view.planned:
+                    self._write(datetime.now(UTC), standing(self._news.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now

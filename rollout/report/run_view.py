@@ -4,7 +4,7 @@ It takes the engine's events as they come, and the lines of journals, which are 
 several processes is one run; what was open when one of them ended has ended with it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -141,21 +141,6 @@ class RunView:
     def failed(self) -> int:
         """How many of these have failed."""
         return sum(end.outcome.is_failure for end in self.ended)
-
-    @property
-    def not_done(self) -> Mapping[str, str]:
-        """By node, why it was not done, by the last summary."""
-        return self.summary.why_not_done if self.summary else {}
-
-    @property
-    def not_started(self) -> Mapping[str, str]:
-        """By node, why it was not begun; without those that are told of as not done."""
-        return self.summary.why_not_started if self.summary else {}
-
-    @property
-    def left_out(self) -> Mapping[str, int]:
-        """How many nodes had nothing to do, or were held back, by reason."""
-        return self.summary.left_out if self.summary else {}
 
     def take(  # noqa: C901 - one case a type of event
         self, event: StepEvent | AnyLine | None, heard: float = 0.0

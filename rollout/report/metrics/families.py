@@ -115,31 +115,20 @@ class FleetLockMetrics(Collector):
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._cluster = cluster
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
-        self._requests = Counter(
-            "node_rollout_fleetlock_requests",
-            "Answers to hosts, by request and kind of answer.",
-            ("cluster", "request", "kind"),
-            registry=None,
+        gauge, counter = partial(_family, cluster, Gauge), partial(_family, cluster, Counter)
+        self._requests = counter(
+            "fleetlock_requests_total", "Answers to hosts, by request and kind of answer.", "request", "kind"
         )
-        self._held = Gauge(
-            "node_rollout_fleetlock_slots_held",
-            "Slots that are held, by group and state, as seen last.",
-            ("cluster", "group", "state"),
-            registry=None,
+        self._held = gauge(
+            "fleetlock_slots_held", "Slots that are held, by group and state, as seen last.", "group", "state"
         )
-        self._in_hand = Gauge(
-            "node_rollout_fleetlock_nodes_in_hand",
-            "Nodes that this server takes through their reboots now.",
-            ("cluster",),
-            registry=None,
-        )
+        self._in_hand = gauge("fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
 
     def count(self, request: str, kind: str) -> None:
         """Count one answer."""
-        self._requests.labels(self._cluster, request, kind).inc()
+        self._requests(request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
         """Return what the library asks for at each exposition."""
@@ -147,6 +136,8 @@ class FleetLockMetrics(Collector):
         self._held.clear()
         for group, state in product({slot.group for slot in slots.held}, SlotState):
             number = sum((slot.group, slot.state) == (group, state) for slot in slots.held)
-            self._held.labels(self._cluster, group, state.value).set(number)
-        self._in_hand.labels(self._cluster).set(self.in_hand())
-        return [metric for kind in (self._requests, self._held, self._in_hand) for metric in kind.collect()]
+            self._held(group, state.value).set(number)
+        self._in_hand().set(self.in_hand())
+        return [
+            metric for family in (self._requests, self._held, self._in_hand) for metric in family.instrument.collect()
+        ]

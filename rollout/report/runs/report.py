@@ -70,9 +70,9 @@ def report_of(
         notices=tuple(view.notices),
         openings=openings or (),
         interruptions=tuple(view.interruptions),
-        not_done=view.not_done,
-        not_started=view.not_started,
-        left_out=view.left_out,
+        not_done=view.summary.why_not_done if view.summary else {},
+        not_started=view.summary.why_not_started if view.summary else {},
+        left_out=view.summary.left_out if view.summary else {},
         evictions=view.evictions,
     )
 
@@ -108,7 +108,11 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
         if is_being_written is None:
             return Ending.OPEN
         return Ending.RUNNING if is_being_written else Ending.INTERRUPTED
-    left = view.not_started or view.not_done or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
+    left = (
+        view.summary.why_not_started
+        or view.summary.why_not_done
+        or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
+    )
     return Ending.INCOMPLETE if left else Ending.COMPLETED
 
 
