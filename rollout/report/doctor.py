@@ -1,7 +1,7 @@
 """What `rollout doctor` found: a checklist for people, an object for programs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypedDict
 
@@ -9,6 +9,7 @@ from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.json_text import json_document
 from rollout.model.text import counted, printable, shortened
 from rollout.report.columns import wrapped
+from rollout.report.sentences import grouped
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
@@ -45,16 +46,13 @@ def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT0
         yield from (_line(check.verdict, check.check, f"{check.subject}: {check.message}") for check in good)
     for verdict in _WORST_FIRST:
         bad = [check for check in checks if check.verdict is verdict]
-        for alike in [[check] for check in bad] if every else _folded(bad):
+        # what says the same but for names, addresses and figures, together
+        shapes = (
+            (place if every else (_shape(check.message, check), _shape(check.fix, check)), check)
+            for place, check in enumerate(bad)
+        )
+        for alike in grouped(shapes).values():
             yield from _finding(alike)
-
-
-def _folded(checks: Iterable[Check]) -> Iterable[Sequence[Check]]:
-    """Findings that say the same but for names, addresses and figures, together."""
-    alike: dict[tuple[str, str], list[Check]] = {}
-    for check in checks:
-        alike.setdefault((_shape(check.message, check), _shape(check.fix, check)), []).append(check)
-    return alike.values()
 
 
 def _shape(text: str, check: Check) -> str:

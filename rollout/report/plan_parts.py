@@ -21,6 +21,7 @@ from rollout.model.progress import RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
 from rollout.planning.plan.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.sentences import grouped
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
@@ -98,10 +99,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
 
     Of a warning about several pods the nodes are not named: they drain as all others.
     """
-    causes: dict[str, list[Blocker | PlanWarning]] = {}
-    for finding in findings:
-        causes.setdefault(finding.message, []).append(finding)
-    for message, alike in causes.items():
+    for message, alike in grouped((finding.message, finding) for finding in findings).items():
         nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
         objects = list(dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}"))
         what, mends, how = printable(message).rpartition(": ")

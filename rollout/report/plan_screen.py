@@ -26,7 +26,7 @@ from rollout.report.plan_parts import (
     roughly,
 )
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import extent, in_brief
+from rollout.report.sentences import extent, grouped, in_brief
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -137,8 +137,8 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     """Yield what stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
     troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
-    causes = ((left.node, left.reason, left.message if is_wide else _cause(plan, left)) for left in troubled)
-    for (reason, message), names in _by_reason(causes).items():
+    causes = (((left.reason, left.message if is_wide else _cause(plan, left)), left.node) for left in troubled)
+    for (reason, message), names in grouped(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
     yield from (f"! {line}" for line in finding_lines(plan.warnings))
 
@@ -150,24 +150,17 @@ def _cause(plan: RolloutPlan, left: Exclusion) -> str:
     return f"{in_brief(left.message)}{_SEE if plan.waves else ''}"
 
 
-def _by_reason(exclusions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
-    alike: dict[tuple[str, str], list[str]] = {}
-    for node, *why in exclusions:
-        alike.setdefault((why[0], why[1]), []).append(node)
-    return alike
-
-
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     """Who has nothing to do, or is held back; with why, where there is room for everything."""
     left = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.LEFT_OUT]
     if is_wide and left:
-        alike = _by_reason((item.node, item.reason, item.message) for item in plan.excluded).items()
+        alike = grouped(((item.reason, item.message), item.node) for item in plan.excluded).items()
         rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike]
         yield f"\n{table_text(_LEFT_OUT_COLUMNS, rows)}\n"
     elif left:
-        groups = _by_reason((item.node, item.reason, "") for item in left if item.reason is not _ORDINARY)
+        groups = grouped((item.reason, item.node) for item in left if item.reason is not _ORDINARY)
         if groups:
-            yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
+            yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for reason, names in groups.items())}"
 
 
 def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> Sequence[Row]:

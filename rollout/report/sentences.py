@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -37,6 +37,18 @@ _WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
 def in_brief(cause: str) -> str:
     """What is wrong, without its particulars and its way out."""
     return _WAY_OUT.sub("", _KEY.sub("", cause))
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, all in the order in which they came."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def capitalized(text: str) -> str:

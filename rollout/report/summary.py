@@ -9,7 +9,7 @@ from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, Ru
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import capitalized, what_failed
+from rollout.report.sentences import capitalized, grouped, what_failed
 
 _MOST_ROWS = 20
 _MOST_NOT_DONE = 5
@@ -86,9 +86,7 @@ def _parts(hint: str) -> Sequence[str]:
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
     """A row a cause."""
-    groups: dict[str, list[str]] = {}
-    for node in not_done:
-        groups.setdefault(f"{node.reason}: {printable(node.message)}", []).append(node.node)
+    groups = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     most = _MOST_NOT_DONE if width else len(groups)
     yield from (_Row("!", shortened(names), why) for why, names in list(groups.items())[:most])
     if left := sum(map(len, list(groups.values())[most:])):
@@ -98,10 +96,8 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
 def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
     """Planned nodes that were not begun, by reason, but for those that are told as not done."""
     not_done = {node.node for node in result.not_done}
-    by_reason: dict[str, list[str]] = {}
-    for node in (*result.skipped, *result.not_started):
-        if node.node not in not_done:
-            by_reason.setdefault(printable(node.message.removeprefix("not started: ")), []).append(node.node)
+    others = (node for node in (*result.skipped, *result.not_started) if node.node not in not_done)
+    by_reason = grouped((printable(node.message.removeprefix("not started: ")), node.node) for node in others)
     for reason, names in by_reason.items():
         yield _Row("·", shortened(names, most=3 if width else len(names)), f"not started: {reason}")
 
@@ -234,9 +230,7 @@ def findings_text(findings: Findings) -> Iterable[str]:
 
 def _conditions(conditions: Iterable[NodeCondition]) -> Iterable[str]:
     """Bad conditions, those that say the same of the Node in one line: a silent kubelet leaves them all alike."""
-    alike: dict[NodeCondition, list[str]] = {}
-    for condition in conditions:
-        alike.setdefault(replace(condition, type=""), []).append(printable(condition.type))
+    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in conditions)
     for condition, types in alike.items():
         why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
         since = f" since {printable(condition.since)}" if condition.since else ""

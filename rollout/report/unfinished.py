@@ -11,7 +11,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
-from rollout.report.sentences import capitalized
+from rollout.report.sentences import capitalized, grouped
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
@@ -212,10 +212,7 @@ def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, ali
         yield f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this machine"
     elif lock.holder and lock.age is not None:
         yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago"
-    nodes: dict[str, list[str]] = {}
-    for name, words in said.items():
-        nodes.setdefault(words, []).append(name)
-    for words, names in nodes.items():
+    for words, names in grouped((words, name) for name, words in said.items()).items():
         if len(names) > _FEW:
             yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
         else:

@@ -11,6 +11,7 @@ from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed
 from rollout.report.runs.model import PART_OF, Hold, NodeReport, RunReport, Stretch
 from rollout.report.runs.tables import said_outcome
+from rollout.report.sentences import grouped
 
 MOST_ROWS = 60
 # In percent: what can still be seen.
@@ -59,9 +60,7 @@ def timeline(report: RunReport) -> Chart:
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
-    held: dict[str, list[Hold]] = {}
-    for hold in report.holds:
-        held.setdefault(hold.event.node, []).append(hold)
+    held = grouped((hold.event.node, hold) for hold in report.holds)
     number = counted(len(begun), "node")
     return Chart(
         title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",

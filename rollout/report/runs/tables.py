@@ -9,7 +9,7 @@ from rollout.model.progress import NodeFinished, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
-from rollout.report.sentences import outcomes, why_held
+from rollout.report.sentences import grouped, outcomes, why_held
 from rollout.report.summary import findings_text, moves_text, tallied
 
 MOST_FAILURES = 50
@@ -140,9 +140,8 @@ def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
 
 def hold_table(report: RunReport) -> Table:
     """Show what held evictions back, the longest first."""
-    groups: dict[str, list[Hold]] = {}
-    for hold in sorted(report.holds, key=lambda hold: -hold.seconds):
-        groups.setdefault(hold.event.budget or "the API server", []).append(hold)
+    longest = sorted(report.holds, key=lambda hold: -hold.seconds)
+    groups = grouped((hold.event.budget or "the API server", hold) for hold in longest)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
     rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
     note = "Each hold by itself: -o json."
@@ -199,10 +198,8 @@ def failure_table(report: RunReport) -> Table:
     """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = tuple(_failure_row(failure, recovered) for failure in report.failures[:MOST_FAILURES])
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for word, nodes in (("not done", report.not_done), ("not started", report.not_started)):
-        for node, why in nodes.items():
-            reasons.setdefault((word, why), []).append(node)
+    left_over = (("not done", report.not_done), ("not started", report.not_started))
+    reasons = grouped(((word, why), node) for word, nodes in left_over for node, why in nodes.items())
     rows += tuple((shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items())
     left = len(report.failures) - MOST_FAILURES
     note = f"{left} more failures: -o json." if left > 0 else ""
