@@ -20,7 +20,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked_briefly, briefly, capitalized, is_down, phases, sentence, sign, wave_title
+from rollout.report.sentences import blocked, briefly, capitalized, is_down, phases, sentence, sign, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -152,7 +152,7 @@ class LiveProgress:
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
             waited = (hold.event.at - hold.event.since).total_seconds() + now - node.heard[hold.event.pod]
-            yield _in_a_line(f"{_INDENT}{blocked_briefly(hold.event, waited)}", _HELD)
+            yield _in_a_line(f"{_INDENT}{blocked(hold.event, waited)}", _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 

@@ -35,7 +35,7 @@ _WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
 
 
 def in_brief(cause: str) -> str:
-    """What is wrong, without its particulars and its way out."""
+    """Return what is wrong, without its particulars and its way out."""
     return _WAY_OUT.sub("", _KEY.sub("", cause))
 
 
@@ -57,7 +57,7 @@ def capitalized(text: str) -> str:
 
 
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
-    """What happened, safe to print."""
+    """Tell what happened, safe to print."""
     match event:
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
@@ -90,7 +90,7 @@ def _release(event: VersionHeld | Notice) -> str:
 
 
 def extent(plan: RolloutPlan) -> str:
-    """How large a plan is: `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both where pools differ."""
+    """Tell how large a plan is: `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both where pools differ."""
     rolling = sum(wave.rolling is not None for wave in plan.waves)
     waves = counted(len(plan.waves) - rolling, "wave") if rolling < len(plan.waves) or not rolling else ""
     parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
@@ -98,14 +98,14 @@ def extent(plan: RolloutPlan) -> str:
 
 
 def wave_title(index: int, waves: int, in_flight: int | None) -> str:
-    """`wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
+    """Write `wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
     if in_flight is None:
         return f"wave {index} of {waves}"
     return f"part {index} of {waves}, {in_flight} in flight at most"
 
 
 def standing(view: RunView, now: float) -> str:
-    """How the whole stands, at a monotonic reading."""
+    """Tell how the whole stands, at a monotonic reading."""
     failed = f", {view.failed} failed" if view.failed else ""
     figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
     longest = min(view.in_flight, key=lambda node: node.entered, default=None)
@@ -122,7 +122,7 @@ def is_down(node: NodeStep | NodeView) -> bool:
 
 
 def phases(nodes: Iterable[NodeView]) -> str:
-    """How many nodes are in which phase, in the order of phases."""
+    """Tell how many nodes are in which phase, in the order of phases."""
     counts = Counter(node.phase for node in nodes)
     return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
@@ -132,30 +132,24 @@ def _detail(detail: str) -> str:
 
 
 def blocked(event: PodBlocked, waited: float) -> str:
-    """Which pod waits for which budget, why, for how long it has (in seconds), and for how much longer."""
-    budget = printable(event.budget) or "the API server"
-    times = f"waits {elapsed(waited)}, {_time_left(event, waited)}"
-    return f"{owned_pod(event)} is held back by {budget}: {why_held(event)}; {times}"
+    """Tell what holds a pod, for how much longer it may, and why; it has waited so many seconds.
 
-
-def blocked_briefly(event: PodBlocked, waited: float) -> str:
-    """The same for a line that may be too short for it: what matters most comes first."""
-    budget = printable(event.budget) or "the API server"
-    return f"held by {budget} · {_time_left(event, waited)} · {printable(event.pod)}: {why_held(event)}"
-
-
-def _time_left(event: PodBlocked, waited: float) -> str:
+    What matters most comes first, for the line may be too short for it.
+    """
     passed = waited - (event.at - event.since).total_seconds()
-    return f"{elapsed(max(0.0, event.seconds_left - passed))} left"
+    left = elapsed(max(0.0, event.seconds_left - passed))
+    return (
+        f"held by {printable(event.budget) or 'the API server'} · {left} left · {owned_pod(event)}: {why_held(event)}"
+    )
 
 
 def owned_pod(event: PodBlocked) -> str:
-    """A pod, and whose it is."""
+    """Write a pod, and whose it is."""
     return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
 
 
 def why_held(event: PodBlocked) -> str:
-    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
+    """Tell what a budget that refuses wants; one that has more has not counted its last evictions yet."""
     if event.needs is None or event.has is None:
         return printable(event.message)
     uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
@@ -170,12 +164,12 @@ def _aborted(result: NodeFinished) -> str:
 
 
 def sign(result: NodeFinished) -> str:
-    """Whether it went well, at a glance."""
+    """Return a sign of whether it went well."""
     return "✔" if result.succeeded else "✘"
 
 
 def briefly(result: NodeFinished) -> str:
-    """How a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
+    """Tell how a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
     parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)
@@ -183,19 +177,19 @@ def briefly(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """What is wrong with a node that did not succeed."""
+    """Tell what is wrong with a node that did not succeed."""
     stays = "; it stays cordoned" if result.left_cordoned and result.outcome is not Outcome.STRANDED else ""
     return (printable(result.message) or result.outcome) + stays
 
 
 def ended(result: RunResult) -> str:
-    """How many nodes ended how."""
+    """Tell how many nodes ended how."""
     done = counted(len(result.succeeded), "node")
     return outcomes(done, len(result.failed), len(result.not_done), len(result.not_started))
 
 
 def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
-    """`3 nodes succeeded, 1 failed`: of those that did not succeed, what is none is not told; nor an empty number."""
+    """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others; nor is an empty number."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
     parts = [f"{succeeded} succeeded"] if succeeded else []
     return ", ".join((*parts, *(f"{count} {word}" for count, word in others if count)))

@@ -113,11 +113,11 @@ NEWER = b'{"type": "node_charged", "at": "2026-03-04T22:00:05Z", "node": "worker
 DAMAGED: Mapping[str, tuple[Callable[[bytes], bytes], Sequence[str]]] = {
     "cut-off": (
         lambda data: data[:-700],
-        ["1 line of the journal is cut off or damaged, and left out.", "The journal has no end"],
+        ["Left out of the journal: 1 line cut off, damaged or not understood.", "The journal has no end"],
     ),
     "another-version": (
         lambda data: data.replace(b'"format_version":"1.0"', b'"format_version":"7.0","moon":"full"', 1) + NEWER,
-        ["The journal has the format 7.0; this program knows 1.0", "1 record of the journal could not be understood"],
+        ["The journal has the format 7.0; this program knows 1.0", "Left out of the journal: 1 line"],
     ),
     "under-way": (lambda data: b"".join(data.splitlines(keepends=True)[:12]), ["The journal has no end"]),
     "without-its-first-line": (lambda data: data.partition(b"\n")[2], ["its first line is missing"]),

@@ -239,7 +239,7 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     told = report_of(elsewhere, log, "-o", "json").ends(ExitCode.OK)
     from_log: dict[str, Any] = json.loads(told.stdout)
     from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
-    assert from_log.pop("gaps") == ["3 lines of the journal are cut off or damaged, and left out."]
+    assert from_log.pop("gaps") == ["Left out of the journal: 3 lines cut off, damaged or not understood."]
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2
     assert from_log == from_journal

@@ -151,11 +151,8 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
         yield "The journal does not say who began the run: its first line is missing."
     if not view.plans:
         yield "The journal has no plan: what was to be done is not known."
-    if unreadable:
-        verb = "is" if unreadable == 1 else "are"
-        yield f"{counted(unreadable, 'line')} of the journal {verb} cut off or damaged, and left out."
-    if view.misunderstood:
-        yield f"{counted(view.misunderstood, 'record')} of the journal could not be understood, and left out."
+    if damaged := unreadable + view.misunderstood:
+        yield f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not understood."
     if not (view.summary or view.aborted):
         yield "The journal has no end: the run goes on, or was interrupted. This is how far it had come."
 
