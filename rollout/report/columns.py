@@ -71,7 +71,7 @@ def _whole(text: str) -> str:
 
 
 def _closed(lead: str, command: str) -> str:
-    """What stands before a command, without the bracket that would be closed behind it."""
+    """Return what stands before a command, without the bracket that would be closed behind it."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 

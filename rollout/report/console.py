@@ -52,7 +52,7 @@ def print_above(live: Live, line: Text) -> None:
 
 
 def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
-    """What is being done, as `reading the nodes`, on a terminal while the context is open; nothing elsewhere."""
+    """Show what is being done, as `reading the nodes`, on a terminal while the context is open; nothing elsewhere."""
     progress = _progress(console, TextColumn(doing, markup=False), SpinnerColumn())
     progress.add_task(doing, total=None)
     return progress
@@ -60,7 +60,7 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[str, object], None]]:
-    """A bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
+    """Show a bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
     doing = "asking hosts"
     with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)
@@ -118,7 +118,7 @@ THEME = Theme(
 
 
 def painted(text: str) -> Text:
-    """The text with its colours."""
+    """Return the text with its colours."""
     return StateHighlighter()(Text(text))
 
 

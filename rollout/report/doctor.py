@@ -56,7 +56,7 @@ def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT0
 
 
 def _shape(text: str, check: Check) -> str:
-    """The text without what differs from host to host."""
+    """Return the text without what differs from host to host."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 

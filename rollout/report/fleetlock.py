@@ -78,7 +78,7 @@ def _note(slot: Slot, node: Node | None) -> str:
 
 
 def _awaited(slot: Slot) -> str:
-    """What its turn waits for, and since when."""
+    """Tell what its turn waits for, and since when."""
     if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
         what = "its host gave its reboot up: given back once it has stayed up for a minute"
     else:

@@ -59,7 +59,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
 
 
 def _row(run: RunReport, *, is_wide: bool, differ: bool) -> tuple[str, ...]:
-    """A row; commands are told where they are not `apply` alone, the cluster where runs `differ` in it."""
+    """Return a row; commands are told where they are not `apply` alone, the cluster where runs `differ` in it."""
     left = len(run.not_started) + len(run.not_done)
     counts = [f"{run.failed} failed"] if run.failed else []
     counts += [f"{counted(left, 'node')} left"] if left else []
@@ -86,7 +86,7 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = 
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Times of the day; where a day begins, its date; what belongs to a line stands below it."""
+    """Yield times of the day; where a day begins, its date; what belongs to a line stands below it."""
     day = ""
     for line in lines:
         at = line.at.astimezone()
@@ -100,7 +100,7 @@ def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
 
 
 def _told(line: AnyLine) -> Iterator[str]:
-    """What a line says in words; nothing where it is nothing to tell."""
+    """Yield what a line says in words; nothing where it is nothing to tell."""
     match line:
         case RunRecord():
             yield f"{line.command} by {line.by}"

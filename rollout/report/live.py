@@ -91,7 +91,7 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _line(self, event: StepEvent) -> Text | None:
-        """What an event leaves above the board."""
+        """Return what an event leaves above the board."""
         match event:
             case PlanReady():
                 self._estimate = event.plan.estimate.seconds
@@ -135,7 +135,7 @@ class LiveProgress:
         return [*shown, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
-        """A node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
+        """Yield a node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
         phase, now = node.phase or Phase.PENDING, self._monotonic()
         row = Text.assemble(
             f"{self._spinner.render(now)}",
@@ -157,7 +157,7 @@ class LiveProgress:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _detail(self, node: NodeView) -> str:
-        """What a node waits for; that a host is silent while it reboots is as it should be."""
+        """Tell what a node waits for; that a host is silent while it reboots is as it should be."""
         if not is_down(node):
             return node.detail
         usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""

@@ -21,7 +21,7 @@ _BACKTICKS = re.compile("`+")
 
 
 def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
-    """The widest screen as one block of code. `zones` are by Node name."""
+    """Return the widest screen as one block of code. `zones` are by Node name."""
     text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     origin = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
@@ -29,7 +29,7 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Container[str] = ()) -> str:
-    """A table whose cells are spans of code, but for columns with our `own` words alone."""
+    """Return a table whose cells are spans of code, but for columns with our `own` words alone."""
     cells = [
         [text if heading in own else _cell(text) for heading, text in zip(headers, row, strict=True)] for row in rows
     ]
@@ -39,12 +39,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Contain
 
 
 def _cell(text: str) -> str:
-    """A table's own sign ends a cell even within code, unless it is escaped."""
+    """Write a cell: a table's own sign ends one even within code, unless it is escaped."""
     return code(", ".join(text.splitlines())).replace("|", r"\|")
 
 
 def code(text: str) -> str:
-    """A span of code; longer marks than any within enclose it, and spaces keep those at its ends from theirs."""
+    """Return a span of code; longer marks than any within enclose it, and spaces keep those at its ends from theirs."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line
@@ -58,7 +58,7 @@ _MOST_ROWS = 25
 
 
 def run_markdown(report: RunReport) -> str:
-    """A short report: no row a node. Foreign text stands in spans of code alone."""
+    """Write a short report: no row a node. Foreign text stands in spans of code alone."""
     return "\n\n".join(_run_parts(report)) + "\n"
 
 

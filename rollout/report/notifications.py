@@ -122,7 +122,7 @@ class Noteworthy:
         )
 
     def _wave_done(self, last: NodeFinished) -> Iterator[Note]:
-        """That all nodes of the wave have ended, with the last of them."""
+        """Tell with the last of them that all nodes of the wave have ended."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return
@@ -142,7 +142,7 @@ class Noteworthy:
 
 
 def _look_at(event: PodBlocked) -> str:
-    """The command that shows what holds the pod: its budget, where it is one alone."""
+    """Return the command that shows what holds the pod: its budget, where it is one alone."""
     is_one = bool(event.budget) and "," not in event.budget
     namespace, _, name = (event.budget if is_one else event.pod).partition("/")
     return f"kubectl describe {'pdb' if is_one else 'pod'} -n {namespace} {name}"

@@ -109,7 +109,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """What it is said of; of several pods whose they are."""
+    """Tell what it is said of; of several pods whose they are."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"

@@ -86,7 +86,7 @@ def plan_text(
 
 
 def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
-    """The plan without its findings about the nodes of a rollout that is not over, of which a sentence tells."""
+    """Return the plan without its findings about the nodes of a rollout that is not over, of which a sentence tells."""
     excluded = tuple(left for left in plan.excluded if left.reason is not ExclusionReason.LEFT_CORDONED)
     blockers = tuple(blocker for blocker in plan.blockers if blocker.kind is not BlockerKind.NODES_UNAVAILABLE)
     return replace(plan, excluded=excluded, blockers=blockers)

@@ -13,7 +13,7 @@ from rollout.planning.plan.rules import relaxed_rules
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """A line a rule that the operator has not left alone, and with its sign each that gives up safety."""
+    """Yield a line a rule that the operator has not left alone, and with its sign each that gives up safety."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     if changed := _changed(policy_document(without_times)):
         yield f"Rules: {changed}"
@@ -97,7 +97,7 @@ _WHICH = ("name", "namespace", "selector")
 
 
 def changed_rules(policy: Mapping[str, object] | None) -> str:
-    """The rules that are not all defaults, as they would be written on a command line."""
+    """Return the rules that are not all defaults, as they would be written on a command line."""
     return _changed(policy or {}) or "all defaults"
 
 
@@ -108,7 +108,7 @@ def _changed(policy: Mapping[str, object]) -> str:
 
 
 def said(value: object) -> str:
-    """A value without the words of any language of programs; empty where there is none."""
+    """Return a value without the words of any language of programs; empty where there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

@@ -184,7 +184,7 @@ class RunView:
             node.let_go(at)
 
     def close(self) -> None:
-        """The journal ends here: so does what has not ended in it."""
+        """End the journal here: so does what has not ended in it."""
         if self.heard_at:
             self._interrupt(self.heard_at)
 
@@ -234,7 +234,7 @@ class RunView:
             self.waves[-1] = replace(self.waves[-1], waited_for=(*self.waves[-1].waited_for, event.waiting_for))
 
     def _settled(self, at: datetime) -> None:
-        """The wave that had its last end has settled by now."""
+        """Have the wave that had its last end settled by now."""
         self.settling = None
         if self._settles:
             wave = self.waves[-1]
@@ -269,7 +269,7 @@ class RunView:
 
 
 def run_view(entries: Iterable[AnyLine | None]) -> RunView:
-    """The whole of a journal."""
+    """Fold the whole of a journal."""
     view = RunView()
     for entry in entries:
         view.take(entry)

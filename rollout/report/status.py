@@ -104,7 +104,7 @@ def status_text(
 
 
 def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None) -> list[str]:
-    """The rows and their counts; of hosts that are all silent for one cause nothing but that."""
+    """Return the rows and their counts; of hosts that are all silent for one cause nothing but that."""
     cause, alike = Counter(filter(None, notes)).most_common(1)[0] if any(notes) else ("", 0)
     if alike == 1 or alike * 2 <= len(statuses):
         return [_brief_table(statuses, notes, width), wrapped(counts, width)]
@@ -177,7 +177,7 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]) -> str:
-    """The one command that leads on; empty where nothing is to be done."""
+    """Return the one command that leads on; empty where nothing is to be done."""
     unknown = (not (status.judged or status.shows or status.is_rebooting) for status in statuses)
     if any(unknown) or any(status.reason.partition(": ")[0] in _ON_THE_HOST for status in statuses):
         return "rollout doctor"
@@ -203,7 +203,7 @@ def _note(status: NodeStatus, memory: Memory) -> str:
 
 
 def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp]) -> str:
-    """The same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
+    """Tell the same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
     if not status.is_rebooting and status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
     sentence = "" if status.is_rebooting else status.error or _worth_telling(status)
@@ -218,7 +218,7 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below:
 
 
 def _trouble(status: NodeStatus, memory: Memory, now: datetime | None = None) -> str:
-    """What its last run came to, and how long ago as of `now`."""
+    """Tell what its last run came to, and how long ago as of `now`."""
     failures = memory.nodes.get(status.node)
     if failures is None:
         return "failed"
@@ -253,7 +253,7 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 
 
 def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None) -> Iterator[FollowUp]:
-    """What holds many nodes back, with what ends it; nothing where nothing does."""
+    """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
     if memory.pause is not None and not memory.pause.is_over(now):
         yield FollowUp(f"All nodes are {printable(str(memory.pause))}.", "rollout unpause --all")
     if why := why_aborted(memory):

@@ -80,12 +80,12 @@ def _failures(result: RunResult, width: int | None) -> Iterator[_Row]:
 
 
 def _parts(hint: str) -> Sequence[str]:
-    """What a hint names to do, one by one."""
+    """Return what a hint names to do, one by one."""
     return printable(hint).removeprefix("See: ").removeprefix("See ").rstrip(".").split("; ") if hint else ()
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
-    """A row a cause."""
+    """Yield a row a cause."""
     groups = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     most = _MOST_NOT_DONE if width else len(groups)
     yield from (_Row("!", shortened(names), why) for why, names in list(groups.items())[:most])
@@ -162,7 +162,7 @@ def next_step(result: RunResult, *, operating: bool) -> str:
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:
-    """What is left for persons to look at, and what is not; nothing where nothing is left."""
+    """Yield what is left for persons to look at, and what is not; nothing where nothing is left."""
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     if len(result.not_done) > len(result.deferred) + held:
         yield Step("see", "rollout doctor")
@@ -176,7 +176,7 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
-    """What to look at, and what goes on once that is mended; nothing where nothing is left."""
+    """Yield what to look at, and what goes on once that is mended; nothing where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         yield from (Step("see", "rollout status --run"), Step("then", "rollout resume"))
         return
@@ -213,7 +213,7 @@ def _go_on(result: RunResult) -> str:
 
 
 def _release(result: RunResult) -> str:
-    """The command that ends the holds which keep nodes from being started; empty where none does."""
+    """Return the command that ends the holds which keep nodes from being started; empty where none does."""
     held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
     return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""

@@ -225,7 +225,7 @@ def _gone(unfinished: Unfinished) -> Iterator[str]:
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:
-    """That nobody works on it, and what can be done about it."""
+    """Tell that nobody works on it, and what can be done about it."""
     if unfinished.blocks:
         by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
         yield f"no process is working on it: {by_itself}{ways_out(unfinished)}"

@@ -258,7 +258,7 @@ class Metrics(Collector):
         return self.collect()
 
     def _or_before(self, family: Family[Any]) -> Metric:
-        """The metric, or where it is not known yet, what an earlier process has exposed."""
+        """Return the metric, or where it is not known yet, what an earlier process has exposed."""
         metric: Metric = next(iter(family.instrument.collect()))
         is_known = self.is_whole and family is not self._shown.last_success
         if family is self._shown.version_held:

@@ -82,7 +82,7 @@ def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
 
 
 def _bars(whole: Stretch, stretches: Iterable[tuple[str, Stretch]]) -> Iterator[Bar]:
-    """What of these is within the whole."""
+    """Yield what of these is within the whole."""
     percent = 100 / max(whole.seconds, 0.001)
     for kind, stretch in stretches:
         begin, end = max(stretch.begin, whole.begin), min(stretch.end, whole.end)

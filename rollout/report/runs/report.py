@@ -142,7 +142,7 @@ def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
-    """What the journal does not tell, a sentence each."""
+    """Yield what the journal does not tell, a sentence each."""
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         shown = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -200,7 +200,7 @@ def _parts(
 def _idle(
     at: datetime, openings: Sequence[Stretch] | None, interruptions: Sequence[Stretch], *, has_worked: bool
 ) -> Part:
-    """What goes on while no node is in flight."""
+    """Return what goes on while no node is in flight."""
     if any(stretch.begin <= at < stretch.end for stretch in interruptions):
         return Part.INTERRUPTED
     if openings is not None and not any(stretch.begin <= at < stretch.end for stretch in openings):
