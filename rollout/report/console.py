@@ -60,7 +60,7 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[str, object], None]]:
-    """Show a bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
+    """Show a bar on a terminal while the context is open, nothing elsewhere; called for each host, on any thread."""
     doing = "asking hosts"
     with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)
