@@ -19,15 +19,8 @@ _GOES_ON = ("go on", "once it is mended")
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What to do next: the words before a command, or a sentence alone."""
-
-    lead: str
-    command: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.lead}: {self.command}" if self.command else self.lead
+# What to do next: the words before a command, or a sentence alone; and the command.
+Step = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ def summary_text(
     """
     rows = (*_failures(result, width), *_not_done(result.not_done, width), *_not_started(result, width))
     steps = _next_pass(result) if operating else _next_steps(result)
-    pasted = (replace(step, command=step.command and repeated(step.command)) for step in steps)
+    pasted = ((lead, command and repeated(command)) for lead, command in steps)
     return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(pasted, width)))
 
 
@@ -119,14 +112,13 @@ def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
     """Each command alone on its line, below what is to be known before it."""
     before = ""
-    for step in steps:
-        if step.lead in ("see", "go on"):
-            yield from () if step.lead == before else ("Next:",)
-        elif step.lead != "then":
-            yield wrapped(capitalized(step.lead) + (":" if step.command else ""), width)
-        if step.command:
-            yield f"{_INDENT}{step.command}"
-        before = step.lead
+    for lead, command in steps:
+        if lead in ("see", "go on"):
+            yield from () if lead == before else ("Next:",)
+        elif lead != "then":
+            yield wrapped(capitalized(lead) + (":" if command else ""), width)
+        yield from (f"{_INDENT}{command}",) if command else ()
+        before = lead
 
 
 def moves_text(pods: int, evictions: int) -> str:
@@ -149,60 +141,60 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     absences = [not_done_count(result.not_done, CANNOT_BE_REBOOTED)] if result.not_done else []
     absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
     lines = [wrapped(f"Of the requested nodes: {'; '.join(absences)}.", width)] if absences else []
-    steps = [Step("see", "rollout doctor")] if result.not_done else []
+    steps = [("see", "rollout doctor")] if result.not_done else []
     return "\n".join((*lines, *_rows_text(tuple(_not_done(result.not_done, width)), width), *_steps_text(steps, width)))
 
 
 def next_step(result: RunResult, *, operating: bool) -> str:
     """Tell what to look at, and what goes on then, as one line; empty where nothing is left."""
     steps = tuple(_next_pass(result) if operating else _next_steps(result))
-    if len(steps) == 1 and steps[0].lead in _GOES_ON:
-        return steps[0].command
-    return capitalized("; ".join(map(str, steps)))
+    if len(steps) == 1 and steps[0][0] in _GOES_ON:
+        return steps[0][1]
+    return capitalized("; ".join(": ".join(filter(None, step)) for step in steps))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:
     """Yield what is left for persons to look at, and what is not; nothing where nothing is left."""
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     if len(result.not_done) > len(result.deferred) + held:
-        yield Step("see", "rollout doctor")
+        yield ("see", "rollout doctor")
     if result.failed:
-        yield Step("see", "rollout status --run")
+        yield ("see", "rollout status --run")
     if release := _release(result):
-        yield Step("once you know the cause", release)
+        yield ("once you know the cause", release)
     if result.not_started or result.deferred:
         but = ", but for held versions" if result.failed else ""
-        yield Step(f"the next pass takes up what is left{but}.")
+        yield (f"the next pass takes up what is left{but}.", "")
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
     """Yield what to look at, and what goes on once that is mended; nothing where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
-        yield from (Step("see", "rollout status --run"), Step("then", "rollout resume"))
+        yield from (("see", "rollout status --run"), ("then", "rollout resume"))
         return
     go_on = _go_on(result)
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
-        yield Step("go on from another node", go_on)
+        yield ("go on from another node", go_on)
         return
     others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]
     is_trouble = len(others) > len([node for node in others if node in result.failed_before])
     if release := _release(result):
-        yield Step("see", "rollout doctor" if is_trouble else "rollout status")
-        yield from (Step("once you know the cause", release), Step("then", go_on))
+        yield ("see", "rollout doctor" if is_trouble else "rollout status")
+        yield from (("once you know the cause", release), ("then", go_on))
     elif is_trouble:
-        yield from (Step("see", "rollout doctor"), Step("then", go_on))
+        yield from (("see", "rollout doctor"), ("then", go_on))
     elif any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
-        yield Step("once its pods can leave", go_on)
+        yield ("once its pods can leave", go_on)
     elif result.newly_held:
-        yield Step(f"version {shortened(result.newly_held)} is held. Once it is mended", go_on)
+        yield (f"version {shortened(result.newly_held)} is held. Once it is mended", go_on)
     elif result.failed:
-        yield Step("once it is mended", go_on)
+        yield ("once it is mended", go_on)
     elif not result.complete:
-        yield Step("go on", go_on)
+        yield ("go on", go_on)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
         over = f"the rollout is over, without {nodes} of it that may not be started now. Later"
-        yield Step(over, "rollout apply")
+        yield (over, "rollout apply")
 
 
 def _go_on(result: RunResult) -> str:

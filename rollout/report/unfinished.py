@@ -108,37 +108,22 @@ def _nodes(names: Sequence[str]) -> str:
 def resume_text(
     unfinished: Unfinished, lock: Glance, planned: Container[str], inherited: Inheritance, *, retry: bool = False
 ) -> str:
-    """Tell what resume is about to do with each node; `planned` are the nodes of its plan.
+    """Tell what resume is about to do with each node that was begun; `planned` are those of its plan, which is shown.
 
     With `retry` those that failed are tried again.
     """
-    stranded = inherited.stranded
     said = {begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.begun}
-    said |= {result.node: f"left as it is: {printable(result.message)}" for result in stranded}
+    said |= {result.node: f"left as it is: {printable(result.message)}" for result in inherited.stranded}
+    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in said]
+    failed += unfinished.given_back
     lines = [*_lines(unfinished, lock, said, alive=lock.alive), *_gone(unfinished)]
-    lines += [f"  {line}" for line in _planned_lines(unfinished, planned, inherited, retry=retry)]
+    if left := [name for name in failed if name not in planned]:
+        words = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
+        lines.append(f"  {words}: {shortened(left)}")
+    lines += [f"  {line}" for line in older_failures(unfinished, [name for name in failed if name in planned])]
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
-
-
-def _planned_lines(
-    unfinished: Unfinished, planned: Container[str], inherited: Inheritance, *, retry: bool
-) -> Iterator[str]:
-    """Of the nodes that are not under way: which are planned, and which are not."""
-    stranded = {result.node for result in inherited.stranded}
-    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in stranded]
-    failed += unfinished.given_back
-    waiting = [node.name for node in unfinished.untouched]
-    left = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
-    groups = (
-        ("planned again", [name for name in waiting if name in planned]),
-        ("left out now", [name for name in waiting if name not in planned]),
-        ("tried again", [name for name in failed if name in planned]),
-        (left, [name for name in failed if name not in planned]),
-    )
-    yield from (f"{words}: {shortened(names)}" for words, names in groups if names)
-    yield from older_failures(unfinished, [name for name in failed if name in planned])
 
 
 def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
