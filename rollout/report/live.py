@@ -33,17 +33,6 @@ _HELD = "yellow"
 _WIDEST = 100
 _STOPPING = "stopping · Ctrl-C again: quit now · no further node is started, those in flight are finished"
 _REVERTING = "stopping · Ctrl-C again: quit now · no further node is started, those not yet rebooting are given back"
-_STYLES = {
-    Phase.PENDING: "dim",
-    Phase.CORDONED: "cyan",
-    Phase.DRAINING: "yellow",
-    Phase.DRAINED: "yellow",
-    Phase.REBOOTING: "magenta",
-    Phase.BOOTED: "blue",
-    Phase.READY: "green",
-    Phase.DONE: "green",
-    Phase.FAILED: "red",
-}
 
 
 class LiveProgress:
@@ -140,7 +129,7 @@ class LiveProgress:
         row = Text.assemble(
             f"{self._spinner.render(now)}",
             (f" {_cut(printable(node.name), width):<{width}}", "bold"),
-            (f"  {phase:<{_PHASE_WIDTH}}", _STYLES[phase]),
+            (f"  {phase:<{_PHASE_WIDTH}}", _HELD if node.held else "cyan"),
             (f"  {elapsed(now - node.begun):<6}  ", "dim"),
         )
         indent = len(row)

@@ -37,7 +37,6 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
-_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 # More rows than these are no rows to be read one by one; nor are more names.
 _MANY = 20
 _MOST_NAMED = 8
@@ -153,14 +152,11 @@ def _cause(plan: RolloutPlan, left: Exclusion) -> str:
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     """Who has nothing to do, or is held back; with why, where there is room for everything."""
     left = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.LEFT_OUT]
-    if is_wide and left:
-        alike = grouped(((item.reason, item.message), item.node) for item in plan.excluded).items()
-        rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike]
-        yield f"\n{table_text(_LEFT_OUT_COLUMNS, rows)}\n"
-    elif left:
-        groups = grouped((item.reason, item.node) for item in left if item.reason is not _ORDINARY)
-        if groups:
-            yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for reason, names in groups.items())}"
+    if is_wide:
+        alike = grouped(((item.reason, item.message), item.node) for item in left).items()
+        yield from (f"· {shortened(names)}  {reason}: {printable(message)}" for (reason, message), names in alike)
+    elif groups := grouped((item.reason, item.node) for item in left if item.reason is not _ORDINARY):
+        yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for reason, names in groups.items())}"
 
 
 def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> Sequence[Row]:

@@ -68,7 +68,7 @@ def test_more_than_twenty_rows_are_grouped_and_wide_has_them_all() -> None:
 def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
     text = plan_text(plan(), zones=ZONES)
     assert ["WAVE", "NODES", "ZONES", "PODS", "VERSION", "NOTE"] in map(str.split, text.splitlines())
-    assert "node-4    paused  paused by an annotation" in text
+    assert "· node-4  paused: paused by an annotation" in text
 
 
 @pytest.mark.parametrize(
