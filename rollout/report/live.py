@@ -108,20 +108,22 @@ class LiveProgress:
         nodes = self._view.in_flight
         width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
         room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
-        rows = {node.name: list(self._row(node, width, _DETAIL_LINES)) for node in nodes}
-        if sum(map(len, rows.values())) > room:
-            rows = {node.name: list(self._row(node, width, 1)) for node in nodes}
-        if sum(map(len, rows.values())) <= room:
-            return [line for lines in rows.values() for line in lines]
-        chosen, taken = set[str](), 1
+        for most in (_DETAIL_LINES, 1) if len(nodes) <= room else ():
+            lines = [line for node in nodes for line in self._row(node, width, most)]
+            if len(lines) <= room:
+                return lines
+        chosen, taken = dict[str, list[Text]](), 1
         # those that are held back, then those longest in their phase
         for node in sorted(nodes, key=lambda node: (not node.held, node.entered)):
-            if not chosen or taken + len(rows[node.name]) <= room:
-                chosen.add(node.name)
-                taken += len(rows[node.name])
+            if taken >= room and chosen:
+                break
+            row = list(self._row(node, width, 1))
+            if taken + len(row) <= room or not chosen:
+                chosen[node.name] = row
+                taken += len(row)
         left = [node for node in nodes if node.name not in chosen]
-        shown = [line for name in rows if name in chosen for line in rows[name]]
-        return [*shown, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
+        lines = [line for node in nodes for line in chosen.get(node.name, ())]
+        return [*lines, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
         """Yield a node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
