@@ -5,7 +5,7 @@ no reference to an issue, whoever shows it.
 """
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from tabulate import tabulate
 
@@ -26,16 +26,6 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     origin = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
     return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{origin}\n"
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Container[str] = ()) -> str:
-    """Return a table whose cells are spans of code, but for columns with our `own` words alone."""
-    cells = [
-        [text if heading in own else _cell(text) for heading, text in zip(headers, row, strict=True)] for row in rows
-    ]
-    return tabulate(
-        cells, headers=[heading.capitalize() for heading in headers], tablefmt="github", disable_numparse=True
-    )
 
 
 def _cell(text: str) -> str:
@@ -78,7 +68,8 @@ def _run_parts(report: RunReport) -> Iterator[str]:
 
 def _section(part: Table) -> Iterator[str]:
     yield f"### {part.title}"
-    yield table(part.headings, part.rows[:_MOST_ROWS], own=part.own)
+    rows = [map(_cell, row) for row in part.rows[:_MOST_ROWS]]
+    yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
     left = len(part.rows) - _MOST_ROWS
     notes = (part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else "")
     if any(notes):

@@ -12,22 +12,17 @@ from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport,
 from rollout.report.sentences import grouped, outcomes, why_held
 from rollout.report.summary import findings_text, moves_text, tallied
 
-MOST_FAILURES = 50
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table under its heading; `note` says what the reader has to know of it.
-
-    `own` are the headings of columns that hold no words but this program's.
-    """
+    """A table under its heading; `note` says what the reader has to know of it."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
-    own: frozenset[str] = frozenset()
 
 
 def clock(at: datetime) -> str:
@@ -113,7 +108,7 @@ def part_table(report: RunReport) -> Table:
     )
     note = "Where nodes did several things at once, each has its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
-    return Table("Where the time went", headings, rows, note, own=frozenset(headings) - {"Longest"})
+    return Table("Where the time went", headings, rows, note)
 
 
 def wave_table(report: RunReport) -> Table:
@@ -121,7 +116,7 @@ def wave_table(report: RunReport) -> Table:
     failed = {failure.node for failure in report.failures}
     rows = tuple(_wave_row(wave, failed) for wave in report.waves)
     headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
-    return Table("Waves", headings, rows, own=frozenset(headings) - {"Waited for", "Why together"})
+    return Table("Waves", headings, rows)
 
 
 def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
@@ -145,7 +140,7 @@ def hold_table(report: RunReport) -> Table:
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
     rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
     note = "Each hold by itself: -o json."
-    return Table("Held evictions", headings, rows, note, own=frozenset({"Longest", "Together", "Not released"}))
+    return Table("Held evictions", headings, rows, note)
 
 
 def _hold_row(name: str, holds: Sequence[Hold]) -> tuple[str, ...]:
@@ -184,7 +179,7 @@ def node_table(report: RunReport) -> Table:
         )
         for node in report.nodes
     )
-    return Table("Nodes", headings, rows, own=frozenset(headings) - {"Node", "Version"})
+    return Table("Nodes", headings, rows)
 
 
 def said_outcome(node: NodeReport) -> str:
@@ -197,13 +192,11 @@ def said_outcome(node: NodeReport) -> str:
 def failure_table(report: RunReport) -> Table:
     """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
-    rows = tuple(_failure_row(failure, recovered) for failure in report.failures[:MOST_FAILURES])
+    rows = tuple(_failure_row(failure, recovered) for failure in report.failures)
     left_over = (("not done", report.not_done), ("not started", report.not_started))
     reasons = grouped(((word, why), node) for word, nodes in left_over for node, why in nodes.items())
     rows += tuple((shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items())
-    left = len(report.failures) - MOST_FAILURES
-    note = f"{left} more failures: -o json." if left > 0 else ""
-    return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows, note, own=frozenset({"At"}))
+    return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
 
 
 def _failure_row(failure: NodeFinished, recovered: Container[str]) -> tuple[str, ...]:
