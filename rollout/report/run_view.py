@@ -5,7 +5,7 @@ several processes is one run; what was open when one of them ended has ended wit
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.plan import RolloutPlan
@@ -217,28 +217,23 @@ class RunView:
     def _wave(self, event: WaveStarted) -> None:
         self._settled(event.at)
         estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
-        self.waves.append(
-            WaveReport(
-                *(event.index, event.waves, event.nodes, event.because, event.in_flight, event.at, event.at),
-                settle_seconds=0.0,
-                waited_for=(),
-                estimate_seconds=estimates.get(event.index) or None,
-            )
-        )
+        estimate = estimates.get(event.index) or None
+        about = (event.index, event.waves, event.nodes, event.because, event.in_flight)
+        self.waves.append(WaveReport(*about, event.at, event.at, estimate_seconds=estimate))
         for name in event.nodes:
             self._node(name).wave = len(self.waves)
 
     def _settling(self, event: WaveSettling) -> None:
         self.settling = event
         if self.waves and event.waiting_for not in self.waves[-1].waited_for:
-            self.waves[-1] = replace(self.waves[-1], waited_for=(*self.waves[-1].waited_for, event.waiting_for))
+            self.waves[-1].waited_for.append(event.waiting_for)
 
     def _settled(self, at: datetime) -> None:
         """Have the wave that had its last end settled by now."""
         self.settling = None
         if self._settles:
             wave = self.waves[-1]
-            self.waves[-1] = replace(wave, settle_seconds=max(0.0, round((at - wave.ended_at).total_seconds(), 3)))
+            wave.settle_seconds = max(0.0, round((at - wave.ended_at).total_seconds(), 3))
             self._settles = False
 
     def _finish(self, event: NodeFinished, heard: float) -> None:
@@ -249,7 +244,7 @@ class RunView:
         if event.outcome.is_failure:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
-            self.waves[-1] = replace(self.waves[-1], ended_at=max(event.at, self.waves[-1].begun_at))
+            self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
             self._settles = True
 
     def _hold(self, event: PodBlocked | PodReleased, heard: float) -> None:

@@ -72,16 +72,15 @@ class Limits:
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
         """`Denied` where all of a group's slots are held."""
-        most = rules.slots.of(self._number(rules.selector) if rules.slots.is_share else 0)
+        number = 0
+        if rules.slots.is_share:
+            wanted = parse_selector(rules.selector)
+            number = sum(wanted.matches(node.labels) for node in selected(self.nodes.values(), self.selection))
+        most = rules.slots.of(number)
         if slots.taken(group) >= most:
             holders = [slot.node for slot in slots.held if slot.group == group]
             held = f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
             raise Denied(Kind.SEMAPHORE_FULL, held)
-
-    def _number(self, selector: str) -> int:
-        """How many nodes a group has. Nearly every ask is answered by its slots alone: nothing else is counted then."""
-        wanted = parse_selector(selector)
-        return sum(1 for node in selected(self.nodes.values(), self.selection) if wanted.matches(node.labels))
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""

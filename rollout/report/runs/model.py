@@ -1,7 +1,7 @@
 """What a report says of a run. The names of its fields are those of its JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -97,7 +97,7 @@ class NodeReport:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WaveReport:
     """A wave that was begun: `ended_at` is the end of its last node, `settle_seconds` what passed until the next wave.
 
@@ -111,9 +111,9 @@ class WaveReport:
     in_flight: int | None
     begun_at: datetime
     ended_at: datetime
-    settle_seconds: float
-    waited_for: tuple[str, ...]
-    estimate_seconds: int | None
+    settle_seconds: float = 0.0
+    waited_for: list[str] = field(default_factory=list)
+    estimate_seconds: int | None = None
 
     @property
     def seconds(self) -> float:
