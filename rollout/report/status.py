@@ -87,11 +87,11 @@ def status_text(
         return "No node is left to show: all that are selected are excluded."
     remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
+    notes = [_note(status, memory, now, remembered, is_wide=wide) for status in shown]
     if wide:
-        rows = [_wide_row(status, _note(status, memory)) for status in shown]
+        rows = [_wide_row(status, note) for status, note in zip(shown, notes, strict=True)]
         lines = [table_text(_WIDE, rows) if rows else "", _counts(statuses)]
     else:
-        notes = [_brief_note(status, memory, now, remembered) for status in shown]
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [wrapped(said.sentence, width) for said in (*remembered, rollout) if said.sentence]
     if rollout.once:
@@ -192,32 +192,31 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
     return commands[0] if commands else ""
 
 
-def _note(status: NodeStatus, memory: Memory) -> str:
-    """How far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again."""
+def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp], *, is_wide: bool) -> str:
+    """Tell how far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again.
+
+    Where it is not wide, the way out is left out, and what stands `below` for many.
+    """
     stage = status.under_way.partition(", ")[2]
     if status.is_rebooting:
         return printable(stage)
-    again = f"{_trouble(status, memory)}: `rollout operate` tries it again after {status.retry_after}"
-    parts = (stage, status.error or _worth_telling(status), again if status.retry_after else "")
-    return printable("; ".join(filter(None, parts)))
-
-
-def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp]) -> str:
-    """Tell the same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
-    if not status.is_rebooting and status.shows and status.judged and not status.needs_reboot:
+    sentence = status.error or _worth_telling(status)
+    again = _trouble(status, memory, now) if status.retry_after else ""
+    if is_wide:
+        again = f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
+        return printable("; ".join(filter(None, (stage, sentence, again))))
+    if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
-    sentence = "" if status.is_rebooting else status.error or _worth_telling(status)
     if status.error or not status.is_paused:
         # of a pause all is kept, for that is the operators' own word
         sentence = _PLAIN_CORDON.sub("", in_brief(sentence))
     if any(sentence.lower() in said.sentence.lower() for said in below):
         sentence = ""
-    has_failed = status.retry_after and not (status.rollback or status.is_rebooting)
-    lead = _trouble(status, memory, now) if has_failed else status.under_way.partition(", ")[2]
+    lead = again if again and not status.rollback else stage
     return printable("; ".join(filter(None, (lead, sentence))))
 
 
-def _trouble(status: NodeStatus, memory: Memory, now: datetime | None = None) -> str:
+def _trouble(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
     """Tell what its last run came to, and how long ago as of `now`."""
     failures = memory.nodes.get(status.node)
     if failures is None:
