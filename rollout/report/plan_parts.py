@@ -18,7 +18,7 @@ from rollout.model.plan import (
     TimeEstimate,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
+from rollout.model.text import counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
 from rollout.planning.plan.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.sentences import grouped
@@ -164,30 +164,10 @@ def _place(explanation: Explanation) -> Iterable[str]:
         yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 
 
-_REHEARSAL_COLUMNS = (
-    Column("NODE", wraps=True),
-    Column("EVICTIONS", right=True),
-    Column("THE API SERVER OBJECTS", note=True),
-)
-# More nodes than these are no rows to be read one by one.
-_MANY = 20
-
-
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None = None) -> str:
-    """Show a row a node, with the objections below one another, and what it comes to; `width` None: no limit.
-
-    Of many nodes, those without an objection are one row.
-    """
-    fine = [node for node in nodes if not node.objections] if len(nodes) > _MANY else []
-    names = shortened([node.node for node in fine], most=3)
-    rows = [_row(f"{counted(len(fine), 'node')}: {names}", *fine)] if fine else []
-    rows += [_row(printable(node.node), node) for node in nodes if node.objections or not fine]
-    objections = sum(len(node.objections) for node in nodes)
-    objected = counted(objections, "objection") if objections else "no objection"
-    sentence = f"Dry run: nothing was changed; {objected} by the API server."
-    return f"{table_text(_REHEARSAL_COLUMNS, rows, width)}\n\n{wrapped(sentence, width)}"
-
-
-def _row(name: str, *nodes: Rehearsal) -> tuple[str, ...]:
-    objections = "\n".join(printable(objection) for node in nodes for objection in node.objections)
-    return name, str(sum(node.evictions for node in nodes)), objections or NOTHING
+    """Show a line for each objection of the API server, and what it comes to; `width` None: no limit."""
+    found = [f"✘ {printable(node.node)}  {printable(objection)}" for node in nodes for objection in node.objections]
+    allowed = counted(sum(node.evictions for node in nodes), "eviction")
+    objected = counted(len(found), "objection") if found else "no objection"
+    sentence = f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server."
+    return "\n".join(wrapped(line, width) for line in (*found, sentence))
