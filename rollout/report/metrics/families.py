@@ -56,17 +56,13 @@ class Families:
         gauge, counter = partial(_family, cluster, Gauge), partial(_family, cluster, Counter)
         histogram = partial(_family, cluster, Histogram)
         self.build = gauge("build_info", "The version of rollout that wrote this.", "version")
-        self.cluster = gauge(
-            "cluster_info", "The API server and the UID of kube-system.", "server", "uid", "kubernetes"
-        )
+        self.cluster = gauge("cluster_info", "API server, UID of kube-system, version.", "server", "uid", "kubernetes")
         self.reboot_required = gauge(
-            "reboot_required", "Whether an update is staged on the node and waits for a reboot: 1 or 0.", "node"
+            "reboot_required", "Whether an update waits for the node's reboot: 1 or 0.", "node"
         )
         self.version_held = gauge("version_held", "1 for each version that is held: no node is taken to it.", "version")
         self.running = gauge("running", "Whether a rollout is under way: 1 or 0.")
-        self.nodes = gauge(
-            "nodes", "Planned nodes of the current or last rollout, by the phase they are in.", "phase", "pool"
-        )
+        self.nodes = gauge("nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool")
         self.finished = gauge("finished_nodes", "Those of them that have ended, by outcome.", "outcome", "pool")
         self.excluded = gauge("excluded_nodes", "Selected nodes that the plan leaves out, by reason.", "reason", "pool")
         self.phase_start = gauge(
@@ -74,35 +70,18 @@ class Families:
         )
         self.wave = gauge("wave", "The wave that runs, or ran last; 0 before the first.")
         self.waves = gauge("waves", "Waves of the current or last rollout.")
-        self.held_evictions = gauge(
-            "held_evictions", "Evictions that are held now, by budget (namespace/name).", "budget"
-        )
-        self.drain = histogram(
-            "drain_duration_seconds", "How long drains took that emptied their node.", "pool", buckets=_DRAINS
-        )
+        self.held_evictions = gauge("held_evictions", "Evictions that are held now, by budget.", "budget")
+        self.drain = histogram("drain_duration_seconds", "How long it took to empty nodes.", "pool", buckets=_DRAINS)
         self.reboot = histogram(
-            "reboot_duration_seconds",
-            "From the command to reboot until the node was proven and Ready.",
-            "pool",
-            buckets=_REBOOTS,
+            "reboot_duration_seconds", "From the reboot's command to Ready.", "pool", buckets=_REBOOTS
         )
-        self.failures = counter(
-            "node_failures_total", "Nodes that failed, by the phase in which they did.", "phase", "pool"
-        )
-        self.late = gauge(
-            "deadline_late_seconds", "By how much the forecast misses operate.finish-by; 0: it is in time."
-        )
-        self.pass_start = gauge(
-            "pass_start_timestamp_seconds", "When the pass that is under way began; 0 where none is."
-        )
-        self.passes = counter(
-            "passes_total", "Passes that have ended, by result; a run of apply or resume is one.", "result"
-        )
+        self.failures = counter("node_failures_total", "Nodes that failed, by phase.", "phase", "pool")
+        self.late = gauge("deadline_late_seconds", "By how much the forecast misses operate.finish-by.")
+        self.pass_start = gauge("pass_start_timestamp_seconds", "When the pass under way began; 0: none is.")
+        self.passes = counter("passes_total", "Passes that ended; apply and resume are one each.", "result")
         self.last_pass = gauge("last_pass_timestamp_seconds", "When the last pass ended.")
         self.last_result = gauge("last_pass_result", "1 for the result of the last pass, 0 for the others.", "result")
-        self.last_success = gauge(
-            "last_success_timestamp_seconds", "When a pass last ended with nothing failed or left over."
-        )
+        self.last_success = gauge("last_success_timestamp_seconds", "When a pass last ended with nothing left.")
 
     @property
     def all(self) -> Sequence[Family[Any]]:
@@ -121,9 +100,7 @@ class FleetLockMetrics(Collector):
         self._requests = counter(
             "fleetlock_requests_total", "Answers to hosts, by request and kind of answer.", "request", "kind"
         )
-        self._held = gauge(
-            "fleetlock_slots_held", "Slots that are held, by group and state, as seen last.", "group", "state"
-        )
+        self._held = gauge("fleetlock_slots_held", "Slots that are held, as seen last.", "group", "state")
         self._in_hand = gauge("fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
 
     def count(self, request: str, kind: str) -> None:
