@@ -269,7 +269,7 @@ class Admission:
             raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """The node's drain can end, by one reading of the cluster for all hosts that ask within some seconds."""
+        """Check that its drain can end, by one reading of the cluster for all hosts that ask within some seconds."""
         forecaster = self._forecaster.now()
         with self._forecasting:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
