@@ -6,10 +6,12 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 
 from rollout.adapters.foreign_http import Bounds
 from rollout.adapters.metrics import Pushgateway, PushgatewayError
@@ -20,9 +22,9 @@ from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
 from rollout.report.metrics.instruments import Metrics
 from tests.adapters.openssh import MakeStranger, Say, Stranger
-from tests.apply.test_metrics import gateway
 from tests.scripted_api import Exchange, scripted
 
+PASSWORD = "correct-horse-battery"
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
 
 
@@ -201,6 +203,27 @@ def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
     assert "word" not in caught.value.message
 
 
+@dataclass
+class Gateway:
+    """A Pushgateway: where it is, what was pushed to, and as whom."""
+
+    url: str
+    groups: list[str] = field(default_factory=list)
+    logins: set[str | None] = field(default_factory=set)
+
+
+@contextmanager
+def gateway(status: int = 200, *, location: str = "") -> Iterator[Gateway]:
+    def answer(exchange: Exchange) -> None:
+        kept.logins.add(exchange.headers.get("Authorization"))
+        kept.groups.append(exchange.path)
+        exchange.answer(status, f"no, not with {PASSWORD}".encode() if status != 200 else b"", Location=location)
+
+    with scripted(answer) as server:
+        kept = Gateway(server.url)
+        yield kept
+
+
 @pytest.mark.parametrize(
     ("written", "sent"), [("ops:plain", "ops:plain"), ("ops:p%40ss%2Fword", "ops:p@ss/word"), ("ops:p@ss", "ops:p@ss")]
 )
@@ -211,16 +234,24 @@ def test_a_login_is_sent_as_it_was_meant(written: str, sent: str) -> None:
     assert b64decode((login or "").removeprefix("Basic ")).decode() == sent
 
 
+def test_a_cluster_has_a_group_and_its_last_success_one_that_outlives_it() -> None:
+    with gateway() as pushed:
+        success = GaugeMetricFamily("node_rollout_last_success_timestamp_seconds", "when", value=1)
+        Pushgateway(pushed.url, "eu/berlin").push(Metrics("eu/berlin"), [success], is_whole=True)
+    group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
+    assert pushed.groups == [group, f"{group}/last/success"]
+
+
 def test_an_answer_that_repeats_the_password_is_told_without_it() -> None:
     with gateway(400) as pushed, pytest.raises(PushgatewayError) as caught:
-        push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
+        push(pushed.url.replace("://", f"://ops:{PASSWORD}@"))
     assert caught.value.message == "it answers 400: no, not with ***"
 
 
 def test_a_redirect_takes_the_login_nowhere() -> None:
     with gateway() as elsewhere, gateway(307, location=elsewhere.url) as pushed:
         with pytest.raises(PushgatewayError, match="it answers 307"):
-            push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
+            push(pushed.url.replace("://", f"://ops:{PASSWORD}@"))
         assert elsewhere.logins == set()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, Selection, load_scenario
@@ -186,3 +187,73 @@ def assert_untouched(lab: Lab) -> None:
     score = lab.scoreboard()
     assert (score.evictions, score.deletions, score.cordons_left, score.annotations_left) == (0, 0, (), {})
     assert set(score.reboots.values()) == {0}
+
+
+# Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of another kind. What
+# is not the answer that was asked for is no answer: it is waited for.
+
+
+WITH_A_LOCK = (
+    "--set",
+    "lock.duration=6s",
+    "--drain-timeout",
+    "60s",
+    "--reboot-timeout",
+    "60s",
+    "--ready-timeout",
+    "60s",
+)
+
+
+TWO_AT_ONCE = (
+    *("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude"),
+    *("--set", "waves.health-checks=1"),
+)
+
+
+ASKED = (
+    *(("list", resource) for resource in ("nodes", "pods", "poddisruptionbudgets", "daemonsets", "deployments")),
+    *(("list", resource) for resource in ("volumeattachments", "persistentvolumes", "replicasets", "statefulsets")),
+    *(("watch", resource) for resource in ("nodes", "pods", "poddisruptionbudgets")),
+    *(("get", resource) for resource in ("nodes", "namespaces", "leases", "configmaps")),
+    *(("create", resource) for resource in ("leases", "configmaps", "events", "selfsubjectaccessreviews")),
+    *(("update", resource) for resource in ("leases", "configmaps")),
+    ("patch", "nodes"),
+    ("create", "pods/eviction"),
+    ("delete", "configmaps"),
+)
+
+
+PAGES = (FaultAnswer.HTML, FaultAnswer.EMPTY, FaultAnswer.WRONG_KIND)
+
+
+GARBLINGS = [
+    *((answer, done) for answer in PAGES for done in (False, True)),
+    (FaultAnswer.TRUNCATED, True),
+    (FaultAnswer.BROKEN_OFF, True),
+]
+
+
+def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
+    """Each kind of request is garbled when it is made first, and after that twice more."""
+    by_resource = [ApiFault(answer=answer, verb=verb, resource=what, requests=2, done=done) for verb, what in ASKED]
+    return [*by_resource, ApiFault(answer=answer, verb="get", path="/version", requests=1)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("answer", "done"), GARBLINGS)
+def test_each_kind_of_request_may_be_garbled(
+    started: Started, rollout: Rollout, answer: FaultAnswer, *, done: bool
+) -> None:
+    lab = started("default", 6)
+    faults = garbled(answer, done=done)
+    lab.inflict(*faults)
+    ended = rollout(lab, *TWO_AT_ONCE, *WITH_A_LOCK).ends(0)
+    assert "waiting for the API server: the answer to" in ended.stderr or answer is FaultAnswer.BROKEN_OFF
+    missed = [(fault.verb, fault.resource or fault.path) for fault in faults if not lab.struck(fault)]
+    assert missed == []
+    score = lab.scoreboard()
+    assert score.clean, score
+    assert score.annotations_left == {}
+    assert score.deletions == 0
+    assert sorted(score.reboots.values()) == [0, 0, 0, 1, 1, 1]

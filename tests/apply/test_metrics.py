@@ -2,48 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.apply.conftest import Rollout, Scrape, Started, complaints
 from tests.ended import invoked
-from tests.scripted_api import Exchange, scripted
 from tests.waiting import Inbox
 
 PASSWORD = "correct-horse-battery"
-
-
-@dataclass
-class Gateway:
-    """A Pushgateway: keeps what was last pushed by path; or answers `status`, or nothing at all."""
-
-    url: str = ""
-    groups: dict[str, str] = field(default_factory=dict)
-    logins: set[str | None] = field(default_factory=set)
-
-
-@contextmanager
-def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> Iterator[Gateway]:
-    kept = Gateway()
-
-    def answer(exchange: Exchange) -> None:
-        kept.logins.add(exchange.headers.get("Authorization"))
-        if exchange.command == "GET":
-            exchange.answer(status if exchange.path == "/-/ready" else 404, f"{PASSWORD} is ready".encode())
-            return
-        if hangs:
-            exchange.wait()
-            return
-        kept.groups[exchange.path] = exchange.payload.decode()
-        exchange.answer(status, f"no, not with {PASSWORD}".encode() if status != 200 else b"", Location=location)
-
-    with scripted(answer) as server:
-        kept.url = server.url
-        yield kept
 
 
 def scraped(file: Path) -> Scrape:
@@ -103,25 +70,6 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     assert scrape.values("node_rollout_last_pass_result", "result") == {"partial": 1}
     assert scrape.value("node_rollout_last_success_timestamp_seconds") == 1.5e9
     assert scrape.values("node_rollout_version_held", "version") == {"4152.2.0": 1}
-
-
-@pytest.mark.exhaustive
-def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
-    started: Started, rollout: Rollout
-) -> None:
-    with gateway() as pushed:
-        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
-        arguments = ("apply", "--yes", "--set", f"metrics.pushgateway={url}", "--set", "cluster.name=eu/berlin")
-        ended = rollout(started("default", 4), *arguments)
-    assert ended.code == 0, ended
-    group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
-    assert set(pushed.groups) == {group, f"{group}/last/success"}
-    assert Scrape(pushed.groups[group]).values("node_rollout_nodes", "phase") == {"done": 4}
-    assert set(Scrape(pushed.groups[f"{group}/last/success"]).families) == {
-        "node_rollout_last_success_timestamp_seconds"
-    }
-    assert pushed.logins == {"Basic b3BzOmNvcnJlY3QtaG9yc2UtYmF0dGVyeQ=="}
-    assert "warning" not in ended.stderr
 
 
 @pytest.mark.parametrize(
