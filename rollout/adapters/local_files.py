@@ -59,11 +59,12 @@ def _is_private(uid: int, gid: int) -> bool:
 
 
 def distrust(path: Path, reader: Reader) -> str:
-    """Why a file is not the word of its reader or root alone; empty where it is.
+    """Why a file is not the word of its reader or root alone; empty where it is. Raises `OSError`.
 
-    Judged are the file, its folder, and where it is a link every link and folder on the way. Raises `OSError`.
+    Judged are the file, which may be no link, and its folder.
     """
-    return next((reason for place in _places(path) if (reason := _objection(place, reader))), "")
+    folder = path.absolute().parent.resolve()
+    return _objection(folder / path.name, reader) or _objection(folder, reader)
 
 
 def is_writable_by_all(path: Path) -> bool:
@@ -72,27 +73,13 @@ def is_writable_by_all(path: Path) -> bool:
     return stat.S_ISREG(mode) and bool(mode & stat.S_IWOTH)
 
 
-def _places(path: Path) -> Iterator[Path]:
-    place = _in_real_folder(path.absolute())
-    for _ in range(_MOST_LINKS):
-        yield place
-        yield place.parent
-        if not place.is_symlink():
-            return
-        place = _in_real_folder(place.parent / place.readlink())
-
-
-def _in_real_folder(path: Path) -> Path:
-    return path.parent.resolve() / path.name
-
-
 def _objection(place: Path, reader: Reader) -> str:
     state = place.lstat()
     noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (reader.uid, _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
-        return ""
+        return f"{place} is a link"
     by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
     if by_group or state.st_mode & stat.S_IWOTH:
         return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"

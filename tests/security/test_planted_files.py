@@ -268,6 +268,8 @@ def test_the_users_own_group_is_nobody_else(tmp_path: Path) -> None:
     assert "may be written by others (mode 0664)" in distrust(path, Reader(owner.st_uid, frozenset()))
     path.chmod(0o644)
     assert distrust(path, current_reader()) == ""
+    (tmp_path / "link").symlink_to(path)
+    assert "is a link" in distrust(tmp_path / "link", current_reader())
 
 
 def test_what_belongs_to_neither_us_nor_root_is_distrusted(tmp_path: Path) -> None:

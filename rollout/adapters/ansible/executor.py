@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTimeError
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -85,33 +86,27 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """One run of `probe.yml` over all of them."""
-        names = {host.name: name for name, host in hosts.items() if is_reachable_by_name(host)}
+        left = {host.name: name for name, host in hosts.items() if is_reachable_by_name(host)}
         for name, host in hosts.items():
-            if host.name not in names:
+            if host.name not in left:
                 yield name, SshError(f"{host.name!r}: this name, address or user cannot be given to ssh")
-        if names:
-            reached = [hosts[name] for name in names.values()]
-            for host_name, answer in self._asked(reached, command, timeout, concurrency):
-                yield names[host_name], answer
-
-    def _asked(self, hosts: list[Host], command: str, timeout: float, concurrency: int) -> Iterator[tuple[str, Answer]]:
+        if not left:
+            return
         answers: SimpleQueue[HostAnswer | None] = SimpleQueue()
-        left = {host.name for host in hosts}
         run = PlaybookRun(
             self._settings,
             playbooks() / "probe.yml",
-            hosts,
-            forks=min(concurrency, len(hosts)),
-            listener=lambda event: _pass_on(event, answers),
+            [hosts[name] for name in left.values()],
+            forks=min(concurrency, len(left)),
+            listener=partial(_pass_on, answers),
             ended=lambda: answers.put(None),
         )
         try:
             run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
             while left and (answered := answers.get()) is not None:
                 if answered.host in left:
-                    left.remove(answered.host)
-                    yield answered.host, answered.answer
-            for name in sorted(left):
+                    yield left.pop(answered.host), answered.answer
+            for _, name in sorted(left.items()):
                 yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
         finally:
             run.end()
@@ -132,9 +127,8 @@ class AnsibleExecutor:
             queue.close()
 
 
-def _pass_on(event: Mapping[str, Any], answers: "SimpleQueue[HostAnswer | None]") -> None:
-    answer = host_answer(event)
-    if answer is not None:
+def _pass_on(answers: "SimpleQueue[HostAnswer | None]", event: Mapping[str, Any]) -> None:
+    if (answer := host_answer(event)) is not None:
         answers.put(answer)
 
 

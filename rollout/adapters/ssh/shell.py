@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from rollout.adapters.ssh.connection import Connection, connected
 from rollout.adapters.ssh.failures import TurnedAwayError
-from rollout.adapters.ssh.keys import KeyRing, Keys
+from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.known_hosts import KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
@@ -127,27 +127,23 @@ class ParamikoShell:
         return connection.run(command, deadline=deadline, limit=self._output_limit)
 
     def _connected(self, host: Host, talk: Callable[[Connection, float], T], timeout: float) -> T:
-        """Return the result of `talk` with a host that is known and has let us in."""
+        """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
+        known_hosts = self._known_hosts_of(host)
         # Before the clock starts: a key may take a second to open.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
-            return self._talk(host, keys, talk, timeout)
-
-    def _talk(self, host: Host, keys: Keys, talk: Callable[[Connection, float], T], timeout: float) -> T:
-        """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
-        started = time.monotonic()
-        soon = started + min(timeout, host.connect_timeout or self._connect_timeout)
-        known_hosts = self._known_hosts_of(host)
-        for pause in (*_TURNED_AWAY, None):
-            try:
-                with connected(host, soon) as connection:
-                    known_hosts.verify(host, connection.handshake(known_hosts.algorithms(host)))
-                    connection.log_in(host.user, keys)
-                    return talk(connection, started + timeout)
-            except TurnedAwayError:
-                if pause is None or soon - time.monotonic() <= pause:
-                    raise
-                # Not all of those that were turned away at the same moment.
-                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
+            started = time.monotonic()
+            soon = started + min(timeout, host.connect_timeout or self._connect_timeout)
+            for pause in (*_TURNED_AWAY, None):
+                try:
+                    with connected(host, soon) as connection:
+                        known_hosts.verify(host, connection.handshake(known_hosts.algorithms(host)))
+                        connection.log_in(host.user, keys)
+                        return talk(connection, started + timeout)
+                except TurnedAwayError:
+                    if pause is None or soon - time.monotonic() <= pause:
+                        raise
+                    # Not all of those that were turned away at the same moment.
+                    time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
         raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
