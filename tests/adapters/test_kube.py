@@ -197,7 +197,7 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         assert "still refuses: nodes is forbidden" in early.message
         assert refused(api).has_cause("NamespaceTerminating")
         later = time.monotonic() + 61
-        monkeypatch.setattr("rollout.adapters.kube.access.time.monotonic", lambda: later)
+        monkeypatch.setattr("rollout.adapters.kube.session.time.monotonic", lambda: later)
         assert not isinstance(refused(api), ApiUnavailableError)
         assert api.get("/x") == b"{}"
 

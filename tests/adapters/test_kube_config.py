@@ -163,7 +163,7 @@ def the_first_has_expired(exchange: Exchange) -> None:
 
 def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an outage that the program's own server shared, or until somebody has logged in anew."""
-    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 0)
+    monkeypatch.setattr("rollout.adapters.kube.session._LOGIN_PAUSE", 0)
     user, _, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:
         api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
@@ -229,7 +229,7 @@ def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
 def test_a_login_that_has_just_failed_is_not_repeated_for_every_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 600)
+    monkeypatch.setattr("rollout.adapters.kube.session._LOGIN_PAUSE", 600)
     user, runs, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:
         api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)

@@ -21,9 +21,8 @@ import urllib3.exceptions
 
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
-from rollout.adapters.kube.access import Access, Recovery
 from rollout.adapters.kube.answers import continue_token, exchange_error, is_broken_off
-from rollout.adapters.kube.session import Session, open_session
+from rollout.adapters.kube.session import Access, Recovery, Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.background import in_background
