@@ -11,7 +11,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from typing_extensions import Buffer, override
 
@@ -20,8 +19,6 @@ from rollout.adapters.secrets import child_environment
 _INSTANT = 0.001
 _GREETING = 256
 _COMPLAINT = 4096
-
-_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 
 class DeadlineSocket(socket.socket):
@@ -125,7 +122,11 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
     time of the next.
     """
     failure: OSError = TimeoutError("deadline")
-    places = _resolved(address, port)
+    try:
+        # the system's resolver has time-outs of its own
+        places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     for left, (family, kind, protocol, _, target) in zip(range(len(places), 0, -1), places, strict=True):
         candidate = DeadlineSocket(family, kind, protocol)
         candidate.limit(deadline, allowance)
@@ -141,11 +142,3 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
             candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return candidate
     raise failure
-
-
-def _resolved(address: str, port: int) -> list[_Address]:
-    """Return the addresses of a name; the system's resolver has time-outs of its own."""
-    try:
-        return list(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM))
-    except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
