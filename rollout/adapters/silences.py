@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -62,9 +61,7 @@ class NodeSilences:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         for node in list(self._ids):
             self._end(node)

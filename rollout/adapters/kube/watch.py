@@ -7,7 +7,6 @@ it: only shutting the socket's reading side down does. That is what leaving the 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self
 
 import urllib3
@@ -42,12 +41,7 @@ class WatchStream:
             self._cut(response)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._closed = True
         if self._response is not None:
             self._cut(self._response)
