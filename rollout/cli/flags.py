@@ -207,9 +207,3 @@ class PlainValue:
             raise typer.BadParameter(f"{error.message}. {error.hint}", ctx=ctx, param=param) from error
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
-
-
-def read_plainly(parameters: Iterable[Any]) -> None:
-    """Have these parameters of a typer command read by `PlainValue`."""
-    for parameter in parameters:
-        parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in

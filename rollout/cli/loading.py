@@ -5,14 +5,14 @@ Help is plain text, a section a group of options: typer's own boxes cut long fla
 and cost more to draw than everything else that `rollout --help` does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rollout.cli.flags import read_plainly
+from rollout.cli.flags import PlainValue
 
 _OWN = "Options"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -98,19 +98,16 @@ class SectionedCommand(TyperCommand):
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments, options of this command alone, then the groups in the order of their first option."""
-        sections = _sections(self.get_params(ctx), ctx)
-        for title in sorted(sections, key=lambda title: (title != "Arguments", title != _OWN)):
-            with formatter.section(title):
-                formatter.write_dl(sections[title])
-
-
-def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, list[tuple[str, str]]]:
-    sections: dict[str, list[tuple[str, str]]] = {}
-    for parameter in parameters:
-        record = parameter.get_help_record(context)
-        if record is not None:
-            sections.setdefault(_title(parameter), []).append((_label(parameter, record[0]), record[1]))
-    return sections
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], _OWN: []}
+        for parameter in self.get_params(ctx):
+            is_argument = parameter.param_type_name == "argument"
+            title = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or _OWN
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(title, []).append((_label(parameter, record[0]), record[1]))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 def _label(parameter: Any, written: str) -> str:
@@ -119,17 +116,10 @@ def _label(parameter: Any, written: str) -> str:
     return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
 
 
-def _title(parameter: Any) -> str:
-    if parameter.param_type_name == "argument":
-        return "Arguments"
-    return getattr(parameter, "rich_help_panel", None) or _OWN
-
-
 def prepare_values(command: Any, context: typer.Context) -> None:
     """Have a command read its values quickly; one whose line is being typed takes them as they are."""
-    parameters = command.get_params(context)
-    if not context.resilient_parsing:
-        read_plainly(parameters)
-        return
-    for parameter in parameters:
-        parameter.process_value = lambda _context, value: value
+    for parameter in command.get_params(context):
+        if context.resilient_parsing:
+            parameter.process_value = lambda _context, value: value
+        else:
+            parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in

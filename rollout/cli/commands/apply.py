@@ -38,9 +38,7 @@ def apply(
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
-    from rollout.cli.stages import execute, plan, refusals
-    from rollout.cli.stages.lock import refuse_beside_living
-    from rollout.cli.stages.metrics import metered
+    from rollout.cli.stages import execute, lock, metrics, plan, refusals
     from rollout.cli.stages.session import connect
 
     consent.refuse_if_nobody_can_be_asked(
@@ -54,9 +52,9 @@ def apply(
     gates = wiring.gates(settings, policy.gates.alerts)
     session = replace(connect(settings, selection, policy), saved=saved, gates=gates)
     measured = Metrics() if dry_run else settings.metrics
-    metering = metered(measured, settings.cluster.name, session.api.server)
+    metering = metrics.metered(measured, settings.cluster.name, session.api.server)
     with metering as meter, meter.measured_pass():
-        watch = refuse_beside_living(session.api, session.namespace)
+        watch = lock.refuse_beside_living(session.api, session.namespace)
         session = replace(session, watch=watch, observers=meter.observers)
         gathered = plan.gather_for_run(session)
         meter.observe_hosts(gathered.targets.observations)

@@ -1,7 +1,7 @@
 """`rollout inventory` and `rollout known-hosts`: the Nodes, for Ansible and for ssh."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +12,13 @@ from rollout.cli.flags import YES, option, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.schema import Ssh
 from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
-from rollout.errors import DeclinedError, ExitCode
-from rollout.model.host import Host
+from rollout.errors import ExitCode
 from rollout.model.plan import FORMAT_VERSION
-from rollout.model.policy import Selection
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.adapters.ssh.host_keys import ScannedHost
-    from rollout.gather.inventory.nodes import Connection
     from rollout.report.host_keys import HostKeyRow
 
 
@@ -40,32 +36,22 @@ def inventory(
     """
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.session import connect
-    from rollout.gather.inventory.nodes import inventory_document
+    from rollout.gather.inventory.nodes import Connection, inventory_document
     from rollout.model.json_text import json_document
 
     session = connect(settings, selection_of(settings), policy_of(settings))
     nodes = read_nodes(session)
     targets = ask_hosts(session, nodes)
     chosen = targets.meant(nodes, session.selection)
-    shown = inventory_document(chosen, targets.hosts, targets.observations, _connection(settings.ssh))
+    ssh = settings.ssh
+    connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
+    shown = inventory_document(chosen, targets.hosts, targets.observations, connection)
     show_bytes(json_document(shown))
 
 
-def _connection(ssh: Ssh) -> "Connection":
-    from rollout.gather.inventory.nodes import Connection
-
-    return Connection(
-        key_file=str(ssh.key.absolute()) if ssh.key else "",
-        known_hosts=str(ssh.known_hosts.absolute()) if ssh.known_hosts else "",
-        ssh_config=_configuration(ssh.config),
-    )
-
-
-def _configuration(file: Path | None) -> str:
-    """As OpenSSH's own -F takes it; `none` is no file."""
-    if file is None or str(file) == "none":
-        return "none" if file else ""
-    return str(file.absolute())
+def _absolute(file: Path | None) -> str:
+    """As OpenSSH takes it from any folder; `none` is no file."""
+    return str(file if str(file) == "none" else file.absolute()) if file else ""
 
 
 _MODE = 0o644
@@ -91,12 +77,17 @@ def known_hosts(
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
+    from rollout.cli.stages.gather import find_hosts, with_patience
+    from rollout.gather.cluster.snapshot import read_nodes
 
     ssh, as_json = settings.ssh, settings.output.as_json
     file = out or ssh.known_hosts
     check_target(file)
     before = host_keys.read_whole(file)
-    hosts = _hosts(settings, selection_of(settings))
+    api = wiring.cluster_api(settings.cluster)
+    nodes = with_patience(lambda: read_nodes(api))
+    # none is logged in to, so that no key and no known_hosts is needed
+    hosts = find_hosts(nodes, api, selection_of(settings), ssh)[1]
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):
         scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
@@ -105,16 +96,6 @@ def known_hosts(
     _write(file, host_keys.written(before, taken), len(taken), as_json=as_json)
     left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.KeyState.KNOWN]
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
-
-
-def _hosts(settings: Given, selection: Selection) -> Mapping[str, Host]:
-    """Return the hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
-    from rollout.cli.stages.gather import find_hosts, with_patience
-    from rollout.gather.cluster.snapshot import read_nodes
-
-    api = wiring.cluster_api(settings.cluster)
-    nodes = with_patience(lambda: read_nodes(api))
-    return find_hosts(nodes, api, selection, settings.ssh)[1]
 
 
 def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
@@ -150,13 +131,10 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
 
     unconfirmed = [entry for entry in scanned if entry.standing is KeyState.NEW and not entry.confirmed_by]
     if unconfirmed and not yes:
-        keys = counted(len(unconfirmed), "key")
-        if as_json or not sys.stdin.isatty():
-            raise DeclinedError(
-                f"{keys} unconfirmed, and no terminal to ask at: nothing was written",
-                hint="Give --fingerprints; or compare them, and give --yes.",
-            )
-        consent.ask(f"Trust {keys} unconfirmed")
+        keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
+        hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
+        consent.refuse_if_nobody_can_be_asked(given=False, as_json=as_json, hint=hint)
+        consent.ask(f"Trust {keys}")
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
 
 

@@ -50,17 +50,14 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli.stages import execute, gather, plan, refusals
-    from rollout.cli.stages.lock import refuse_beside_living
-    from rollout.cli.stages.metrics import metered
+    from rollout.cli.stages import execute, gather, lock, metrics, plan, refusals
     from rollout.cli.stages.session import connect
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.continuation import is_nothing_left
     from rollout.model.progress import RunResult
 
-    _refuse_other_allowances(settings)
     session = connect(settings, Selection())
-    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    watch = lock.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
@@ -70,7 +67,7 @@ def resume(
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
-    metering = metered(settings.metrics, settings.cluster.name, session.api.server)
+    metering = metrics.metered(settings.metrics, settings.cluster.name, session.api.server)
     with metering as meter, meter.measured_pass():
         run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
@@ -87,7 +84,10 @@ def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
     """Return those of the interrupted rollout, which what is typed cannot change."""
     from rollout.execution.rollout.continuation import rules_of
 
-    rules = rules_of(unfinished)
+    rules, allowed = rules_of(unfinished), settings.nodes.allow if "nodes.allow" in settings.typed else ()
+    if closed := [word for word in allowed if word not in _OPEN]:
+        hint = f"resume takes {', '.join(_OPEN)}."
+        raise UsageError(f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=hint)
     settings.refuse_typed(
         set(PLANNED).difference(_OPEN_RULES),
         "cannot be changed now: the interrupted rollout has its own rules",
@@ -98,21 +98,13 @@ def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
     return rules
 
 
-def _refuse_other_allowances(settings: Given) -> None:
-    if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
-        raise UsageError(
-            f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
-        )
-
-
 def _nothing(unfinished: "Unfinished | None") -> str:
     from rollout.report.unfinished import heading
 
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
-    if unfinished.is_only_taints:
-        return f"Nothing to resume: {heading(unfinished)}. Remove it: rollout abort."
-    return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."
+    way = "Remove it: rollout abort." if unfinished.is_only_taints else "--retry-failed tries the failed ones again."
+    return f"Nothing to resume: {heading(unfinished)}. {way}"
 
 
 @takes(*CLUSTER, *HOSTS)
@@ -132,23 +124,22 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli.stages import gather
+    from rollout.cli.stages import gather, lock
     from rollout.cli.stages.journal import note_abort
-    from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
     from rollout.cli.stages.session import connect
     from rollout.model.json_text import json_line
     from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
     session = connect(settings, Selection())
-    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    watch = lock.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
     if unfinished is None and not gather.has_slots(session.api, session.namespace):
         show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     if not session.as_json:
-        lock_now = glance_at_lock(session.api, session.namespace)
+        lock_now = lock.glance_at_lock(session.api, session.namespace)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
