@@ -94,6 +94,29 @@ class Scheduler:
         yield targets
         self.move_back(leaving, targets)
 
+    def crowded(self, leaving: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
+        """Return the nodes of which more pods find no place while all these are away than alone, and why for one.
+
+        Which of a node's pods find none is chance.
+        """
+        if len(leaving) == 1:
+            return {}
+        homes = [(name, pod) for name, pods in leaving.items() for pod in pods]
+        self.close(leaving)
+        homeless: dict[str, list[str]] = {}
+        with self.departed(homes) as targets:
+            for name, pod in homes:
+                if not targets[pod.uid]:
+                    homeless.setdefault(name, []).append(f"{pod.key} would fit nowhere: {self.why_nowhere(pod)}")
+        return {
+            name: whys[0] for name, whys in homeless.items() if len(whys) > self._homeless_alone(name, leaving[name])
+        }
+
+    def _homeless_alone(self, node: str, pods: Sequence[Pod]) -> int:
+        self.close((node,))
+        with self.departed([(node, pod) for pod in pods]) as targets:
+            return sum(not target for target in targets.values())
+
     @contextmanager
     def emptied(self, node: str, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
         """Let these pods leave their node, which alone is closed, and yield those with no other place; then undo it.

@@ -73,13 +73,13 @@ class _Fitting:
 
     def _go(self, names: Sequence[str], limits: Limits) -> Mapping[str, str]:
         """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose."""
-        moved = self._depart(names)
-        homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
-        if len(names) > 1 and homeless:
-            self._return(moved)
-            if crowded := self._crowded_out(homeless):
-                return crowded
-            moved = self._depart(names)
+        leaving = {name: tuple(self._residents.get(name, ())) for name in names}
+        moved = self._depart(leaving)
+        if len(names) > 1 and not all(move.to for move in moved):
+            self._scheduler.move_back([(move.node, move.pod) for move in moved], {m.pod.uid: m.to for m in moved})
+            if crowded := self._scheduler.crowded(leaving):
+                return {name: f"while these nodes are down, {why}" for name, why in crowded.items()}
+            moved = self._depart(leaving)
         self._warn_of_waiting(moved, limits)
         self._arrive(names, moved)
         return {}
@@ -98,29 +98,11 @@ class _Fitting:
             if number > (most := limits.allowed.get(key, 0)) and (node in short or (node, key) in barred):
                 self._warnings.append(_waiting(node, key, most, number))
 
-    def _depart(self, names: Sequence[str]) -> list[_Move]:
+    def _depart(self, leaving: Mapping[str, Sequence[Pod]]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
-        self._scheduler.close(names)
-        going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
-        targets = self._scheduler.move_out([pod for _, pod in going])
-        return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
-
-    def _return(self, moved: Sequence[_Move]) -> None:
-        targets = {move.pod.uid: move.to for move in moved}
-        self._scheduler.move_back([(move.node, move.pod) for move in moved], targets)
-
-    def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
-        """Of nodes that have pods without a place, those that would not have them if they went alone."""
-        crowded: dict[str, str] = {}
-        for move, why in homeless:
-            if move.node not in crowded and self._fits_alone(move):
-                crowded[move.node] = f"while these nodes are down, {move.pod.key} would fit nowhere: {why}"
-        return crowded
-
-    def _fits_alone(self, move: _Move) -> bool:
-        self._scheduler.close((move.node,))
-        with self._scheduler.departed([(move.node, move.pod)]) as targets:
-            return bool(targets[move.pod.uid])
+        self._scheduler.close(leaving)
+        targets = self._scheduler.move_out([pod for pods in leaving.values() for pod in pods])
+        return [_Move(pod, name, targets[pod.uid]) for name, pods in leaving.items() for pod in pods]
 
     def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
         """Make moves final; a pod without a place comes back to its node."""

@@ -9,7 +9,7 @@ certain pods are bound to: those that have the most to move.
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nlargest
 from itertools import groupby
 from statistics import median
@@ -145,12 +145,6 @@ def slow_first(part: Placed, seconds: Mapping[str, int]) -> Placed:
 Leaving = Mapping[str, Sequence[Pod]]
 
 
-def _matching(names: Iterable[str], leaving: Leaving, scheduler: Scheduler) -> Iterable[frozenset[str]]:
-    """Return the nodes that the pods of these could go to, once for all pods of the same demands."""
-    matching = (scheduler.nodes_for(pod) for name in names for pod in leaving.get(name, ()))
-    return {id(nodes): nodes for nodes in matching}.values()
-
-
 def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
     """Return the wave with rules under which its pods find places; the `scheduler` is as before the rollout."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
@@ -164,50 +158,27 @@ def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
 def _bound_together(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return the nodes of the wave that pods with the same demands leave, or can go to."""
     order = {name: place for place, name in enumerate(wave.names)}
-    groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, scheduler))
+    matching = (scheduler.nodes_for(pod) for name in order for pod in leaving.get(name, ()))
+    groups = (order.keys() & nodes for nodes in {id(nodes): nodes for nodes in matching}.values())
     return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
 
 
 def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
-    crowd = _Crowd(rules, members, leaving, scheduler)
-    worst = crowd.worst
-    most = bisect_left(range(2, len(worst) + 1), 1, key=lambda size: int(not crowd.fits(worst[:size]))) + 1
+    """Return the rules with as few of these nodes in flight as have places for all that would find one alone.
+
+    It is tried with as many as may be in flight together, those with the most to move first.
+    """
+
+    def much(name: str) -> tuple[int, int]:
+        pods = leaving.get(name, ())
+        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
+
+    def is_crowded(size: int) -> bool:
+        return bool(scheduler.crowded({name: leaving.get(name, ()) for name in worst[:size]}))
+
+    worst = list(Following(rules, sorted(members, key=much, reverse=True)).begin())
+    most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
     if most >= len(worst):
         return rules
     holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
     return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """Nodes whose pods compete for the same places."""
-
-    rules: Rolling
-    members: Sequence[str]
-    leaving: Leaving
-    scheduler: Scheduler
-
-    @property
-    def worst(self) -> list[str]:
-        """As many as may be in flight together, those with the most to move first."""
-        return list(Following(self.rules, sorted(self.members, key=self._much, reverse=True)).begin())
-
-    def _much(self, name: str) -> tuple[int, int]:
-        pods = self.leaving.get(name, ())
-        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether all pods that would find a place from their node alone do so while all of these are away."""
-        homes = [(name, pod) for name in names for pod in self.leaving.get(name, ())]
-        homeless = self._homeless(names, homes)
-        return not any(self._fits_alone(name, pod) for name, pod in homeless)
-
-    def _homeless(self, names: Sequence[str], homes: Sequence[tuple[str, Pod]]) -> list[tuple[str, Pod]]:
-        self.scheduler.close(names)
-        with self.scheduler.departed(homes) as targets:
-            return [(name, pod) for name, pod in homes if not targets[pod.uid]]
-
-    def _fits_alone(self, name: str, pod: Pod) -> bool:
-        """With all that leaves its node with it."""
-        own = [(name, other) for other in self.leaving.get(name, ())]
-        return (name, pod) not in self._homeless((name,), own)
