@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import assert_never
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.detection import Source
@@ -45,6 +44,20 @@ class ExclusionKind(StrEnum):
     LEFT_OUT = "left-out"
 
 
+_LEFT_OUT = frozenset(
+    {
+        ExclusionReason.DELETING,
+        ExclusionReason.CORDONED,
+        ExclusionReason.PAUSED,
+        ExclusionReason.NO_UPDATE,
+        ExclusionReason.EXCLUDED,
+        ExclusionReason.BLOCKED,
+        ExclusionReason.FAILED_RECENTLY,
+        ExclusionReason.UNPROVEN,
+    }
+)
+
+
 def kind_of(reason: ExclusionReason) -> ExclusionKind:
     """Say which reasons an ending names and answers with exit code 4: the one place for it.
 
@@ -52,36 +65,7 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
     one that failed, which was told then, and rests until a later pass, and one whose version another cluster is still
     to prove. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
     """
-    match reason:
-        case (
-            ExclusionReason.NOT_READY
-            | ExclusionReason.LEFT_CORDONED
-            | ExclusionReason.UNREACHABLE
-            | ExclusionReason.WRONG_HOST
-            | ExclusionReason.UNKNOWN_MARKS
-            | ExclusionReason.UNKNOWN_STATUS
-            | ExclusionReason.NO_SUDO
-            | ExclusionReason.INHIBITED
-            | ExclusionReason.SHUTDOWN_PENDING
-            | ExclusionReason.RIVAL
-            | ExclusionReason.DEFERRED
-            | ExclusionReason.OWN_NODE
-            | ExclusionReason.VERSION_HELD
-        ):
-            return ExclusionKind.NOT_DONE
-        case (
-            ExclusionReason.DELETING
-            | ExclusionReason.CORDONED
-            | ExclusionReason.PAUSED
-            | ExclusionReason.NO_UPDATE
-            | ExclusionReason.EXCLUDED
-            | ExclusionReason.BLOCKED
-            | ExclusionReason.FAILED_RECENTLY
-            | ExclusionReason.UNPROVEN
-        ):
-            return ExclusionKind.LEFT_OUT
-        case _:
-            assert_never(reason)
+    return ExclusionKind.LEFT_OUT if reason in _LEFT_OUT else ExclusionKind.NOT_DONE
 
 
 class BlockerKind(StrEnum):

@@ -5,7 +5,7 @@ Whatever cannot be written now is kept, and written with what comes next; in thi
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,7 @@ from rollout.model.fleetlock import Slots
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.eligibility.memory import Ended, begun_by_hand, noted, why_held
+from rollout.planning.eligibility.memory import Ended, noted, why_held
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class RunMemory:
         """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
         with self._lock:
             if self._read().aborted is not None:
-                self._pending.append(begun_by_hand)
+                self._pending.append(partial(replace, aborted=None))
                 self._write()
 
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:

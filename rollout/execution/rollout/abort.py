@@ -32,7 +32,6 @@ from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.eligibility.memory import with_abort
 
 _AT_ONCE = 8
 _PAUSE = 1.0
@@ -129,7 +128,7 @@ class _Undoing:
         at = (self.ports.api.server_time() or self.report.now).strftime("%Y-%m-%dT%H:%M:%SZ")
         aborted = Pause(self.options.holder, at, run)
         try:
-            change_memory(self.ports.api, self.options.lease_namespace, partial(with_abort, aborted=aborted))
+            change_memory(self.ports.api, self.options.lease_namespace, partial(replace, aborted=aborted))
         except ApiError as error:
             self.report.notice(f"warning: `rollout operate` may begin another by itself: {error.message}")
 

@@ -279,16 +279,6 @@ def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
     return replace(memory, pause=pause, aborted=memory.aborted if pause else None)
 
 
-def with_abort(memory: Memory, *, aborted: Pause) -> Memory:
-    """With a rollout that a person aborted: none begins by itself."""
-    return replace(memory, aborted=aborted)
-
-
-def begun_by_hand(memory: Memory) -> Memory:
-    """After a person has begun another."""
-    return replace(memory, aborted=None)
-
-
 def why_aborted(memory: Memory) -> str:
     """Why no unattended pass begins anything; empty where one may."""
     if (aborted := memory.aborted) is None:

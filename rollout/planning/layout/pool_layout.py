@@ -32,36 +32,18 @@ class Quota:
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """Of all pools."""
+def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
+    """Return them by pool; percentages are of the `chosen` nodes, `left` is what those away leave of the limit."""
+    return {
+        name: Quota(max(1, left.limits.get(name, left.most)), tuple(step.of(size) for step in pools.rules(name).ramp))
+        for name, size in {"": 0, **pools.sizes(chosen)}.items()
+    }
 
-    pools: Pools
-    by_pool: Mapping[str, Quota]
 
-    @classmethod
-    def of(cls, pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> "Quotas":
-        """Percentages are of the `chosen` nodes; `left` is what the nodes that are away leave of the limit."""
-        by_pool = {
-            name: Quota(
-                max(1, left.limits.get(name, left.most)), tuple(step.of(size) for step in pools.rules(name).ramp)
-            )
-            for name, size in {"": 0, **pools.sizes(chosen)}.items()
-        }
-        return cls(pools, by_pool)
-
-    def within(self, limits: Limits) -> Limits:
-        """Return the rollout's limits with those of pools of which fewer may go at once than of all nodes."""
-        scarce = {
-            pool_key(name): quota.most for name, quota in self.by_pool.items() if name and quota.most < limits.size
-        }
-        return replace(limits, allowed={**limits.allowed, **scarce})
-
-    def placed(self, piece: Piece, node: Node, limits: Limits) -> Piece:
-        """Return the piece in its pool."""
-        pool = self.pools.of(node.labels)
-        key = pool_key(pool)
-        return replace(piece, pool=pool, load={**piece.load, key: 1} if key in limits.allowed else piece.load)
+def within(quotas: Mapping[str, Quota], limits: Limits) -> Limits:
+    """Return the rollout's limits with those of pools of which fewer may go at once than of all nodes."""
+    scarce = {pool_key(name): quota.most for name, quota in quotas.items() if name and quota.most < limits.size}
+    return replace(limits, allowed={**limits.allowed, **scarce})
 
 
 def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:

@@ -38,10 +38,10 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.storage import copies_spare, copies_taken, storage_blockers
 from rollout.planning.layout.fitting import Foresight, fitted
-from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
+from rollout.planning.layout.pool_layout import lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, sum_of
+from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, pool_key, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import identify
 from rollout.planning.play.pace import NO_PAST, Pace, Past
@@ -121,13 +121,13 @@ def decide(inputs: PlanInputs) -> Decisions:
     away = _away(inputs, drainable)
     away_limit = AwayLimit.among(inputs.policy, _chosen(inputs), inputs.snapshot.nodes)
     left = away_limit.beside([node.name for node in away])
-    quotas = Quotas.of(pools, _chosen(inputs), left)
+    quotas = quotas_of(pools, _chosen(inputs), left)
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = quotas.within(_limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
-    pieces = [quotas.placed(_piece(item, owners, inputs, pace), item.node, limits) for item in drainable]
-    layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
+    limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
+    pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, quotas)
     soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
     tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
     forecaster.scheduler.taint(tainted)
@@ -328,17 +328,19 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     return Rates(rates, patience / 2, between)
 
 
-def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace) -> Piece:
-    name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
+def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> Piece:
+    name, pool = item.node.name, inputs.pools.of(item.node.labels)
+    policy, own, place = inputs.pools.rules(pool), owners.loads.get(name, {}), pool_key(pool)
     copies = copies_taken(name, inputs.snapshot.stored)
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        sum_of((item.load, own, copies)),
+        sum_of((item.load, own, copies, {place: 1} if place in limits.allowed else {})),
         sum_of((item.holds, own, copies)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
+        pool,
     )
 
 
