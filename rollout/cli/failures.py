@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from rollout.cli.terminal import discard_output, fitted, flush_or_discard
+from rollout.cli.terminal import fitted, flush_or_discard
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
@@ -30,8 +30,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         code = program(list(arguments), prog_name=_typed_name(), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read our output has seen enough; nothing more may be written, not even at exit
-        discard_output()
+        # whoever read our output has seen enough
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
@@ -54,15 +53,15 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
     return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
 
 
-def report(error: BaseException, *, verbose: bool) -> ExitCode:
-    """Tell the operator on standard error; the exit code that goes with it."""
-    lines = list(_lines(error))
-    if verbose:
-        lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
-    if verbose and has_trace(error):
+def report(error: BaseException, *, verbose: bool) -> None:
+    """Tell the operator on standard error; `verbose` adds what is behind it, and where a bug came from."""
+    lines, cause = list(_lines(error)), error.__cause__
+    while verbose and cause is not None:
+        lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
+        cause = cause.__cause__
+    if verbose and not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
-    return exit_code(error)
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -76,19 +75,6 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.ERROR
 
 
-def causes(error: BaseException) -> Iterator[str]:
-    """Yield the chain behind an error, nearest first."""
-    cause = error.__cause__
-    while cause is not None:
-        yield f"{type(cause).__name__}: {cause}"
-        cause = cause.__cause__
-
-
-def has_trace(error: BaseException) -> bool:
-    """Whether -v shows where it came from: a bug, or what the system denied to some library."""
-    return not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
-
-
 def _lines(error: BaseException) -> Iterator[str]:
     if isinstance(error, RolloutError):
         yield f"{PROGRAM}: error: {printable(error.message)}"
@@ -100,7 +86,8 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         yield f"{PROGRAM}: error: {printable(error.format_message())}"
-        yield f"hint: {_advice(error)}{_help_command(error)} --help"
+        command = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        yield f"hint: {_advice(error)}{command} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
     elif message := _denied(error):
@@ -133,8 +120,3 @@ def _advice(error: typer.TyperException) -> str:
     takes_set = any("--set" in option.opts for option in context.command.params)
     name = without_flag(str(getattr(error, "option_name", "")).lstrip("-")) if takes_set else ""
     return f"{name} has no flag: write --set {name}=VALUE. See: " if name else ""
-
-
-def _help_command(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return str(context.command_path) if context else PROGRAM

@@ -5,7 +5,8 @@ Help is plain text, a section a group of options: typer's own boxes cut long fla
 and cost more to draw than everything else that `rollout --help` does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -26,23 +27,17 @@ _ELSEWHERE = {
 }
 
 
-class Commands(Mapping[str, Any]):
-    """The program's commands by name, each with the line that a list of them shows."""
+class Commands(UserDict[str, Any]):
+    """The program's commands by name, each made when it is asked for; `data` are their lines in a list of them."""
 
     def __init__(self, lines: Mapping[str, str]) -> None:
-        self.lines = lines
-        self._built: dict[str, Any] = {}
+        super().__init__(lines)
+        self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = _built(name, self.lines[name])
-        return self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.lines)
-
-    def __len__(self) -> int:
-        return len(self.lines)
+        if name not in self._made:
+            self._made[name] = _built(name, self.data[name])
+        return self._made[name]
 
 
 def _built(name: str, line: str) -> Any:
@@ -71,7 +66,7 @@ class CommandList(TyperGroup):
         """Return the commands' names, of which none is imported for that, and the program's own flags."""
         whole = self.commands
         self.commands = {
-            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.lines.items()
+            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.data.items()
         }
         try:
             return super().shell_complete(ctx, incomplete)
@@ -81,7 +76,7 @@ class CommandList(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """Write a line each."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.commands.lines.items()))
+            formatter.write_dl(list(self.commands.data.items()))
 
 
 class SectionedCommand(TyperCommand):

@@ -151,11 +151,6 @@ def flush_or_discard() -> None:
             _discard(stream.fileno())
 
 
-def discard_output() -> None:
-    """Let nothing more reach standard output."""
-    _discard(sys.stdout.fileno())
-
-
 def let_go_of_lost_terminals() -> None:
     """Where the terminal is gone, as after a broken login, what a run still has to say goes nowhere, and fails not."""
     for number in (1, 2):

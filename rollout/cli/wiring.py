@@ -41,10 +41,8 @@ def context_of(options: "Cluster") -> str:
     from rollout.adapters.kube.kubeconfig import find_login
     from rollout.errors import KubeconfigError
 
-    if options.context:
-        return options.context
     try:
-        return find_login(options.kubeconfig, None, os.environ).context
+        return find_login(options.kubeconfig, options.context or None, os.environ).context
     except KubeconfigError:
         return ""
 

@@ -86,7 +86,7 @@ def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
-    assert report(RuntimeError("can't start new thread"), verbose=False) == ExitCode.ERROR
+    report(RuntimeError("can't start new thread"), verbose=False)
     error, hint = capfd.readouterr().err.splitlines()
     assert error == "rollout: error: can't start new thread"
     assert hint.startswith("hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a)")

@@ -24,10 +24,12 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
-_LONGEST_NAME = 52
+_NAME = values.shaped(
+    "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes"
+)
 _MINUTE = 60
 _IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
-_namespace = get_args(values.Namespace)[1].read
+_NAMESPACE = get_args(values.Namespace)[1].read
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
@@ -46,13 +48,6 @@ def fixed_image(value: str) -> str:
     return value
 
 
-def object_name(value: str) -> str:
-    """Return a name that every object of the installation can have."""
-    if not values.is_label_like(value) or len(value) > _LONGEST_NAME:
-        raise ValueError(f"{value!r} is not a name of at most {_LONGEST_NAME} lower-case letters, digits and dashes.")
-    return value
-
-
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
@@ -60,10 +55,10 @@ def manifests(
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
     namespace: str = option(
-        DEFAULT_NAME, "Namespace of the pod, its account and its settings", "NAME", parser=_namespace
+        DEFAULT_NAME, "Namespace of the pod, its account and its settings", "NAME", parser=_NAMESPACE
     ),
     name: str | None = option(
-        None, f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock", "NAME", parser=object_name
+        None, f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock", "NAME", parser=_NAME
     ),
     env_secret: str = option(
         "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase", "NAME"

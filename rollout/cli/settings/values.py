@@ -132,11 +132,6 @@ def one_line(value: str) -> str:
     return value.strip()
 
 
-def is_label_like(value: str) -> bool:
-    """Whether it has the form of a DNS label, as names of pools do."""
-    return re.fullmatch(_NAMESPACE, value) is not None
-
-
 def _pattern(value: str) -> None:
     from rollout.adapters.prometheus import checked_pattern
 
