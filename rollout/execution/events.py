@@ -8,7 +8,7 @@ that is told once. An Event that is told again is brought up to date.
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,12 @@ from typing import Any, Self
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import Observers, Reporter
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, StepEvent
+from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, PodBlocked, PodReleased, StepEvent
 from rollout.model.quantity import Duration
-from rollout.model.text import version_step
-from rollout.ports import Clock, ClusterApi
+from rollout.model.text import counted, version_step
+from rollout.ports import Clock, ClusterApi, Observer
 
 # Events of objects without a namespace stand in this one.
 EVENTS = "/api/v1/namespaces/default/events"
@@ -36,41 +36,62 @@ _PATIENCE = 900.0
 _LAST_PAUSE = 0.2
 
 
+# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
+REASONS = {
+    Phase.CORDONED: "Cordoned",
+    Phase.DRAINING: "Draining",
+    Phase.DRAINED: "Drained",
+    Phase.REBOOTING: "Rebooting",
+    Phase.BOOTED: "Booted",
+    Phase.READY: "Ready",
+}
+SENTENCES = {
+    Phase.CORDONED: "Cordoned, to be rebooted: {versions}{kept}",
+    Phase.DRAINING: "Evicting {pods}",
+    Phase.DRAINED: "All pods that had to leave are gone",
+    Phase.REBOOTING: "Asking the host to reboot: {versions}",
+    Phase.BOOTED: "The host is up with a new boot id",
+    Phase.READY: "The kubelet of the new boot reports Ready",
+}
+ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
+FAILED, BLOCKED = "RolloutFailed", "DrainBlocked"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeNote:
-    """What is told of a Node. Notes of one `run` (its writer's if empty) and `about` are one Event."""
+    """What is told of a Node. Notes of one run and `reason` are one Event of it."""
 
-    node: str
-    node_uid: str
-    about: str
+    node: PlannedNode
     reason: str
     message: str
     at: datetime
-    since: datetime
     warning: bool = False
-    run: str = ""
 
 
-class EventWriter:
-    """Writes the Events of one run. Enter it to begin; what is not written yet has `closing_seconds` at the end.
+class NodeEvents:
+    """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
 
-    `refused` hears, once, why Events cannot be written.
+    `report` tells the observer and the Nodes. What is not written yet has `closing_seconds` at the end.
     """
 
     def __init__(
         self,
         api: ClusterApi,
         run: str,
+        nodes: Sequence[PlannedNode],
+        observer: Observer,
         clock: Clock,
         *,
-        closing_seconds: float = 0.0,
-        refused: Callable[[RolloutError], None] = lambda _error: None,
+        closing_seconds: float = 3.0,
     ) -> None:
         self._api = api
         self._clock = clock
+        self.report = Reporter(Observers((observer, self)), clock)
         self._closing_seconds = closing_seconds
         self._run = run
-        self._refused = refused
+        self._planned = {node.name: node for node in nodes}
+        self._phases: dict[str, Phase] = {}
+        self._held: dict[str, str] = {}
         self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
         self._written: set[str] = set()
         self._leaving = threading.Event()
@@ -91,7 +112,36 @@ class EventWriter:
             self._waiting.put_nowait(None)
         self._writer.join(self._closing_seconds)
 
-    def tell(self, note: NodeNote) -> None:
+    def notify(self, event: StepEvent) -> None:
+        """Take one event; what is told of a node comes from its own thread."""
+        match event:
+            case NodeFinished() if event.node not in self._planned:
+                return  # it was begun by another process, and this one does nothing to it
+            case NodeStep() if self._phases.get(event.node) is not event.phase:
+                self._phases[event.node] = event.phase
+                if event.phase in REASONS:
+                    node = self._planned[event.node]
+                    words = {"versions": _versions(node), "kept": _kept(node), "pods": counted(node.evict, "pod")}
+                    message = SENTENCES[event.phase].format(**words)
+                    self._tell(event.node, REASONS[event.phase], message, event.at)
+            # where a budget holds back a hundred pods of a node, one says it all
+            case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
+                message = f"Pod {event.pod} is held back by {event.budget or 'the API server'}: {event.message}"
+                self._tell(event.node, BLOCKED, message, event.at, warning=True)
+            case PodReleased() if self._held.get(event.node) == event.pod:
+                del self._held[event.node]
+            case NodeFinished():
+                reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
+                message = _ended(event, self._planned[event.node])
+                self._tell(event.node, reason, message, event.at, warning=reason == FAILED)
+            case _:
+                return
+
+    def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
+        text = f"{message} (rollout {self._run})"
+        self.write(NodeNote(self._planned[node], reason, text, at, warning))
+
+    def write(self, note: NodeNote) -> None:
         """Have it written in the background; dropped where far too many wait already."""
         with suppress(queue.Full):
             self._waiting.put_nowait(note)
@@ -104,7 +154,7 @@ class EventWriter:
                 return
             except RolloutError as error:
                 if not is_passing(error):
-                    self._refused(error)
+                    self.report.notice(f"Events about this rollout cannot be written: {error.message}")
                     return
 
     def _pause(self, seconds: float) -> None:
@@ -116,14 +166,14 @@ class EventWriter:
 
     def _write(self, note: NodeNote) -> None:
         name = self._name(note)
-        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": _written(note.at)}
+        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": note.at.strftime("%Y-%m-%dT%H:%M:%SZ")}
         if name in self._written:
             # where the server has let it expire it is made anew
             with suppress(ApiNotFoundError):
                 self._api.patch(f"{EVENTS}/{name}", news)
                 return
         try:
-            self._api.create(EVENTS, {**self._identity(name, note), **news, "firstTimestamp": _written(note.since)})
+            self._api.create(EVENTS, {**self._identity(name, note), **news, "firstTimestamp": news["lastTimestamp"]})
         except ApiConflictError:
             # an earlier process of this run has told it, or a lost answer of this one
             self._api.patch(f"{EVENTS}/{name}", news)
@@ -131,20 +181,20 @@ class EventWriter:
 
     def _name(self, note: NodeNote) -> str:
         """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
-        digest = sha256(f"{note.run or self._run}/{note.about}".encode()).hexdigest()[:16]
-        return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
+        digest = sha256(f"{self._run}/{note.node.name}/{note.reason}".encode()).hexdigest()[:16]
+        return f"{note.node.name[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
 
     def _identity(self, name: str, note: NodeNote) -> dict[str, Any]:
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": "default"},
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.node_uid},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": note.node.name, "uid": note.node.node_uid},
             "reason": note.reason,
             "type": "Warning" if note.warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
-            "reportingInstance": note.run or self._run,
+            "reportingInstance": self._run,
             "count": 1,
         }
 
@@ -153,101 +203,18 @@ class _TooLateError(Exception):
     """The run is over, and so is the time that its last Events had."""
 
 
-def _written(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-CLOSING_SECONDS = 3.0
-# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
-REASONS = {
-    Phase.CORDONED: "Cordoned",
-    Phase.DRAINING: "Draining",
-    Phase.DRAINED: "Drained",
-    Phase.REBOOTING: "Rebooting",
-    Phase.BOOTED: "Booted",
-    Phase.READY: "Ready",
-}
-ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
-FAILED = "RolloutFailed"
-
-
-class PhaseEvents:
-    """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
-
-    Drains have the same `writer`: what they told last has a moment to be written at the end of the run.
-    """
-
-    def __init__(self, api: ClusterApi, run: str, nodes: Sequence[PlannedNode], report: Reporter) -> None:
-        self._run = run
-        self._planned = {node.name: node for node in nodes}
-        self._phases: dict[str, Phase] = {}
-        self._report = report
-        self.writer = EventWriter(api, self._run, report.clock, closing_seconds=CLOSING_SECONDS, refused=self._refused)
-
-    def __enter__(self) -> Self:
-        self.writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.writer.__exit__(kind, error, trace)
-
-    def notify(self, event: StepEvent) -> None:
-        """Take one event; what is told of a node comes from its own thread."""
-        match event:
-            case NodeFinished() if event.node not in self._planned:
-                return  # it was begun by another process, and this one does nothing to it
-            case NodeStep() if self._phases.get(event.node) is not event.phase:
-                self._phases[event.node] = event.phase
-                if event.phase in REASONS:
-                    self._tell(event.node, REASONS[event.phase], self._step(event), event.at)
-            case NodeFinished():
-                reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
-                self._tell(event.node, reason, self._ended(event), event.at, warning=reason == FAILED)
-            case _:
-                return
-
-    def _refused(self, error: RolloutError) -> None:
-        self._report.notice(f"Events about this rollout cannot be written: {error.message}")
-
-    def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
-        about = f"{node}/{reason}"
-        text = f"{message} (rollout {self._run})"
-        self.writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, text, at, at, warning))
-
-    def _step(self, event: NodeStep) -> str:
-        return _sentence(event.phase, self._planned[event.node])
-
-    def _ended(self, result: NodeFinished) -> str:
-        node = self._planned[result.node]
-        took = f"after {Duration(round(result.seconds))}"
-        if result.succeeded:
-            version = f", running {result.version}" if result.version else ""
-            return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
-        if result.outcome is Outcome.SKIPPED:
-            return f"Not touched: {result.message}"
-        if result.outcome is Outcome.ABORTED and not result.left_cordoned:
-            why = f": {result.message}" if result.message else ""
-            return f"Given back in phase {result.phase} {took}{why}{_kept(node) or '; it is uncordoned'}"
-        remark = "; it is left cordoned" if result.left_cordoned else ""
-        return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
-
-
-def _sentence(phase: Phase, node: PlannedNode) -> str:
-    match phase:
-        case Phase.CORDONED:
-            return f"Cordoned, to be rebooted: {_versions(node)}{_kept(node)}"
-        case Phase.DRAINING:
-            return f"Evicting {node.evict} pod{'' if node.evict == 1 else 's'}"
-        case Phase.DRAINED:
-            return "All pods that had to leave are gone"
-        case Phase.REBOOTING:
-            return f"Asking the host to reboot: {_versions(node)}"
-        case Phase.BOOTED:
-            return "The host is up with a new boot id"
-        case _:
-            return "The kubelet of the new boot reports Ready"
+def _ended(result: NodeFinished, node: PlannedNode) -> str:
+    took = f"after {Duration(round(result.seconds))}"
+    if result.succeeded:
+        version = f", running {result.version}" if result.version else ""
+        return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
+    if result.outcome is Outcome.SKIPPED:
+        return f"Not touched: {result.message}"
+    if result.outcome is Outcome.ABORTED and not result.left_cordoned:
+        why = f": {result.message}" if result.message else ""
+        return f"Given back in phase {result.phase} {took}{why}{_kept(node) or '; it is uncordoned'}"
+    remark = "; it is left cordoned" if result.left_cordoned else ""
+    return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 
 
 def _versions(node: PlannedNode) -> str:

@@ -282,5 +282,7 @@ def locked(lease: LeaseState, namespace: str, *, age: float | None = None) -> Lo
 def unlocking(lease: LeaseState, namespace: str) -> str:
     """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
     deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
-    command = "abort" if is_fleetlock_run(lease.run) else "resume"
-    return f"rollout {command} --force-unlock {lease.run}" if lease.run else deletion
+    if not lease.run:
+        return deletion
+    undo = f"rollout abort --force-unlock {lease.run}"
+    return undo if is_fleetlock_run(lease.run) else f"rollout resume --force-unlock {lease.run} (or: {undo})"

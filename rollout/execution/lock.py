@@ -227,14 +227,14 @@ class LeaseLock:
         """Watch until the holder is gone; what was planned before another held it fits no more."""
         if self._is_watched and self._watch.holder != lease.held_by:
             raise _taken_meanwhile(lease)
-        said = 0.0
+        told = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not Holder.GONE:
             if state is Holder.NOBODY:
                 raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
             if state is Holder.ALIVE:
                 raise locked(lease.state, self._terms.namespace)
-            if said == 0.0 or (self._watch.is_silent and self._watch.unrenewed - said >= _SAID_AGAIN):
-                said = max(self._watch.unrenewed, 0.001)
+            if told.expired:
+                told = Deadline(self._clock, _SAID_AGAIN)
                 self._notice(self._waiting(lease.state))
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.record.stored import StoredRecord, read_record
+from rollout.execution.gates.policy_gates import PolicyGates
+from rollout.execution.record.record import StoredRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
@@ -288,6 +288,6 @@ class Admission:
         entry = planned(node, slot, policy)
         plan = plan_of(entry, slot, _NOWHERE, self._settings.selection, policy, clock.now())
         cluster = PatientApi(self._api, clock, seconds=_PATIENCE)
-        around = Surroundings(plan, cluster, Reporter(Observers(()), clock), StopRequest())
-        if why := PolicyGates(around, self._world.gates).hold(entry).why:
+        report = Reporter(Observers(()), clock)
+        if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(entry).why:
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")

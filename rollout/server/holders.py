@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from rollout.errors import DrainError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.drain.task import DrainTask
-from rollout.execution.node.context import NodeTask
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
 from rollout.gather.cluster.snapshot import read_node, read_nodes
@@ -72,10 +71,10 @@ class Grants:
         """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
         policy = self.settings.policy
         report, entry = Reporter(Observers(()), self.world.clock), planned(node, slot, policy)
-        rules = pools_of(policy).rules(entry.pool).drain
+        rules = pools_of(policy).rules(entry.pool)
         try:
-            mark_granted(NodeTask(entry, slot.run, cluster, self.leadership, report))
-            task = DrainTask(slot.node, slot.node_uid, slot.run, rules, cluster, self.leadership, report)
+            task = NodeTask(entry, slot.run, cluster, self.leadership, report, policy=rules)
+            mark_granted(task)
             look_again(task, cluster.deadline())
         except DrainError as error:
             raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error

@@ -10,13 +10,13 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
-from rollout.execution.events import PhaseEvents
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.events import NodeEvents
+from rollout.execution.gates.policy_gates import PolicyGates
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.record.memory import RunMemory, Terms, change_memory
-from rollout.execution.record.stored import Health
+from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
@@ -102,12 +102,11 @@ class SlotRunner:
         now, settings = self._world.clock.now(), self._settings
         plan = plan_of(entry, slot, self._cluster, settings.selection, settings.policy, now)
         with self._world.watched(plan) as observer:
-            report = Reporter(Observers((observer, self)), self._world.clock)
-            with PhaseEvents(self._world.api, plan.plan_id, plan.nodes, report) as events:
-                report = Reporter(Observers((observer, self, events)), self._world.clock)
-                outage = OutageNotice(report)
+            observers = Observers((observer, self))
+            with NodeEvents(self._world.api, plan.plan_id, plan.nodes, observers, self._world.clock) as events:
+                outage = OutageNotice(events.report)
                 cluster = PatientApi(self._world.api, self._world.clock, outage, settings.api_patience)
-                return self._told(_Stage(slot, node, plan, guard, stop, cluster, report))
+                return self._told(_Stage(slot, node, plan, guard, stop, cluster, events.report))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
@@ -145,21 +144,25 @@ class SlotRunner:
         limit = Limits(nodes, plan.selection, plan.policy).failures
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
-        around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
-        gates = PolicyGates(around, world.gates)
-        entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
+        gates = PolicyGates(plan, stage.cluster, stage.report, stage.stop, world.gates, memory)
+        entry = plan.nodes[0]
 
         def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
             if ended := self._remembered(stage, entry):
                 memory.note(ended, outcome, phase, unmoved)
 
         context = NodeContext(
-            NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
-            NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
+            entry,
+            plan.plan_id,
+            stage.cluster,
+            stage.guard,
+            stage.report,
+            world.clock.monotonic(),
             pools_of(plan.policy).rules(entry.pool),
-            gates,
-            SlotAdmission(gates, self._settings),
-            stage.stop,
+            host=NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
+            gates=gates,
+            admission=SlotAdmission(gates, self._settings),
+            stop=stage.stop,
             is_taken_up=stage.is_taken_up,
             precedence=self._precedence,
             remember=remember,

@@ -17,10 +17,9 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.courtesy import delay_reboot
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
-from rollout.execution.node.steps import Step, drain_again, succeed
+from rollout.execution.node.steps import Step, delay_reboot, drain_again, succeed
 from rollout.execution.node.transitions import GivenUpError, NodeFailure
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -104,7 +103,7 @@ def _empty(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress
     A node that was drained before another server has taken it up waits for its host all the while.
     """
     is_first = held.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
-    task = replace(context.drain, spent=held.waited(context, Awaited.DRAIN) if is_first else 0.0)
+    task = replace(context, spent=held.waited(context, Awaited.DRAIN) if is_first else 0.0)
     for attempt in range(_MOST_DRAINS):
         drain(task)
         if not (attempt or progress.drains):
@@ -116,7 +115,7 @@ def _empty(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress
                 raise
         else:
             break
-    mark_phase(context.task, Phase.DRAINED)
+    mark_phase(context, Phase.DRAINED)
     return progress.to(Phase.DRAINED)
 
 
@@ -146,7 +145,7 @@ def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Wa
                 return progress
         if _has_rebooted(context, node) and _is_same(context, node):
             held.reopen()
-            mark_phase(context.task, Phase.REBOOTING)
+            mark_phase(context, Phase.REBOOTING)
             return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
         if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
             raise _not_rebooted(node, held.timeout) from None
@@ -180,7 +179,7 @@ def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Pr
             return progress.to(Phase.REBOOTING)
         if _has_rebooted(context, node):
             context.report.notice(f"{context.name} has rebooted without waiting for its grant")
-            mark_phase(context.task, Phase.REBOOTING)
+            mark_phase(context, Phase.REBOOTING)
             return progress.to(Phase.REBOOTING)
         try:
             look.take()
@@ -204,7 +203,7 @@ def _await_boot(held: HeldSlot, context: NodeContext, progress: Progress) -> Pro
             message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
             raise NodeFailure(Outcome.NOT_BACK, message)
         if _has_rebooted(context, node):
-            mark_phase(context.task, Phase.BOOTED)
+            mark_phase(context, Phase.BOOTED)
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
         if held.now.released or (node.is_ready and held.now.returned):
             raise GivenUpError("it is not expected any more")
@@ -246,7 +245,7 @@ def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Pr
         context.guard.check()
         node = _looked_at(context)
         if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
-            mark_phase(context.task, Phase.READY)
+            mark_phase(context, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
         deadline = deadline or held.deadline(context, Awaited.READY, context.policy.ready_timeout)
         context.report.step(context.name, Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
@@ -321,6 +320,6 @@ class _Looks:
             return
         self.again = self.context.cluster.deadline(_LOOK_EVERY)
         try:
-            look_again(self.context.drain, self.context.cluster.deadline(_LOOK_EVERY))
+            look_again(self.context, self.context.cluster.deadline(_LOOK_EVERY))
         except ApiError as error:
             self.context.cluster.notice(error)

@@ -247,7 +247,8 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         assert re.search(told, ended.stderr), ended.stderr
         assert "  To watch it:     rollout status --watch\n" in ended.stderr
         assert "  To stop it:      rollout pause --all        (it finishes the nodes in flight)\n" in ended.stderr
-        assert f"or at once with: rollout resume --force-unlock {run_of(lab)}" in ended.stderr
+        unlocking = f"--force-unlock {run_of(lab)}"
+        assert f"or at once with: rollout resume {unlocking} (or: rollout abort {unlocking})" in ended.stderr
         assert not [
             word for word in ("has not renewed", "watching", "Wave", "renewed the lock") if word in ended.stderr
         ]

@@ -7,7 +7,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import Timeouts, connect
 from rollout.execution.drain.drain import drain
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.drain.task import NodeTask
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
@@ -16,7 +16,7 @@ from tests.execution.drains import NODE, add_node, end_pods_at_once, task_of
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.standalone_api import StandaloneApi, standalone_api
 
-Drain = Callable[..., DrainTask]
+Drain = Callable[..., NodeTask]
 Draining = Callable[..., threading.Thread]
 
 
@@ -81,7 +81,7 @@ def recorder() -> Recorder:
 def drained(api: ClusterApi, recorder: Recorder) -> Drain:
     """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
 
-    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> DrainTask:
+    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> NodeTask:
         policy = DrainPolicy(Duration(seconds), disable_eviction=not evicting)
         task = task_of(node, api, recorder, policy, speed=speed)
         drain(task)

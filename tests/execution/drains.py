@@ -12,12 +12,13 @@ from typing import Any
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.drain.task import NodeTask
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
 from rollout.lab.api.store import Change, ChangeType
-from rollout.model.policy import DrainPolicy
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import DrainPolicy, Policy
 from rollout.ports import ClusterApi, Observer
 from tests.execution.fake_cluster import FakeServer
 from tests.standalone_api import StandaloneApi
@@ -46,12 +47,13 @@ class FasterClock(SystemClock):
         return (super().monotonic() - self._began) * self._speed
 
 
-def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0) -> DrainTask:
+def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0) -> NodeTask:
     """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
     clock = FasterClock(speed)
+    planned = PlannedNode(node, "b", f"uid-{node}", "1", "2", 0, 0)
     report = Reporter(observer, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
-    return DrainTask(node, f"uid-{node}", "run-1", drain, cluster, Unfenced(), report)
+    return NodeTask(planned, "run-1", cluster, Unfenced(), report, policy=Policy(drain=drain))
 
 
 def remove_pod(server: StandaloneApi, name: str, namespace: str = "default") -> None:

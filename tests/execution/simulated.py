@@ -15,11 +15,10 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import OPEN
 from rollout.execution.node.context import NodeContext
-from rollout.execution.record.stored import Health
+from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Before
-from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.execution.rollout.waves import Admission, WaveRunner
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
@@ -176,19 +175,18 @@ class World(AbstractContextManager["World"]):
     def run(self, rules: Rolling | None = None, *, limit: int, failures: int = 1) -> None:
         nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
         wave = Wave(1, nodes, "", rolling=rules)
-        rolling = None
-        if rules is not None:
-            rolling = RollingAdmission(wave, rules, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
+        admission = Admission(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
             clock=self.clock,
             stop=self.stop,
-            allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
+            most_failures=failures,
+            settle_timeout=float(self.policy.settle_timeout),
             limit=replace(self.pools, most=limit),
             ledger=self.ledger,
             notice=self.notices.append,
             hold=lambda _node: OPEN,
             threads=lambda _run_one, _notice: self,  # type: ignore[arg-type, return-value]
         )
-        runner.run(wave, rolling)
+        runner.run(admission)

@@ -12,7 +12,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.claim import claim
-from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import give_back
 from rollout.execution.node.transitions import NodeFailure, RefusedError
 from rollout.gather.cluster.snapshot import read_node
@@ -22,7 +22,6 @@ from rollout.lab.api.store import Change
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode
-from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
@@ -109,8 +108,8 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
     cluster, report = PatientApi(cast("ClusterApi", api), clock), Reporter(Observers(()), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
-    task = NodeTask(planned, f"run-{name}", cluster, Anybody(), report)
-    return NodeContext(task, cast("Any", None), Policy(), NoGates(), admission, StopRequest())
+    ways = {"host": cast("Any", None), "gates": NoGates(), "admission": admission, "stop": StopRequest()}
+    return NodeContext(planned, f"run-{name}", cluster, Anybody(), report, **ways)
 
 
 def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:
@@ -153,7 +152,7 @@ def test_many_at_once_all_get_their_turn_and_never_more_than_may(
         while len([turn for turn in turns if turn == name]) < 5:
             if claimed(api, name, Allowed(2)):
                 turns.append(name)
-                give_back(context(api, name, Allowed(2)).task, Outcome.SUCCEEDED, "2")
+                give_back(context(api, name, Allowed(2)), Outcome.SUCCEEDED, "2")
 
     threads = [threading.Thread(target=take, args=(name,)) for name in NAMES]
     for thread in threads:
@@ -249,5 +248,5 @@ def test_only_a_cordon_of_ours_is_ours_to_undo(server: StandaloneApi, api: Clust
     for name, is_ours in (("n1", False), ("n2", True)):
         assert claimed(api, name, Allowed(2), cordoned=not is_ours)
         assert (node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true") is is_ours
-        give_back(context(api, name, Allowed(2)).task, Outcome.ABORTED, "1")
+        give_back(context(api, name, Allowed(2)), Outcome.ABORTED, "1")
         assert bool(node_of(server, name)["spec"].get("unschedulable")) is not is_ours

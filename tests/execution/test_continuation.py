@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.execution.record.stored import StoredRecord
+from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.continuation import Situation, continuation, restricted, rules_of
 from rollout.model import marks

@@ -131,13 +131,13 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     server: StandaloneApi, api: ClusterApi, *, deleting: bool
 ) -> None:
     """It is another pod than the one that was read, and no read has told so yet: the server does."""
-    add_pod(server, NODE, "db-0", owned=STATEFUL)
+    add_pod(server, NODE, "db-0", owned=RS)
     (pod,) = read_node_pods(api, NODE)
     remove_pod(server, "db-0")
     add_node(server, "n2")
-    add_pod(server, "n2", "db-0", owned=STATEFUL)
+    add_pod(server, "n2", "db-0", owned=RS)
     policy = DrainPolicy(disable_eviction=deleting)
-    assert request_removal(api, pod, policy, certain=True).answer is Answer.LATER
+    assert request_removal(api, pod, policy).answer is Answer.LATER
     assert pods_on(server, "n2") == {"db-0"}
     assert request_removal(api, pod, policy, again=True).answer is Answer.GONE
     asked_for = asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")

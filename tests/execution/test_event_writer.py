@@ -8,20 +8,29 @@ from typing import Any
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import RolloutError
-from rollout.execution.events import EVENTS, EventWriter, NodeNote
+from rollout.execution.events import EVENTS, NodeEvents, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import Notice, PodBlocked, PodReleased
 from rollout.ports import ClusterApi
+from tests.execution.conftest import Recorder
 from tests.execution.drains import asked
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
+NODE = PlannedNode("n1", "b", "uid-n1", "1", "2", 3, 0)
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
 def note(reason: str = "Draining", *, at: datetime = AT, message: str = "Evicting 3 pods") -> NodeNote:
-    return NodeNote("n1", "uid-n1", reason, reason, message, at, AT)
+    return NodeNote(NODE, reason, message, at)
+
+
+def writing(
+    api: ClusterApi, closing_seconds: float = 10, run: str = "run-1", told: Recorder | None = None
+) -> NodeEvents:
+    return NodeEvents(api, run, [NODE], told or Recorder(), SystemClock(), closing_seconds=closing_seconds)
 
 
 def written(api: ClusterApi) -> list[dict[str, Any]]:
@@ -34,8 +43,8 @@ def fault(server: StandaloneApi, answer: FaultAnswer) -> None:
 
 
 def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: ClusterApi) -> None:
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
-        writer.tell(note())
+    with writing(api) as writer:
+        writer.write(note())
     (event,) = written(api)
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
     assert (event["type"], event["reason"], event["message"]) == ("Normal", "Draining", "Evicting 3 pods")
@@ -47,13 +56,13 @@ def test_what_is_told_again_is_brought_up_to_date_by_any_process_of_the_run(
     api: ClusterApi, server: StandaloneApi
 ) -> None:
     later = AT + timedelta(minutes=5)
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
-        writer.tell(note())
-        writer.tell(note(at=later, message="Evicting 2 pods"))
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as resumed:
-        resumed.tell(note(at=later, message="Evicting 1 pod"))
-    with EventWriter(api, "run-2", SystemClock(), closing_seconds=10) as another:
-        another.tell(note())
+    with writing(api) as writer:
+        writer.write(note())
+        writer.write(note(at=later, message="Evicting 2 pods"))
+    with writing(api) as resumed:
+        resumed.write(note(at=later, message="Evicting 1 pod"))
+    with writing(api, run="run-2") as another:
+        another.write(note())
     # the rights that a rollout is granted are to create and to patch Events
     assert asked(server, "get", "events") == []
     first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
@@ -61,13 +70,25 @@ def test_what_is_told_again_is_brought_up_to_date_by_any_process_of_the_run(
     assert first["firstTimestamp"] == second["lastTimestamp"] == "2026-03-04T05:06:07Z"
 
 
+def test_one_of_the_pods_that_a_budget_holds_back_is_told_until_it_goes(api: ClusterApi) -> None:
+    def held(pod: str) -> PodBlocked:
+        return PodBlocked(AT, "n1", pod, "shop/web", AT, "needs 2 healthy pods and has 2", 9.0)
+
+    with writing(api) as events:
+        for event in (held("shop/a"), held("shop/b"), PodReleased(AT, "n1", "shop/a", "shop/web", AT), held("shop/c")):
+            events.notify(event)
+    (told,) = written(api)
+    assert (told["type"], told["reason"]) == ("Warning", "DrainBlocked")
+    assert told["message"] == "Pod shop/c is held back by shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
+
+
 @pytest.mark.wire
 def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=20) as writer:
+    with writing(api, 20) as writer:
         server.outage(None)
         began = time.monotonic()
         for reason in ("Cordoned", "Draining", "Drained"):
-            writer.tell(note(reason))
+            writer.write(note(reason))
         assert time.monotonic() - began < 10
         time.sleep(1)
         server.come_back()
@@ -82,11 +103,11 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
     answer: FaultAnswer, api: ClusterApi, server: StandaloneApi
 ) -> None:
     fault(server, answer)
-    told: list[RolloutError] = []
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10, refused=told.append) as writer:
+    told = Recorder()
+    with writing(api, told=told) as writer:
         for number in range(5):
-            writer.tell(note(f"Reason{number}"))
-    assert len(told) == 1
+            writer.write(note(f"Reason{number}"))
+    assert len([event for event in told.events if isinstance(event, Notice)]) == 1
     assert len(asked(server, "create", "events")) == 1
 
 
@@ -94,7 +115,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 @pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
 def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterApi, server: StandaloneApi) -> None:
     fault(server, answer)
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=0.5) as writer:
-        writer.tell(note())
+    with writing(api, 0.5) as writer:
+        writer.write(note())
         began = time.monotonic()
     assert time.monotonic() - began < 3

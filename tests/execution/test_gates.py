@@ -1,5 +1,6 @@
 """Gates that wait: for windows to open, for good looks in a row; in time that a test moves."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from rollout.execution.base.patience import PatientApi, Silence
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates import policy_gates
-from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates, Surroundings
+from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.transitions import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -67,12 +68,15 @@ class Alerts:
 
 
 class NoApi:
-    """An API server of which the gates here ask for no more than a node, which is none of a control plane."""
+    """An API server with one node, which is none of a control plane, and without a storage that replicates."""
 
     server = "https://127.0.0.1:1"
 
     def get(self, _path: str, _query: object = None) -> bytes:
         return b'{"metadata":{"name":"w-1"}}'
+
+    def pages(self, _path: str, _query: object = None) -> Iterator[bytes]:
+        return iter((b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}',))
 
     def __getattr__(self, name: str) -> object:
         raise AssertionError(name)
@@ -87,13 +91,12 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     notes = Notes()
     report = Reporter(notes, clock)
     cluster = PatientApi(NoApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
-    around = Surroundings(plan, cluster, report, StopRequest())
-    return PolicyGates(around, ports), notes
+    return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
 
 
 def about(planned: PlannedNode) -> NodeContext:
     """A node's way, of which gates ask for no more."""
-    return cast("NodeContext", SimpleNamespace(task=None, planned=planned))
+    return cast("NodeContext", SimpleNamespace(planned=planned))
 
 
 def test_a_pools_own_window_holds_its_nodes_alone() -> None:
@@ -142,7 +145,7 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
     gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
     took = {"minutes": 59}
-    monkeypatch.setattr(policy_gates, "check_before", lambda *_: clock.forward(**took))
+    monkeypatch.setattr(policy_gates, "check", lambda *_: clock.forward(**took))
     context = about(plan_with(asks).nodes[0])
     gates.before_drain(context)
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:

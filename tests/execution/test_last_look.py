@@ -10,8 +10,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, FencedError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.task import DrainTask
-from rollout.execution.node.context import NodeTask
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
@@ -42,7 +41,7 @@ class Fence:
 
 
 @pytest.fixture
-def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> DrainTask:
+def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> NodeTask:
     """Of a node that is ours, cordoned, and empty but for a daemon's pod."""
     metadata = {"name": NODE, "uid": f"uid-{NODE}", "annotations": DRAINED}
     put(server, NODES, {"metadata": metadata, "spec": {"unschedulable": True}, "status": {}})
@@ -51,11 +50,11 @@ def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> DrainTas
     return task_of(NODE, api, recorder, DrainPolicy(Duration(60)), speed=20)
 
 
-def test_a_node_as_it_was_drained_may_be_rebooted(task: DrainTask) -> None:
+def test_a_node_as_it_was_drained_may_be_rebooted(task: NodeTask) -> None:
     last_look(task)
 
 
-def test_whatever_was_undone_stops_it(server: StandaloneApi, task: DrainTask) -> None:
+def test_whatever_was_undone_stops_it(server: StandaloneApi, task: NodeTask) -> None:
     change(server, NODES, NODE, spec={"unschedulable": False})
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
         last_look(task)
@@ -67,20 +66,20 @@ def test_whatever_was_undone_stops_it(server: StandaloneApi, task: DrainTask) ->
         last_look(task)
 
 
-def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: DrainTask) -> None:
+def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: NodeTask) -> None:
     add_pod(server, NODE, "late", owned=owner("ReplicaSet"))
     with pytest.raises(RefilledError, match="default/late arrived on n1"):
         last_look(task)
 
 
-def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: DrainTask) -> None:
+def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: NodeTask) -> None:
     with pytest.raises(FencedError):
         last_look(replace(task, guard=Fence()))
     with pytest.raises(FencedError):
         last_look(replace(task, guard=Fence(good=1)))
 
 
-def test_volumes_are_waited_for_and_told_of(server: StandaloneApi, task: DrainTask, recorder: Recorder) -> None:
+def test_volumes_are_waited_for_and_told_of(server: StandaloneApi, task: NodeTask, recorder: Recorder) -> None:
     spec = {"attacher": "csi.example", "nodeName": NODE, "source": {"persistentVolumeName": "pv-1"}}
     put(server, VOLUMEATTACHMENTS, {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}})
     last_look(task)
@@ -110,7 +109,7 @@ class Stolen:
 
 
 def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_read(
-    server: StandaloneApi, api: ClusterApi, task: DrainTask
+    server: StandaloneApi, api: ClusterApi, task: NodeTask
 ) -> None:
     fence = Fence(good=1000)
     stolen = Stolen(api, lambda: setattr(fence, "good", 0))

@@ -10,7 +10,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshUnreachableError
 from rollout.execution.node.claim import take_up
-from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
@@ -89,11 +89,14 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
     def made(answers: Answers) -> NodeContext:
         draining = task_of(NODE, api, recorder, DrainPolicy())
         cluster = replace(draining.cluster, clock=PassingClock())
-        task = NodeTask(PLANNED, "run-1", cluster, draining.guard, draining.report)
         shell = RememberingShell(cast("Any", answers))
         host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell, cluster.clock)
         limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
-        return NodeContext(task, host, limits, NoGates(), cast("Any", None), cast("Any", None), is_taken_up=True)
+        nothing = cast("Any", None)
+        around = {"host": host, "gates": NoGates(), "admission": nothing, "stop": nothing}
+        return NodeContext(
+            PLANNED, "run-1", cluster, draining.guard, draining.report, policy=limits, **around, is_taken_up=True
+        )
 
     return made
 
@@ -183,10 +186,10 @@ def test_its_node_has_to_report_that_boot_of_that_machine_and_be_ready(
     context = asking(Answers([None]))
     change(server, NODES, NODE, status=told)
     with pytest.raises(NodeFailure, match=says) as failed:
-        await_ready(context.task, BOOT, Duration(30))
+        await_ready(context, BOOT, Duration(30))
     assert failed.value.outcome is Outcome.NOT_READY
     change(server, NODES, NODE, status=status(NEW, ready=True))
-    await_ready(context.task, BOOT, Duration(30))
+    await_ready(context, BOOT, Duration(30))
 
 
 @pytest.mark.parametrize(

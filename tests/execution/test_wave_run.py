@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +15,10 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import OPEN
-from rollout.execution.record.stored import Health
+from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Look, Settler
-from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.execution.rollout.waves import Admission, WaveRunner
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
@@ -155,13 +156,16 @@ class Hanging:
             unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
             stop=StopRequest(),
-            allowance=Allowance(failures=1, settle_timeout=1),
+            most_failures=1,
+            settle_timeout=1,
             ledger=Ledger(),
             notice=self.notice,
             hold=lambda _node: OPEN,
             limit=AwayLimit(1),
         )
-        runner.run(Wave(1, tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2)), ""))
+        nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
+        nothing = cast("Any", None)
+        runner.run(Admission(Wave(1, nodes, ""), nothing, nothing, nothing))
 
 
 def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:

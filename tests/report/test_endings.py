@@ -6,7 +6,7 @@ from itertools import dropwhile
 import pytest
 
 from rollout.execution.lease import Glance
-from rollout.execution.record.stored import StoredRecord
+from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason

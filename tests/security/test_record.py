@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.execution.record.stored import read_record
+from rollout.execution.record.record import read_record
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import APPLY, stopped_at

@@ -17,7 +17,7 @@ from rollout.cli.stages.plan import decide
 from rollout.cli.stages.session import Gathered, Session, Targets, connect
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.stored import record_of
+from rollout.execution.record.record import record_of
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights

@@ -14,7 +14,7 @@ from rollout.cli.stages.session import Gathered, Session, Targets
 from rollout.cli.terminal import error_console, say, shown_meanwhile
 from rollout.errors import ApiError, InputError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
-from rollout.execution.record.stored import read_record
+from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import memory as memory_reading
 from rollout.gather.cluster import snapshot as snapshot_reading

@@ -30,7 +30,7 @@ from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.policy_gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.stored import has_begun
+from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.gather.doctor.cluster import clocks_apart

@@ -20,7 +20,7 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Glance, glance, read_lease
-from rollout.execution.record.stored import read_record
+from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node

@@ -8,12 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError
-from rollout.execution.base.deadline import Deadline, is_passing
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line, read_list
@@ -35,22 +34,10 @@ W = TypeVar("W")
 T = TypeVar("T", bound=Identified)
 
 _WATCH_SECONDS = 600.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
-# Whoever waits for what is seen here has a deadline: a server that is back is to be found soon. One that is not there
-# costs nothing to look for; one that answers is asked more rarely.
-_LONGEST_AWAY, _LONGEST_ANSWERED = 2.0, 10.0
+# Whoever waits for what is seen here has a deadline: a server that is back is to be found soon.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 # A watch that ends sooner was no watch: the next one is put off as after a failure.
 _SHORTEST_WATCH = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source(Generic[W, T]):
-    """What to look at: where, as which shape on the wire, and as which values."""
-
-    path: str
-    query: Query
-    shape: type[W]
-    project: Callable[[W], T]
 
 
 class LiveView(Generic[T]):
@@ -62,18 +49,23 @@ class LiveView(Generic[T]):
     def __init__(
         self,
         cluster: PatientApi,
-        source: Source[Any, T],
+        path: str,
+        query: Query,
+        shape: type[W],
+        project: Callable[[W], T],
         deadline: Deadline,
         changed: Callable[[], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._source: Source[Any, T] = source
+        self._path = path
+        self._query = query
+        self._shape: type[Any] = shape
+        self._project: Callable[[Any], T] = project
         self._deadline = deadline
         self._on_change = changed
         self._objects: dict[str, T] = {}
         self._version = ""
         self._stale = False
-        self._listed_at = float("-inf")
         self._changed = threading.Condition()
         self._generation = 0
         self._seen = 0
@@ -115,22 +107,14 @@ class LiveView(Generic[T]):
         with self._changed:
             return self._generation
 
-    @property
-    def age(self) -> float:
-        """Real seconds since the last list was asked for: what is seen here is no older, whatever a watch does."""
-        return time.monotonic() - self._listed_at
-
     def wait(self, seconds: float) -> bool:
         """Return when something changed since `items` was last read, or after `seconds`; whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
     def _list(self, api: ClusterApi) -> None:
-        began = time.monotonic()
-        source = self._source
-        listing = read_list(api, source.path, source.shape, source.project, source.query)
+        listing = read_list(api, self._path, self._shape, self._project, self._query)
         with self._changed:
-            self._listed_at = began
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
             self._stale = False
@@ -145,37 +129,32 @@ class LiveView(Generic[T]):
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while not self._ended.is_set() and not self._deadline.expired:
-            longest = self._attempt()
-            if longest is None:
+            if self._attempt():
                 pause = _FIRST_PAUSE
-            elif longest:
+            else:
                 self._cluster.clock.wait(self._ended, pause)
-                pause = min(longest, pause * 2)
+                pause = min(_LONGEST_PAUSE, pause * 2)
 
-    def _attempt(self) -> float | None:
-        """List where what is known is not to be relied on, else watch.
-
-        The longest pause, in seconds, that what happened asks for; none where all is well with the watch.
-        """
-        began, listing = time.monotonic(), self._stale
+    def _attempt(self) -> bool:
+        """List where what is known is not to be relied on, then watch; whether that went well, and needs no pause."""
+        began = float("inf")
         try:
-            if listing:
+            if self._stale:
                 self._list(self._cluster.api)
-                return 0.0
+            began = time.monotonic()
             self._watch()
         except ApiGoneError:
             self._stale = True
         except ApiError as error:
             self._stale |= bool(error.status) or not self._version
-            if not error.status and not listing and _lasted(began):
-                return None
-            self._cluster.notice(error)
-            return _slowest(error)
-        return None if _lasted(began) else _LONGEST_PAUSE
+            if error.status or not _lasted(began):
+                self._cluster.notice(error)
+                return False
+        return _lasted(began)
 
     def _watch(self) -> None:
-        query = {**self._source.query, "resourceVersion": self._version}
-        stream = self._cluster.api.watch(self._source.path, query, seconds=_WATCH_SECONDS)
+        query = {**self._query, "resourceVersion": self._version}
+        stream = self._cluster.api.watch(self._path, query, seconds=_WATCH_SECONDS)
         with self._changed:
             self._stream = stream
         if self._ended.is_set():
@@ -186,7 +165,7 @@ class LiveView(Generic[T]):
             for line in lines:
                 if self._ended.is_set():
                     return
-                self._apply(decode_watch_line(line, self._source.shape, self._source.project, self._source.path))
+                self._apply(decode_watch_line(line, self._shape, self._project, self._path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
         if event.error is not None:
@@ -206,22 +185,16 @@ def _lasted(began: float) -> bool:
     return time.monotonic() - began >= _SHORTEST_WATCH
 
 
-def _slowest(error: ApiError) -> float:
-    if error.status == 0:
-        return _LONGEST_AWAY
-    return _LONGEST_ANSWERED if is_passing(error) else _LONGEST_PAUSE
-
-
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
 ) -> LiveView[Pod]:
     """Return the pods bound to a node."""
-    return LiveView(cluster, Source(PODS, on_node(node), wire.WirePod, pod_projection()), deadline, changed)
+    return LiveView(cluster, PODS, on_node(node), wire.WirePod, pod_projection(), deadline, changed)
 
 
 def watch_nodes(cluster: PatientApi, deadline: Deadline, query: Query | None = None) -> LiveView[Node]:
     """Return all Nodes, or those that a query selects."""
-    return LiveView(cluster, Source(NODES, query or {}, wire.WireNode, decode.node), deadline)
+    return LiveView(cluster, NODES, query or {}, wire.WireNode, decode.node, deadline)
 
 
 def watch_node(cluster: PatientApi, node: str, deadline: Deadline) -> LiveView[Node]:

@@ -5,19 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.drain.task import DrainTask
-from rollout.execution.events import EventWriter, NodeNote
+from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 
-_EVENT = "DrainBlocked"
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
 _SAME_BUDGET_SECONDS = 10.0
-_BEFORE_EVENT = 5.0
-# Where a budget holds back a hundred pods of a node, ten say it all.
-_MOST_EVENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +73,10 @@ class _Hold:
 class HeldPods:
     """The pods of one node that are held back now."""
 
-    def __init__(self, task: DrainTask, deadline: Deadline, events: EventWriter) -> None:
+    def __init__(self, task: NodeTask, deadline: Deadline) -> None:
         self._task = task
         self._deadline = deadline
-        self._events = events
         self._holds: dict[str, _Hold] = {}
-        self._with_event: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -101,9 +94,7 @@ class HeldPods:
         """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
-            self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
-        if hold is not None and uid in self._with_event:
-            self._write(hold, f"is no longer held back by {hold.reason}")
+            self._task.report.released(self._task.name, hold.pod.key, hold.reported.budget, hold.since)
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -124,14 +115,8 @@ class HeldPods:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
         now = self._task.cluster.clock.monotonic()
         for hold in self._holds.values():
-            if now - hold.began < _BEFORE_TELLING:
-                continue
-            if now - hold.reported_at >= hold.pause:
+            if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
-            is_old = now - hold.began >= _BEFORE_EVENT
-            if is_old and hold.pod.uid not in self._with_event and len(self._with_event) < _MOST_EVENTS:
-                self._with_event.add(hold.pod.uid)
-                self._write(hold, f"is {self.why(hold.pod)}")
 
     def _tell(self, hold: _Hold, now: float) -> None:
         hold.reported, hold.reported_at = hold.reason, now
@@ -140,7 +125,7 @@ class HeldPods:
         self._task.report.blocked(
             PodBlocked(
                 at=self._task.report.now,
-                node=self._task.node,
+                node=self._task.name,
                 pod=hold.pod.key,
                 budget=hold.reason.budget,
                 since=hold.since,
@@ -151,10 +136,3 @@ class HeldPods:
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
             )
         )
-
-    def _write(self, hold: _Hold, message: str) -> None:
-        """Have the Event of this pod brought up to date, beside the drain, as of the run whose marks the node has."""
-        task, pod = self._task, hold.pod
-        about, text = f"{_EVENT}/{pod.uid}", f"Pod {pod.key} {message}"
-        place = (task.node, task.node_uid, about, _EVENT)
-        self._events.tell(NodeNote(*place, text, task.report.now, hold.since, warning=True, run=task.rollout))

@@ -4,14 +4,13 @@ A refused eviction costs a request and teaches nothing that the budget's status 
 until the status allows them; what was sent and does not show in the status yet is counted here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.live_view import LiveView, Source
+from rollout.execution.base.live_view import LiveView
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.snapshot import BUDGETS
@@ -50,7 +49,7 @@ class _Account:
 
 
 class BudgetView:
-    """Budgets as they are now, and how many evictions each allows. Used by one thread; enter it to begin."""
+    """Budgets as they are now, and how many evictions each allows. Used by one thread."""
 
     def __init__(self, view: LiveView[SeenBudget] | None) -> None:
         self._view = view
@@ -58,24 +57,7 @@ class BudgetView:
         self._seen: Mapping[str, SeenBudget] = {}
         self._news = -1
         self._index = BudgetIndex.of(())
-
-    def __enter__(self) -> Self:
-        """Begin; where budgets may not be seen, or are not served, every eviction is tried."""
-        try:
-            if self._view is not None:
-                self._view.__enter__()
-        except ApiError as error:
-            if error.status not in (_FORBIDDEN, _NOT_FOUND):
-                raise
-            self._view = None
         self.refresh()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._view is not None:
-            self._view.__exit__(kind, error, trace)
 
     def refresh(self) -> None:
         """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
@@ -138,28 +120,29 @@ class BudgetView:
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
         return True
 
-    def resync(self) -> None:
-        """List afresh: an answer has shown that what is seen here is old."""
-        if self._view is not None:
-            self._view.resync()
-
     def _version(self, key: str) -> str:
         entry = self._seen.get(key)
         return entry.version if entry else ""
 
 
+@contextmanager
 def watch_budgets(
-    cluster: PatientApi,
-    namespaces: Iterable[str],
-    deadline: Deadline,
-    changed: Callable[[], None],
-) -> BudgetView:
-    """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster."""
-    concerned = sorted(set(namespaces))
-    if not concerned:
-        return BudgetView(None)
-    place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
-    return BudgetView(LiveView(cluster, Source(place, {}, wire.WireBudget, _seen), deadline, changed))
+    cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: Callable[[], None]
+) -> Iterator[BudgetView]:
+    """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster.
+
+    Where budgets may not be seen, or are not served, every eviction is tried.
+    """
+    concerned, view = sorted(set(namespaces)), None
+    with ExitStack() as watching:
+        if concerned:
+            place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
+            try:
+                view = watching.enter_context(LiveView(cluster, place, {}, wire.WireBudget, _seen, deadline, changed))
+            except ApiError as error:
+                if error.status not in (_FORBIDDEN, _NOT_FOUND):
+                    raise
+        yield BudgetView(view)
 
 
 def _seen(read: wire.WireBudget) -> SeenBudget:

@@ -6,9 +6,8 @@ that none is touched.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
@@ -17,13 +16,12 @@ from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
-from rollout.execution.drain.task import DrainTask
-from rollout.execution.events import EventWriter
+from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import CRITICAL, Pod
 from rollout.model.placement import CORDON
 from rollout.model.progress import Phase
-from rollout.model.text import listed, shell_word
+from rollout.model.text import counted, listed, shell_word
 from rollout.planning.drain.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
@@ -35,19 +33,10 @@ _OVERDUE = 30.0
 
 
 @dataclass(slots=True)
-class _Quiet:
-    """Since when the view of the pods has not changed, and how long that is believed. Monotonic seconds."""
-
-    seen: tuple[tuple[str, bool], ...] = ()
-    since: float = 0.0
-    limit: float = _QUIET
-
-
-@dataclass(slots=True)
 class _Owners:
     """The DaemonSets, read again for a pod of one that is not known: it may be younger than what was read."""
 
-    task: DrainTask
+    task: NodeTask
     deadline: Deadline
     rules: DrainRules | None = None
     looked_up: set[str] = field(default_factory=set)
@@ -57,7 +46,7 @@ class _Owners:
         unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
         if rules is None or unknown:
             daemon_sets = self.task.cluster.ask(read_daemon_sets, self.deadline)
-            rules = self.rules = DrainRules.of(self.task.policy, daemon_sets)
+            rules = self.rules = DrainRules.of(self.task.policy.drain, daemon_sets)
             self.looked_up |= unknown
         return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.task.cluster.api.server_time())
 
@@ -76,16 +65,13 @@ _UNSEEN, _LONGEST_REST = 120.0, 30.0
 
 @dataclass(slots=True)
 class ReturningPods:
-    """Who has come since the drain began. `first` are the pods that were there; `now` gives monotonic seconds.
+    """Who has come since the drain began. `first` are the pods that were there.
 
-    `stay` takes up the UIDs of owners whose pods are left; `notice` hears of the first such pod of each. `arrived` says
-    when each pod of an owner came, by UIDs.
+    `arrived` says when each pod of an owner came, by UIDs, in monotonic seconds.
     """
 
+    task: NodeTask
     first: Sequence[Pod]
-    stay: set[str]
-    notice: Callable[[Pod], None]
-    now: Callable[[], float]
     arrived: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def without(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -100,19 +86,26 @@ class ReturningPods:
     def _has_come_back(self, pod: Pod) -> bool:
         if pod.owner is None:
             return False
-        owner = pod.owner.uid
+        owner, task = pod.owner.uid, self.task
         arrived = self.arrived.setdefault(owner, {})
-        arrived.setdefault(pod.uid, self.now())
-        if owner not in self.stay and self._is_hopeless(pod, owner, arrived):
-            self.stay.add(owner)
-            self.notice(pod)
-        return owner in self.stay and not pod.terminating
+        arrived.setdefault(pod.uid, self._now)
+        if owner not in task.returning and self._is_hopeless(pod, owner, arrived):
+            task.returning.add(owner)
+            whose = f"{pod.owner.kind}/{pod.owner.name}"
+            task.report.notice(
+                f"{task.name}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
+            )
+        return owner in task.returning and not pod.terminating
+
+    @property
+    def _now(self) -> float:
+        return self.task.cluster.clock.monotonic()
 
     def _is_hopeless(self, pod: Pod, owner: str, arrived: Mapping[str, float]) -> bool:
         """Whether no more of an owner's pods are evicted: each that was here may be replaced a few times."""
         if _tolerates_cordons(pod):
             return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT
-        is_long = self.now() - min(arrived.values()) >= _UNSEEN
+        is_long = self._now - min(arrived.values()) >= _UNSEEN
         return is_long and len(arrived) > self._replicas(owner) * _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
@@ -121,7 +114,7 @@ class ReturningPods:
             return True
         replaced = list(arrived).index(pod.uid) // self._replicas(pod.owner.uid)
         rest = min(_LONGEST_REST, 2.0**replaced) if replaced else 0.0
-        return self.now() - arrived[pod.uid] >= rest
+        return self._now - arrived[pod.uid] >= rest
 
     def _replicas(self, owner: str) -> int:
         return max(1, sum(1 for other in self.first if other.owner is not None and other.owner.uid == owner))
@@ -137,15 +130,15 @@ def _tolerates_cordons(pod: Pod) -> bool:
     return pod.placement.tolerates((CORDON,))
 
 
-def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
+def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     """Evict what has to go from the node and wait until it is gone; `DrainError` names what is left.
 
     By owner, the most seconds that one of its pods took to end.
     """
     cluster, wakeup = task.cluster, threading.Event()
-    deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
-    evicting = not task.policy.disable_eviction
-    with watch_node_pods(cluster, task.node, deadline, wakeup.set) as pods:
+    deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))
+    evicting = not task.policy.drain.disable_eviction
+    with watch_node_pods(cluster, task.name, deadline, wakeup.set) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
@@ -156,7 +149,7 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
             try:
                 return _empty(task, deadline, pods, owners, budgets, wakeup)
             finally:
-                task.precedence.leave(task.node)
+                task.precedence.leave(task.name)
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
@@ -190,20 +183,17 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
 
 
 def _empty(
-    task: DrainTask,
+    task: NodeTask,
     deadline: Deadline,
     pods: LiveView[Pod],
     owners: _Owners,
     budgets: BudgetView,
     wakeup: threading.Event,
 ) -> tuple[tuple[str, float], ...]:
-    with (
-        _events(task) as writer,
-        ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
-    ):
-        held = HeldPods(task, deadline, writer)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
+        held = HeldPods(task, deadline)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
-        waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
+        waiting, returning = _Waiting(task, evictor, held), ReturningPods(task, pods.items())
         try:
             while remaining := returning.without(_left(pods.items(), owners)):
                 evictor.collect()
@@ -212,8 +202,7 @@ def _empty(
                     break
                 task.guard.check()
                 budgets.refresh()
-                evictor.hear(pods.news)
-                evictor.start(returning.due(remaining), age=pods.age)
+                evictor.start(returning.due(remaining))
                 held.tell()
                 waiting.tell(remaining)
                 waiting.doubt(pods, remaining)
@@ -223,24 +212,7 @@ def _empty(
             evictor.finish()
         held.keep_only(frozenset())
         waiting.see_endings(())
-        return tuple(sorted(waiting.endings.longest.items()))
-
-
-def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
-    """Return what writes them: that of the run outlives the drain, which waits for nothing."""
-    if task.events is not None:
-        return nullcontext(task.events)
-    return EventWriter(task.cluster.api, task.rollout, task.cluster.clock)
-
-
-def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
-    def notice(pod: Pod) -> None:
-        whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "no owner"
-        task.report.notice(
-            f"{task.node}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
-        )
-
-    return ReturningPods(pods, task.returning, notice, task.cluster.clock.monotonic)
+        return tuple(sorted(waiting.longest.items()))
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
@@ -248,69 +220,60 @@ def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
 
 
 @dataclass(slots=True)
-class _Endings:
-    """How long pods take to end. `since` is, by UID, from when on in monotonic seconds, and whose it is."""
-
-    since: dict[str, tuple[float, str]] = field(default_factory=dict)
-    longest: dict[str, float] = field(default_factory=dict)
-
-    def see(self, going: Sequence[Pod], now: float) -> None:
-        """Note that these end now; those that did before are gone."""
-        for pod in going:
-            if pod.owner is not None:
-                self.since.setdefault(pod.uid, (now, f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"))
-        for uid in self.since.keys() - {pod.uid for pod in going}:
-            since, owner = self.since.pop(uid)
-            self.longest[owner] = max(round(now - since, 1), self.longest.get(owner, 0.0))
-
-
-@dataclass(slots=True)
 class _Waiting:
-    """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds."""
+    """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds.
 
-    task: DrainTask
+    `quiet_since` is when the pods were seen to change last, and `quiet_limit` for how long that is believed; `longest`
+    is how many seconds a pod of an owner took to end at most, from when its eviction was granted.
+    """
+
+    task: NodeTask
     evictor: Evictor
     held: HeldPods
     terminating: dict[str, float] = field(default_factory=dict)
     reported: str = ""
     reported_at: float = float("-inf")
-    quiet: _Quiet = field(default_factory=_Quiet)
-    endings: _Endings = field(default_factory=_Endings)
+    quiet_since: float = 0.0
+    quiet_limit: float = _QUIET
+    doubted: tuple[tuple[str, bool], ...] = ()
+    longest: dict[str, float] = field(default_factory=dict)
     seen: tuple[Pod, ...] = ()
 
     def tell(self, remaining: Sequence[Pod]) -> None:
         now = self.task.cluster.clock.monotonic()
-        going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
+        going = [pod for pod in remaining if pod.terminating or self.evictor.accepted(pod) is not None]
         self.see_endings(remaining)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
-        detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
+        detail = f"{counted(len(remaining), 'pod')} left, {len(going)} terminating"
         overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
         if overdue:
             detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
             self.reported, self.reported_at = detail, now
-            self.task.report.step(self.task.node, Phase.DRAINING, detail)
+            self.task.report.step(self.task.name, Phase.DRAINING, detail)
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long evicted pods take to end; one that was evicted and gone between two looks took no time."""
-        now = self.task.cluster.clock.monotonic()
-        for pods in ((*self.seen, *remaining), remaining):
-            self.endings.see([pod for pod in pods if self.evictor.has_accepted(pod)], now)
+        """Note how long those evicted pods took to end that are gone since the last look."""
+        now, left = self.task.cluster.clock.monotonic(), {pod.uid for pod in remaining}
+        for pod in self.seen:
+            accepted = self.evictor.accepted(pod)
+            if pod.uid not in left and pod.owner is not None and accepted is not None:
+                owner = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
+                self.longest[owner] = max(round(now - accepted, 1), self.longest.get(owner, 0.0))
         self.seen = tuple(remaining)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
-        now, quiet = self.task.cluster.clock.monotonic(), self.quiet
-        pods_seen = tuple((pod.uid, pod.terminating) for pod in remaining)
-        if pods_seen != quiet.seen:
-            self.quiet = _Quiet(pods_seen, now)
-        elif self.terminating and now - quiet.since > quiet.limit:
-            quiet.since, quiet.limit = now, quiet.limit * 2
+        now, state = self.task.cluster.clock.monotonic(), tuple((pod.uid, pod.terminating) for pod in remaining)
+        if state != self.doubted:
+            self.doubted, self.quiet_since, self.quiet_limit = state, now, _QUIET
+        elif self.terminating and now - self.quiet_since > self.quiet_limit:
+            self.quiet_since, self.quiet_limit = now, self.quiet_limit * 2
             pods.resync()
 
     def why_left(self, pod: Pod) -> str:
-        if pod.terminating or self.evictor.has_accepted(pod):
+        if pod.terminating or self.evictor.accepted(pod) is not None:
             return f"{pod.key} is still terminating{_finalizers(pod)}"
         why = self.held.why(pod) or self.evictor.last_word(pod)
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
@@ -325,34 +288,31 @@ class _Waiting:
         return f"kubectl describe {kind} -n {namespace} {name}"
 
 
-def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
+def _give_up(task: NodeTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
-        fresh = read_node_pods(task.cluster.api, task.node)
+        fresh = read_node_pods(task.cluster.api, task.name)
         remaining = returning.without(_left(fresh, owners))
         kubelet = _kubelet(task)
     except ApiError as error:
         raise DrainError(
-            f"the API server was unavailable at the end of --drain-timeout {task.policy.timeout}: {error.message}"
+            f"the API server was unavailable at the end of --drain-timeout {task.policy.drain.timeout}: {error.message}"
         ) from error
     if remaining:
         reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
+        left = f"{counted(len(remaining), 'pod')} left after --drain-timeout {task.policy.drain.timeout}"
         raise DrainError(
-            f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {reasons}{kubelet}",
+            f"{left}: {reasons}{kubelet}",
             hint=f"See: {waiting.look_at(remaining[0])}",
         )
 
 
-def _kubelet(task: DrainTask) -> str:
+def _kubelet(task: NodeTask) -> str:
     try:
-        node = read_node(task.cluster.api, task.node)
+        node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:
         return "; the Node is gone, so nothing can end them"
     return "" if node.is_ready else f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
-
-
-def _pods(number: int) -> str:
-    return f"{number} pod{'' if number == 1 else 's'}"
 
 
 def _finalizers(pod: Pod) -> str:

@@ -2,23 +2,76 @@
 
 The pod was read, and its UID and node compared, before it is sent; the UID goes along as a precondition. That order
 matters: an API server spends the budget before it compares the UID.
+
+Of pods that an operator calls critical, an eviction waits until enough others of their rule are Ready. No API server
+keeps these rules. So what each of them covers is listed afresh right before an eviction, and what the drains of one
+process have asked for is counted as gone before the server shows it.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
-from rollout.execution.drain.critical import LOOK_AGAIN, CriticalPods
-from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod
-from rollout.model.cluster import Pod
+from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod, read_pods
+from rollout.model.cluster import Budget, Pod
 from rollout.model.node_marks import deferral
 from rollout.model.own_node import OwnNode
-from rollout.model.policy import DrainPolicy
+from rollout.model.policy import Critical, DrainPolicy
+from rollout.planning.drain.budgets import bypasses, critical_budget
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
+
+LOOK_AGAIN = 2.0
+"""Seconds for which a rule that keeps its pods is not looked at again, whoever asks."""
+
+# Longer than any request lasts: what was asked for then is carried out, and seen, or never will be.
+_UNSEEN = 120.0
+
+
+@dataclass(slots=True)
+class CriticalPods:
+    """What the drains of one process have asked for, by UID, and the rules that let nothing go. For many threads.
+
+    Times are monotonic seconds of the clock: when it was asked for, and when it was looked at.
+    """
+
+    _asked: dict[str, float] = field(default_factory=dict)
+    _shut: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float) -> Budget | None:
+        """Note that the pod goes now; or return the rule that keeps it, as a budget. `ApiError`."""
+        covering = [rule for rule in rules if _covers(rule, pod)]
+        for rule in covering:
+            shut, since = self._shut.get(rule, (None, 0.0))
+            if shut is not None and now - since < LOOK_AGAIN and not bypasses(pod, shut):
+                return shut
+        listed = [(rule, read_pods(api, rule.namespace, rule.selector)) for rule in covering]
+        with self._turn:
+            leaving = {uid for uid, since in self._asked.items() if uid != pod.uid and now - since < _UNSEEN}
+            for rule, pods in listed:
+                budget = critical_budget(rule, pods, leaving)
+                if not bypasses(pod, budget) and not budget.disruptions_allowed:
+                    self._shut[rule] = budget, now
+                    return budget
+            if covering:
+                self._asked[pod.uid] = now
+        return None
+
+    def release(self, pod: Pod) -> None:
+        """Note that the pod stays after all."""
+        with self._turn:
+            self._asked.pop(pod.uid, None)
+
+
+def _covers(rule: Critical, pod: Pod) -> bool:
+    return pod.namespace == rule.namespace and parse_selector(rule.selector).matches(pod.labels)
+
 
 _TERMINATING = "NamespaceTerminating"
 _FORBIDDEN = 403
@@ -74,7 +127,6 @@ def request_removal(
     policy: DrainPolicy,
     *,
     again: bool = False,
-    certain: bool = False,
     dry_run: bool = False,
     critical: CriticalPods | None = None,
     now: float = 0.0,
@@ -86,15 +138,13 @@ def request_removal(
         pod: As it was read; its UID and node are what identifies it.
         policy: Grace period, and whether to delete.
         again: It was asked for before: the pod is read once more first, whatever its name.
-        certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
         critical: What the drains beside this one have asked for of critical pods.
         now: Seconds of the clock, for those.
     """
     critical = critical or CriticalPods()
     try:
-        doubtful = again or (_may_have_a_namesake(pod) and not certain)
-        if doubtful and not _still_there(api, pod):
+        if (again or _may_have_a_namesake(pod)) and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
         kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
         if kept is not None:
@@ -166,7 +216,7 @@ def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Call
     if pod is None:
         return
     say(f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller starts the next")
-    attempt = request_removal(api, pod, policy, certain=True)
+    attempt = request_removal(api, pod, policy)
     if attempt.answer is not Answer.ACCEPTED:
         say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
 

@@ -3,8 +3,8 @@
 Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds out whether it is
 over. So neither a budget that stays closed nor an outage costs requests for as long as it lasts.
 
-Pods behind a closed budget are asked for all the same, once where it can never open and else very rarely: there are
-webhooks that move a pod in a way of their own when they see that it should go, and the view of a budget may be old.
+A pod behind a budget that can never open is asked for all the same, ever more rarely: there are webhooks that move a
+pod in a way of their own when they see that it should go.
 """
 
 import threading
@@ -19,24 +19,22 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.blocked import HeldPods, Reason
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
-from rollout.execution.drain.task import Demand, DrainTask
+from rollout.execution.drain.task import Demand, NodeTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_LONGEST_OUTAGE_PAUSE = 15.0
+_LONGEST_OUTAGE_PAUSE = 5.0
 _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
 _UNHEEDED = 30.0
-# Who was listed this many real seconds ago, and was not seen to end since, still bears the name.
-_CERTAIN = 3.0
 
 
 @dataclass(slots=True)
 class _Pending:
     """A pod on its way out. Times are monotonic seconds: `due` is when to ask (again), `accepted` when it was granted.
 
-    `again`: an earlier request may have been carried out, or met another pod. `knocks`: how often it was asked for
-    behind a closed budget; `knocking`: it is now.
+    `again`: an earlier request may have been carried out, or met another pod. `knock_at`: when it is next asked for
+    behind a budget that can never open.
     """
 
     due: float = 0.0
@@ -44,12 +42,18 @@ class _Pending:
     tries: int = 0
     again: bool = False
     last: str = ""
-    knocks: int = 0
-    knocking: bool = False
+    knock_at: float = 0.0
+    knock_pause: float = _FIRST_KNOCK
 
     def put_off(self, now: float, seconds: float | None, longest: float = _LONGEST_PAUSE) -> None:
         self.tries += 1
         self.due = now + (seconds or min(longest, _FIRST_PAUSE * 2.0**self.tries))
+
+    def knock(self, now: float) -> bool:
+        if now < self.knock_at:
+            return False
+        self.knock_at, self.knock_pause = now + self.knock_pause, min(_LONGEST_KNOCK, self.knock_pause * 2)
+        return True
 
 
 @dataclass(slots=True)
@@ -59,34 +63,13 @@ class _Outage:
     until: float = 0.0
     pause: float = _FIRST_PAUSE
     lasting: bool = False
-    asked_to_wait: bool = False
 
     def goes_on(self, now: float, seconds: float | None) -> None:
-        self.until, self.lasting, self.asked_to_wait = now + (seconds or self.pause), True, seconds is not None
+        self.until, self.lasting = now + (seconds or self.pause), True
         self.pause = min(_LONGEST_OUTAGE_PAUSE, self.pause * 2)
-
-    def may_be_over(self) -> None:
-        if not self.asked_to_wait:
-            self.until = 0.0
 
     def is_over(self) -> None:
         self.pause, self.lasting = _FIRST_PAUSE, False
-
-
-@dataclass(slots=True)
-class _Knocks:
-    """When next to ask for one of the pods behind closed budgets, in monotonic seconds; 0: none is known of yet."""
-
-    at: float = 0.0
-    pause: float = _FIRST_KNOCK
-
-    def are_due(self, now: float) -> bool:
-        self.at = self.at or now + self.pause
-        if now < self.at:
-            return False
-        self.pause = min(_LONGEST_KNOCK, self.pause * 2)
-        self.at = now + self.pause
-        return True
 
 
 def _can_never_open(budget: Budget) -> bool:
@@ -98,7 +81,7 @@ class Evictor:
 
     def __init__(
         self,
-        task: DrainTask,
+        task: NodeTask,
         deadline: Deadline,
         budgets: BudgetView,
         held: HeldPods,
@@ -114,12 +97,10 @@ class Evictor:
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
-        self._knocks = _Knocks()
-        self._news = 0
 
-    def has_accepted(self, pod: Pod) -> bool:
-        """Whether the server has agreed to this pod's removal."""
-        return self._of(pod).accepted is not None
+    def accepted(self, pod: Pod) -> float | None:
+        """When the server agreed to this pod's removal, in monotonic seconds; None where it has not."""
+        return self._of(pod).accepted
 
     def last_word(self, pod: Pod) -> str:
         """Return what the server last said of this pod."""
@@ -138,64 +119,45 @@ class Evictor:
                 self._of(attempt.pod).accepted = self._task.cluster.clock.monotonic()
         self._running.clear()
 
-    def hear(self, news: int) -> None:
-        """Take in that the server was heard of: a number that grows whenever it is. An outage may be over then."""
-        if news != self._news:
-            self._news = news
-            self._outage.may_be_over()
-
-    def start(self, remaining: Sequence[Pod], *, age: float) -> None:
-        """Ask for as many as may be asked for now; hold back those that their budgets hold back.
-
-        `age`: the pods were listed that many seconds ago.
-        """
+    def start(self, remaining: Sequence[Pod]) -> None:
+        """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
-        now, certain = self._task.cluster.clock.monotonic(), age < _CERTAIN
+        now = self._task.cluster.clock.monotonic()
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._tell_demand(remaining, due, now)
-        shut: list[tuple[Pod, Budget]] = []
         for pod, guards in self._in_order(due, now):
             closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
             if several := self._budgets.forbidding(pod):
                 self._held.hold(pod, Reason.of_several(several))
             elif closed is not None:
                 self._held.hold(pod, Reason.of(closed))
-                self._task.precedence.closed(self._task.node, closed.key)
-                shut.append((pod, closed))
+                self._task.precedence.closed(self._task.name, closed.key)
+                if _can_never_open(closed) and self._has_room(now) and self._of(pod).knock(now):
+                    self._ask(pod)
             elif first := self._deferred_to(guards, now):
                 self._held.hold(pod, first)
             elif self._has_room(now):
                 for guard in guards:
                     self._budgets.sent(guard, now)
-                self._ask(pod, certain=certain)
-        if shut and self._has_room(now):
-            self._knock(shut, now, certain=certain)
+                self._ask(pod)
 
     def _tell_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         """Let the drains beside this one know how far it is, and what it waits for."""
         asking = [pod for pod in remaining if pod.uid in self._running]
         wanted = Counter(guard.key for pod in (*due, *asking) for guard in self._budgets.guarding(pod))
-        pressed = self._deadline.remaining < self._task.policy.timeout / 2
+        pressed = self._deadline.remaining < self._task.policy.drain.timeout / 2
         can_ask = self._outage.until <= now
         self._task.precedence.update(
-            self._task.node, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
+            self._task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
         )
 
     def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
         """Why permits are left to another drain, which is nearer to its end."""
         for guard in guards:
             allowance = self._budgets.allowance(guard, now)
-            if first := self._task.precedence.ahead(self._task.node, guard.key, allowance, now):
+            if first := self._task.precedence.ahead(self._task.name, guard.key, allowance, now):
                 return Reason(guard.key, f"its next permits go to {first}, which is nearer to being empty")
         return None
-
-    def _knock(self, shut: Sequence[tuple[Pod, Budget]], now: float, *, certain: bool) -> None:
-        never = [pod for pod, budget in shut if _can_never_open(budget) and not self._of(pod).knocks]
-        if never or self._knocks.are_due(now):
-            pod = min(never or [pod for pod, _ in shut], key=lambda pod: self._of(pod).knocks)
-            pending = self._of(pod)
-            pending.knocks, pending.knocking = pending.knocks + 1, True
-            self._ask(pod, certain=certain)
 
     def _of(self, pod: Pod) -> _Pending:
         return self._pending.setdefault(pod.uid, _Pending())
@@ -206,7 +168,7 @@ class Evictor:
             return False
         if pod.terminating:
             # A second eviction may shorten the grace that somebody else has given.
-            return self._task.policy.grace_period is not None and pending.accepted is None
+            return self._task.policy.drain.grace_period is not None and pending.accepted is None
         return pending.accepted is None or now - pending.accepted > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
@@ -226,16 +188,15 @@ class Evictor:
 
         return sorted(guarded, key=urgency)
 
-    def _ask(self, pod: Pod, *, certain: bool) -> None:
+    def _ask(self, pod: Pod) -> None:
         pending = self._of(pod)
         again = pending.again or pending.accepted is not None
         future = self._pool.submit(
             request_removal,
             self._task.cluster.api,
             pod,
-            self._task.policy,
+            self._task.policy.drain,
             again=again,
-            certain=certain,
             critical=self._task.precedence.critical,
             now=self._task.cluster.clock.monotonic(),
         )
@@ -244,14 +205,13 @@ class Evictor:
 
     def _take(self, attempt: Attempt) -> None:
         now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)
-        pending.last, knocking = attempt.message, pending.knocking
-        pending.knocking = False
+        pending.last = attempt.message
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
         self._note_moved(attempt)
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
-                self._granted(attempt.pod, pending, now, surprising=knocking)
+                self._granted(attempt.pod, pending, now)
             case Answer.BLOCKED:
                 self._blocked(attempt, pending, now)
             case Answer.DENIED:
@@ -276,14 +236,11 @@ class Evictor:
         if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
             self._task.moved.add(attempt.pod.uid)
 
-    def _granted(self, pod: Pod, pending: _Pending, now: float, *, surprising: bool) -> None:
+    def _granted(self, pod: Pod, pending: _Pending, now: float) -> None:
         pending.accepted = now
         self._held.release(pod.uid)
         for guard in self._budgets.guarding(pod):
             self._budgets.allowed(guard.key)
-        if surprising:
-            # It was let go though its budget seemed closed.
-            self._budgets.resync()
 
     def _blocked(self, attempt: Attempt, pending: _Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""

@@ -1,4 +1,4 @@
-"""What a drain has at hand, and what the drains of one process know of each other.
+"""What a node's turn has at hand, and what the drains of one process know of each other.
 
 Where several drains want the permits of one budget, the node that is nearest to being empty goes first: then its reboot
 begins while the others still drain, where all would end together otherwise. A drain that has used up half of its time
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
-from rollout.execution.drain.critical import CriticalPods
-from rollout.execution.events import EventWriter
-from rollout.model.policy import DrainPolicy
+from rollout.execution.drain.eviction import CriticalPods
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import Policy
 
 # Seconds that a permit is left to a drain which is to go first.
 _MOST_DEFERENCE = 3.0
@@ -82,24 +82,33 @@ class Precedence:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainTask:
-    """One node to empty, on behalf of a rollout, whose id is `rollout`.
+class NodeTask:
+    """One node's turn: what was planned for it, for which rollout (its id), by which rules, and since when.
 
-    `spent` is how many seconds of its time-out another process has had. `returning` takes up the UIDs of owners whose
-    pods are left, for they come back however often they are evicted, and `moved` those of pods that were evicted or
-    deleted. `precedence`, `moved` and `events` are what the drains of one process have in common; without `events` a
-    drain has its Events written beside it, and whoever ends the process does not wait for the last of them.
+    `started` is in monotonic seconds; `spent` is how many of its drain's time-out another process has had. `returning`
+    takes up the UIDs of owners whose pods the drain leaves, for they come back however often they are evicted, and
+    `moved` those of pods that were evicted or deleted. `precedence` and `moved` are what the drains of one process have
+    in common.
     """
 
-    node: str
-    node_uid: str
+    planned: PlannedNode
     rollout: str
-    policy: DrainPolicy
     cluster: PatientApi
     guard: Guard
     report: Reporter
+    started: float = 0.0
+    policy: Policy = field(default_factory=Policy)
+    spent: float = 0.0
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
-    events: EventWriter | None = None
-    spent: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+        return self.planned.name
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return self.cluster.clock.monotonic() - self.started

@@ -17,7 +17,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from rollout.execution.base.live_view import watch_node
-from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import write
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_node
@@ -35,19 +36,12 @@ _TRUE = "true"
 _TICK = 5.0
 
 
-def check_before(task: NodeTask, hooks: HookPolicy) -> None:
-    """Return once the checks before the reboot have passed; `NodeFailure` where they have not in time."""
-    if hooks.before:
-        _check(task, hooks, BEFORE, hooks.before, Phase.CORDONED)
-
-
-def check_after(task: NodeTask, hooks: HookPolicy) -> None:
-    """Do the same for those after it."""
-    if hooks.after:
-        _check(task, hooks, AFTER, hooks.after, Phase.READY)
-
-
-def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[str], phase: Phase) -> None:
+def check(task: NodeTask, hooks: HookPolicy, name: str) -> None:
+    """Return once the checks before, or after, the reboot have passed; `NodeFailure` where they have not in time."""
+    is_first = name == BEFORE
+    annotations, phase = (hooks.before, Phase.CORDONED) if is_first else (hooks.after, Phase.READY)
+    if not annotations:
+        return
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
     _ask(task, label, annotations)
@@ -118,26 +112,17 @@ class NodePlaybooks(Protocol):
         ...
 
 
-def run_before_reboot(context: NodeContext, playbooks: NodePlaybooks | None) -> None:
-    """Return once the playbook has passed on the drained node; `NodeFailure` where it has not."""
-    _run(context, playbooks, Occasion.PRE_REBOOT, Phase.DRAINED, {})
+def run_playbook(context: NodeContext, playbooks: NodePlaybooks | None, boot: BootFacts | None = None) -> None:
+    """Return once the playbook has passed on the drained node, or on one that is Ready in this boot.
 
-
-def run_after_reboot(context: NodeContext, playbooks: NodePlaybooks | None, boot: BootFacts) -> None:
-    """Do the same for a node that is Ready again."""
-    now = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
-    _run(context, playbooks, Occasion.POST_REBOOT, Phase.READY, now)
-
-
-def _run(
-    context: NodeContext,
-    playbooks: NodePlaybooks | None,
-    occasion: Occasion,
-    phase: Phase,
-    variables: Mapping[str, object],
-) -> None:
+    `NodeFailure` where it has not.
+    """
     if playbooks is None:
         return
+    occasion, phase, variables = Occasion.PRE_REBOOT, Phase.DRAINED, dict[str, object]()
+    if boot is not None:
+        occasion, phase = Occasion.POST_REBOOT, Phase.READY
+        variables = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
     node = context.cluster.ask(lambda api: read_node(api, context.name))
     host, timeout = context.host.host, context.policy.gates.hooks.timeout
     why = playbooks.run(
@@ -160,7 +145,7 @@ def _about(context: NodeContext, node: Node) -> Mapping[str, object]:
     """Return the node's facts, under the names that they have in the dynamic inventory."""
     return {
         "rollout_node": context.name,
-        "rollout_run": context.task.rollout,
+        "rollout_run": context.rollout,
         "rollout_running_version": context.planned.running_version,
         "rollout_staged_version": context.planned.staged_version,
         "rollout_boot_id": context.planned.boot_id,

@@ -10,9 +10,10 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.checks import NodePlaybooks, check_after, check_before, run_after_reboot, run_before_reboot
+from rollout.execution.gates.checks import AFTER, BEFORE, NodePlaybooks, check, run_playbook
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
 from rollout.gather.hosts.boot import BootFacts
@@ -57,30 +58,6 @@ class Hold:
 OPEN = Hold()
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What a node has to meet to begin, and to be cordoned; `is_bounded`: it is waited for up to gates.timeout."""
-
-    ask: Callable[[PlannedNode], Hold]
-    is_bounded: bool = False
-
-
-class Remembered(Protocol):
-    """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
-
-    def expire(self) -> None:
-        """Forget what was read until now."""
-        ...
-
-    def why_paused(self) -> str:
-        """Why no node at all may begin; empty where they may."""
-        ...
-
-    def why_held(self, planned: PlannedNode) -> str:
-        """Why nodes with this one's staged version may not; empty where they may."""
-        ...
-
-
 class GateCommand(Protocol):
     """The operator's own command."""
 
@@ -116,17 +93,6 @@ class GatePorts:
     end: Deadline | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What gates need of the run that they belong to."""
-
-    plan: RolloutPlan
-    cluster: PatientApi
-    report: Reporter
-    stop: StopRequest
-    memory: Remembered | None = None
-
-
 class PolicyGates:
     """All gates of one run. `hold` is asked by one thread, the rest of each node by its own.
 
@@ -134,30 +100,35 @@ class PolicyGates:
     right before its cordon.
     """
 
-    def __init__(self, around: Surroundings, ports: GatePorts) -> None:
-        self._around = around
+    def __init__(
+        self,
+        plan: RolloutPlan,
+        cluster: PatientApi,
+        report: Reporter,
+        stop: StopRequest,
+        ports: GatePorts,
+        memory: RunMemory | None = None,
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._report = report
+        self._stop = stop
         self._ports = ports
-        self._policy = around.plan.policy.gates
+        self._memory = memory
+        self._policy = plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
-        policy, pools = around.plan.policy, {node.pool for node in around.plan.nodes}
-        self._schedules = {pool: self._schedule.in_pool(policy, pool) for pool in pools}
-        self._wave_of = {node.name: wave for wave in around.plan.waves for node in wave.nodes}
+        self._schedules = {
+            pool: self._schedule.in_pool(plan.policy, pool) for pool in {node.pool for node in plan.nodes}
+        }
+        self._wave_of = {node.name: wave for wave in plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
         self._alerts = ""
         self._alerts_until = float("-inf")
         self._asking = threading.Lock()
-        # the cheapest first
-        self._conditions = (
-            Condition(self._too_late),
-            Condition(self._window),
-            Condition(self._remembered),
-            Condition(self._unasked_alerts),
-            Condition(self._blocking_pods, is_bounded=True),
-            Condition(self._control_plane, is_bounded=True),
-            Condition(self._storage, is_bounded=True),
-            Condition(self._alert, is_bounded=True),
-        )
+        # the cheapest first; what the bounded ones say is waited for up to gates.timeout
+        self._bounded = (self._blocking_pods, self._control_plane, self._storage, self._alert)
+        self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
     def before_rollout(self) -> None:
         """Ask the command; `BlockedError` where it does not let pass."""
@@ -169,21 +140,21 @@ class PolicyGates:
 
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
-        now = self._around.cluster.clock.now()
+        now = self._cluster.clock.now()
         if not self._policy.windows.wait and (why := self._schedule.closed(now)):
             return Later(why)
         names = ", ".join(node.name for node in wave.nodes)
-        question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Start it?"
+        question = f"Wave {wave.index} of {len(self._plan.waves)}: {names}. Start it?"
         if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
             return f"wave {wave.index} was not confirmed"
-        return self._command("wave", _about(wave, self._around.plan))
+        return self._command("wave", _about(wave, self._plan))
 
     def hold(self, node: PlannedNode) -> Hold:
         """Ask all conditions, the cheapest first."""
         for condition in self._conditions:
-            hold = condition.ask(node)
-            if hold.why and condition.is_bounded:
-                return self._report_once(node.name, self._bounded(node, hold))
+            hold = condition(node)
+            if hold.why and not hold.final and condition in self._bounded:
+                hold = self._within_patience(node, hold)
             if hold.why:
                 return self._report_once("" if hold.is_general else node.name, hold)
         self._held.pop(node.name, None)
@@ -191,24 +162,23 @@ class PolicyGates:
 
     def refusal(self, node: PlannedNode) -> str:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
-        if self._around.memory is not None:
-            self._around.memory.expire()
-        holds = (condition.ask(node) for condition in reversed(self._conditions))
+        if self._memory is not None:
+            self._memory.expire()
+        holds = (condition(node) for condition in reversed(self._conditions))
         return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
         """Return what is held against a node, or any; a pause leaves it for another time."""
-        memory = self._around.memory
-        if memory is None:
+        if self._memory is None:
             return OPEN
-        paused = memory.why_paused()
-        return Hold(Later(paused) if paused else memory.why_held(node), final=True)
+        paused = self._memory.why_paused()
+        return Hold(Later(paused) if paused else self._memory.why_held(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
         wave = self._wave_of[context.name]
         about = {
-            **_about(wave, self._around.plan),
+            **_about(wave, self._plan),
             GateVariable.NODE: context.name,
             GateVariable.ADDRESS: context.host.host.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
@@ -219,7 +189,7 @@ class PolicyGates:
 
     def before_drain(self, context: NodeContext) -> None:
         """Wait for the checks; one that took until after the window has closed comes too late."""
-        check_before(context.task, self._policy.hooks)
+        check(context, self._policy.hooks, BEFORE)
         if self._policy.hooks.before and self._is_shut(context):
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
 
@@ -229,39 +199,39 @@ class PolicyGates:
             raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
 
     def _is_shut(self, context: NodeContext) -> bool:
-        return bool(self._schedules[context.planned.pool].closed(self._around.cluster.clock.now()))
+        return bool(self._schedules[context.planned.pool].closed(self._cluster.clock.now()))
 
     def before_reboot(self, context: NodeContext) -> None:
         """Run the operator's playbook."""
-        run_before_reboot(context, self._ports.playbooks)
+        run_playbook(context, self._ports.playbooks)
 
     def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
         """Run the operator's playbook, then wait for the checks, which may look at what it did."""
-        run_after_reboot(context, self._ports.playbooks, boot)
-        check_after(context.task, self._policy.hooks)
+        run_playbook(context, self._ports.playbooks, boot)
+        check(context, self._policy.hooks, AFTER)
 
     def soak(self, wave: Wave) -> bool:
         """Sleep, unless stopped."""
         if not self._policy.soak:
             return False
-        self._around.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
-        self._around.cluster.deadline(self._policy.soak).wait_for(self._around.stop)
+        self._report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
+        self._cluster.deadline(self._policy.soak).wait_for(self._stop)
         return True
 
     def _stopped(self) -> bool:
-        return self._around.stop.requested
+        return self._stop.requested
 
     def _command(self, stage: str, about: Mapping[str, str]) -> str:
         if self._ports.command is None:
             return ""
-        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self._around.plan.plan_id, **about}
+        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self._plan.plan_id, **about}
         return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
         schedule = self._schedules[node.pool]
         if not schedule:
             return OPEN
-        now, needed = self._around.cluster.clock.now(), self._estimated(node)
+        now, needed = self._cluster.clock.now(), self._estimated(node)
         if needed and not schedule.fits_ever(now, needed):
             return Hold(
                 f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
@@ -295,7 +265,7 @@ class PolicyGates:
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
-            pods = self._around.cluster.ask(
+            pods = self._cluster.ask(
                 lambda api: read_node_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
@@ -305,37 +275,34 @@ class PolicyGates:
 
     def _control_plane(self, node: PlannedNode) -> Hold:
         """Whether others of the control plane are not well, beyond what the operator has accepted with the plan."""
-        policy, accepted = self._around.plan.policy, self._accepted(node)
-        return Hold(self._around.cluster.ask(lambda api: why_not_away(api, node.name, policy, accepted)))
+        policy, accepted = self._plan.policy, self._accepted(node)
+        return Hold(self._cluster.ask(lambda api: why_not_away(api, node.name, policy, accepted)))
 
     def _storage(self, node: PlannedNode) -> Hold:
         """Whether data would lack copies without the node, beyond what the operator has accepted with the plan."""
         accepted = self._accepted(node)
-        return Hold(self._around.cluster.ask(lambda api: why_stored(api, node.name, accepted)))
+        return Hold(self._cluster.ask(lambda api: why_stored(api, node.name, accepted)))
 
     def _accepted(self, node: PlannedNode) -> Collection[str]:
         """Return the objects that were in the way of a node when it was planned."""
-        return {entry.object for entry in self._around.plan.blockers if entry.node == node.name}
+        return {entry.object for entry in self._plan.blockers if entry.node == node.name}
 
     def _alert(self, _node: PlannedNode) -> Hold:
-        if not self._policy.alerts.url or self._ports.alerts is None:
+        """Whether alerts keep nodes from beginning; they do where no server is asked for those that the rules want."""
+        if not (url := self._policy.alerts.url):
             return OPEN
-        clock = self._around.cluster.clock
+        if self._ports.alerts is None:
+            why = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
+            return Hold(why, final=True)
+        clock = self._cluster.clock
         with self._asking:
             if clock.monotonic() >= self._alerts_until:
                 self._alerts = _alerts_of(self._ports.alerts)
                 self._alerts_until = clock.monotonic() + _FRESH_SECONDS
             return Hold(self._alerts, is_general=bool(self._alerts))
 
-    def _unasked_alerts(self, _node: PlannedNode) -> Hold:
-        """Whether the rules want alerts, and no server is asked for them in this process: then no node begins."""
-        url = self._policy.alerts.url
-        if not url or self._ports.alerts is not None:
-            return OPEN
-        return Hold(Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it"), final=True)
-
-    def _bounded(self, node: PlannedNode, hold: Hold) -> Hold:
-        deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
+    def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
+        deadline = self._held.setdefault(node.name, self._cluster.deadline(self._policy.timeout))
         if not deadline.expired:
             return hold
         why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")
@@ -345,7 +312,7 @@ class PolicyGates:
         """Tell once what holds a node up, or all of them."""
         if self._reported.get(about) != hold.why and not hold.final:
             self._reported[about] = hold.why
-            self._around.report.notice(f"{about or 'no node is started'}: {hold.why}")
+            self._report.notice(f"{about or 'no node is started'}: {hold.why}")
         return hold
 
 

@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any
 
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.node.context import NodeContext, NodeTask, Progress
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.host import NodeHost, in_boot_before, look_once
-from rollout.execution.node.marking import is_excluded, lasting_labels, ours, without_taint, write
+from rollout.execution.node.marking import fluo_labels, is_excluded, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
 from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, RefusedError
 from rollout.gather.cluster.snapshot import read_node, read_nodes
@@ -50,7 +51,7 @@ def claim(
     from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
     what asked for the reboot. `RefusedError` where it is not admitted now: nothing is left on it.
     """
-    task = context.task
+    task = context
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
     ready = ready_now(task)
@@ -69,7 +70,7 @@ def claim(
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
         excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
-        labels = {**excluding, **lasting_labels(task.courtesy, facts)}
+        labels = {**excluding, **fluo_labels(task.policy, facts.running_version, facts.os_id, facts.group)}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
 
@@ -200,7 +201,7 @@ def take_up(context: NodeContext) -> Progress:
     """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
     context.guard.check()
     node = context.cluster.ask(lambda api: read_node(api, context.name))
-    if node.annotations.get(marks.RUN) != context.task.rollout:
+    if node.annotations.get(marks.RUN) != context.rollout:
         raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
     if why := misunderstanding(node):
         raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))

@@ -4,11 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.drain.task import DrainTask, Precedence
-from rollout.execution.events import EventWriter
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, advance
 from rollout.gather.hosts.boot import BootFacts
@@ -16,35 +13,8 @@ from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
-from rollout.model.policy import CourtesyPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.eligibility.away import AwayLimit
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTask:
-    """One node's turn: what was planned for it, for which rollout (its id), and since when, in monotonic seconds.
-
-    `courtesy` is by which rules others' labels and annotations are written on it.
-    """
-
-    planned: PlannedNode
-    rollout: str
-    cluster: PatientApi
-    guard: Guard
-    report: Reporter
-    started: float = 0.0
-    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)
-
-    @property
-    def name(self) -> str:
-        """The Node's name."""
-        return self.planned.name
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken so far."""
-        return self.cluster.clock.monotonic() - self.started
 
 
 class NodeAdmission(Protocol):
@@ -83,70 +53,21 @@ class NodeGates(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeContext:
-    """One node's way through a rollout: the node, its host, the rules, and what may hold it up or stop it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext(NodeTask):
+    """One node's way through a rollout: its turn, its host, and what may hold it up or stop it.
 
-    `is_taken_up`: an earlier process has begun this node. `returning` are the UIDs of the owners whose pods the drain
-    left, for they come back however often they are evicted. `remember` is told of a failure before its marks go; `own`
-    is this very node where this process is on it. `events` writes those of the run.
+    `is_taken_up`: an earlier process has begun this node. `remember` is told of a failure before its marks go; `own`
+    is this very node where this process is on it.
     """
 
-    task: NodeTask
     host: NodeHost
-    policy: Policy
     gates: NodeGates
     admission: NodeAdmission
     stop: StopRequest
     is_taken_up: bool = False
-    returning: set[str] = field(default_factory=set)
-    precedence: Precedence = field(default_factory=Precedence)
-    moved: set[str] = field(default_factory=set)
     own: OwnNode | None = None
-    events: EventWriter | None = None
     remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)
-
-    @property
-    def name(self) -> str:
-        """The Node's name."""
-        return self.task.name
-
-    @property
-    def planned(self) -> PlannedNode:
-        """What was planned for the node."""
-        return self.task.planned
-
-    @property
-    def cluster(self) -> PatientApi:
-        """Where the Node stands."""
-        return self.task.cluster
-
-    @property
-    def guard(self) -> Guard:
-        """What is asked before every act."""
-        return self.task.guard
-
-    @property
-    def report(self) -> Reporter:
-        """Who is told."""
-        return self.task.report
-
-    @property
-    def drain(self) -> DrainTask:
-        """The drain of this node."""
-        return DrainTask(
-            self.name,
-            self.planned.node_uid,
-            self.task.rollout,
-            self.policy.drain,
-            self.cluster,
-            self.guard,
-            self.report,
-            self.returning,
-            self.precedence,
-            self.moved,
-            self.events,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +119,4 @@ def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
     """Return the context for a step that begins in this phase."""
     if phase not in BEFORE_REBOOT:
         return context
-    return replace(context, task=replace(context.task, guard=RevertingGuard(context.guard, context.stop)))
+    return replace(context, guard=RevertingGuard(context.guard, context.stop))

@@ -11,16 +11,18 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.node.context import NodeTask
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.stop import Guard
+from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
-from rollout.model.policy import CourtesyPolicy
+from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.soft_taint import without_soft_taint
@@ -41,11 +43,6 @@ class MarksGoneError(StepError):
 def is_excluded(node: Node) -> bool:
     """Whether load balancers leave it out because we have asked for it."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
-
-
-def is_excluded_by_us(task: NodeTask) -> bool:
-    """Whether load balancers leave the node out because we have asked for it."""
-    return is_excluded(task.cluster.ask(lambda api: read_node(api, task.name)))
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
@@ -82,10 +79,9 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         body = _annotations(ours(task, node), taken)
         body["metadata"]["labels"] = {
             **labels_taken_back,
-            **(labels_when_proven(task.courtesy, version) if outcome is Outcome.SUCCEEDED else {}),
-            **_hook_label(node),
+            **(fluo_labels(task.policy, version) if outcome is Outcome.SUCCEEDED else {}),
+            **_turns_labels(node),
             **_balancers_label(node),
-            **_deferral(node),
         }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **without_taint(node)}}
@@ -119,27 +115,17 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
     def change(node: Node) -> dict[str, Any]:
         body = _annotations(ours(task, node), annotations)
-        body["metadata"]["labels"] = _hook_label(node) | _deferral(node)
+        body["metadata"]["labels"] = _turns_labels(node)
         return {**body, "spec": without_taint(node)}
 
     return write(task, change)
 
 
-def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, str]:
-    """Return what FLUO's agent would say of this host; nothing where it is not asked for."""
-    said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group, marks.FLUO_VERSION: facts.running_version}
-    return _of_fluo(courtesy, said)
-
-
-def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
-    """Do the same for a node that is rebooted and proven, and runs this version."""
-    return _of_fluo(courtesy, {marks.FLUO_VERSION: version})
-
-
-def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:
-    """Return, of what a host said, what a label can hold."""
+def fluo_labels(policy: Policy, version: str, os_id: str = "", group: str = "") -> Mapping[str, str]:
+    """Return what FLUO's agent would say of a host, as far as a label can hold it; nothing where nobody asks for it."""
+    said = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
     known = {name: value for name, value in said.items() if value and is_label_value(value)}
-    return known if courtesy.fluo_labels else {}
+    return known if policy.courtesy.fluo_labels else {}
 
 
 def without_taint(node: Node) -> dict[str, Any]:
@@ -148,22 +134,17 @@ def without_taint(node: Node) -> dict[str, Any]:
     return {} if taints is None else {"taints": taints or None}
 
 
-def _deferral(node: Node) -> dict[str, None]:
-    """Take the label away by which pods of ours kept away from it."""
-    return {marks.DEFERRED: None} if marks.DEFERRED in node.labels else {}
+def _turns_labels(node: Node) -> dict[str, None]:
+    """Take the labels away that were for its turn: by which pods of ours kept away, and had checks run."""
+    hook = node.annotations.get(marks.HOOK_LABEL, "")
+    is_ours = hook.endswith(("/before-reboot", "/after-reboot"))
+    return {label: None for label in (marks.DEFERRED, hook if is_ours else "") if label in node.labels}
 
 
 def _balancers_label(node: Node) -> dict[str, None]:
     """Take the label away that we had set to have load balancers leave the node out."""
     is_ours = is_excluded(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
     return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
-
-
-def _hook_label(node: Node) -> dict[str, None]:
-    """Take the label away that we had set to have checks run."""
-    label = node.annotations.get(marks.HOOK_LABEL, "")
-    is_ours = label in node.labels and label.endswith(("/before-reboot", "/after-reboot"))
-    return {label: None} if is_ours else {}
 
 
 def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:
@@ -257,25 +238,37 @@ def write(
     change: Callable[[Node], dict[str, Any] | None],
     read: Callable[[ClusterApi], Node] | None = None,
 ) -> Node:
+    """Write the change of a task's Node as `write_node` does."""
+    return write_node(task.cluster, task.guard, task.name, change, read)
+
+
+def write_node(
+    cluster: PatientApi,
+    guard: Guard,
+    name: str,
+    change: Callable[[Node], dict[str, Any] | None],
+    read: Callable[[ClusterApi], Node] | None = None,
+    within: Deadline | None = None,
+) -> Node:
     """Read, decide, write; again where the Node changed in between. No change: no write.
 
     An outage repeats all three: what was read before it may be true no longer. `read` may read more than the Node.
     """
-    deadline, contended = task.cluster.deadline(), task.cluster.deadline(_CONTENDED_SECONDS)
+    deadline, contended = within or cluster.deadline(), cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
-        task.guard.check()
-        node = read(api) if read else read_node(api, task.name)
+        guard.check()
+        node = read(api) if read else read_node(api, name)
         if (body := change(node)) is not None:
-            body["metadata"]["resourceVersion"] = node.resource_version
-            task.guard.check()
-            api.patch(node_path(task.name), body)
+            metadata = {**body.get("metadata", {}), "resourceVersion": node.resource_version}
+            guard.check()
+            api.patch(node_path(name), {**body, "metadata": metadata})
         return node
 
     for number in count(1):
         try:
-            return task.cluster.ask(attempt, deadline)
+            return cluster.ask(attempt, deadline)
         except ApiConflictError as error:
             if number >= _ATTEMPTS and contended.expired:
-                raise StepError(f"the Node {task.name} changes too often to be written") from error
+                raise StepError(f"the Node {name} changes too often to be written") from error
     raise AssertionError("attempts do not end by themselves")

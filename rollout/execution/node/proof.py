@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from rollout.execution.base.live_view import watch_node
-from rollout.execution.node.context import NodeContext, NodeTask, Progress
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.boot import BootFacts

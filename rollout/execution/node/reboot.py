@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.transitions import NodeFailure
@@ -33,14 +33,14 @@ class RefilledError(DrainError):
     """Pods that have to go are on the node again, which is still cordoned: it can be drained once more."""
 
 
-def last_look(task: DrainTask) -> None:
+def last_look(task: NodeTask) -> None:
     """Still cordoned, still empty of what had to go, volumes detached: else `DrainError`."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
     task.guard.check()
 
 
-def look_again(task: DrainTask, deadline: Deadline) -> None:
+def look_again(task: NodeTask, deadline: Deadline) -> None:
     """Look at what anybody may undo within a moment; `ApiError` where it cannot be seen by the deadline.
 
     Raises:
@@ -48,38 +48,38 @@ def look_again(task: DrainTask, deadline: Deadline) -> None:
         DrainError: somebody uncordoned the node, or took our marks away, or a pod has come that must not be touched.
         FencedError: this process may not act any more.
     """
-    node = task.cluster.ask(lambda api: read_node(api, task.node), deadline)
+    node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
     if not node.unschedulable:
-        raise DrainError(f"{task.node} was uncordoned outside this rollout before its reboot was asked for")
+        raise DrainError(f"{task.name} was uncordoned outside this rollout before its reboot was asked for")
     if node.annotations.get(marks.RUN) != task.rollout:
-        raise DrainError(f"our marks on {task.node} were removed before its reboot was asked for")
+        raise DrainError(f"our marks on {task.name} were removed before its reboot was asked for")
     _check_empty(task, deadline)
     task.guard.check()
 
 
-def _check_empty(task: DrainTask, deadline: Deadline) -> None:
-    present = task.cluster.ask(lambda api: read_node_pods(api, task.node), deadline)
+def _check_empty(task: NodeTask, deadline: Deadline) -> None:
+    present = task.cluster.ask(lambda api: read_node_pods(api, task.name), deadline)
     owners = task.cluster.ask(read_daemon_sets, deadline)
-    pods = must_go(present, DrainRules.of(task.policy, owners, now=task.cluster.api.server_time()))
+    pods = must_go(present, DrainRules.of(task.policy.drain, owners, now=task.cluster.api.server_time()))
     if pods := without_returning(pods, task.returning):
-        raise RefilledError(f"{pods[0].key} arrived on {task.node} after it was drained")
+        raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
 
 
-def _await_detached(task: DrainTask) -> None:
+def _await_detached(task: NodeTask) -> None:
     """Wait, within bounds, for volumes: one that stays attached is reported, and does not stop the reboot."""
-    deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.timeout))
+    deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
-            task.report.notice(f"{task.node}: the volume {attached[0].volume} is still attached; going on")
+            task.report.notice(f"{task.name}: the volume {attached[0].volume} is still attached; going on")
             return
-        task.report.step(task.node, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
+        task.report.step(task.name, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
         deadline.pause(_PAUSE)
 
 
-def _attachments(task: DrainTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
+def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
     """Volumes on the node; none where this user may not see them, of which the plan has warned."""
     try:
-        return task.cluster.ask(lambda api: read_attachments(api, task.node), deadline)
+        return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
         if error.status == _FORBIDDEN:
             return ()
@@ -158,7 +158,7 @@ def _check_may_reboot(context: NodeContext, facts: BootFacts) -> None:
     if why := other_machine(context.host, facts):
         raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
     try:
-        look_again(context.drain, context.cluster.deadline(_LOOK_SECONDS))
+        look_again(context, context.cluster.deadline(_LOOK_SECONDS))
     except ApiError as error:
         if not is_passing(error):
             raise

@@ -9,10 +9,10 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
-from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot
 from rollout.execution.node.marking import (
     MarksGoneError,
     give_back,
+    is_excluded,
     is_marked,
     leave_failed,
     mark_phase,
@@ -24,6 +24,7 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.transitions import (
     BEFORE_REBOOT,
+    GivenUpError,
     NodeFailure,
     RefusedError,
     blamed,
@@ -43,6 +44,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
@@ -50,6 +52,7 @@ Step = Callable[[NodeContext, Progress], Progress]
 _MOST_DRAINS = 3
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
+_TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None) -> NodeResult:
@@ -68,11 +71,11 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RefusedError as error:
-        return NodeResult(context.name, error.outcome, Phase.PENDING, context.task.seconds, error.why, waits=True)
+        return NodeResult(context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True)
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
     context.report.step(context.name, progress.phase)
-    seconds = context.task.seconds
+    seconds = context.seconds
     end = (Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note)
     return NodeResult(context.name, *end, version=progress.version, unmoved=progress.unmoved)
 
@@ -82,10 +85,15 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    node, observation = _node_and_host(context)
+    try:
+        node, observation = _observed(context)
+    except ApiNotFoundError as error:
+        # as by an autoscaler, to which it is left
+        message = "not started: its Node was deleted since it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
-    if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
+    if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     facts = check_eligible(context, node, observation)
     context.gates.before_node(context)
@@ -94,16 +102,6 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     exclude = bool(context.policy.exclude_from_load_balancers)
     claim(context, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
-
-
-def _node_and_host(context: NodeContext) -> tuple[Node, HostObservation]:
-    """Return the Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
-    try:
-        node, facts = _observed(context)
-    except ApiNotFoundError as error:
-        message = "not started: its Node was deleted since it was planned"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING) from error
-    return node, facts
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
@@ -142,17 +140,42 @@ def _check_need(context: NodeContext) -> None:
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
-    await_exclusion(context)
-    delay_drain(context)
+    wanted = context.policy.exclude_from_load_balancers
+    if wanted and is_excluded(context.cluster.ask(lambda api: read_node(api, context.name))):
+        _wait(context, wanted, f"waiting {wanted} for load balancers to leave the node out")
+    if delay := context.policy.courtesy.drain_delay:
+        _wait(context, delay, f"waiting {delay} before its drain (drain.delay)")
+        context.gates.after_waiting(context, "while its drain was delayed")
     context.gates.before_drain(context)
-    if not mark_phase(context.task, Phase.DRAINING).unschedulable:
+    if not mark_phase(context, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
     return progress.to(Phase.DRAINING)
 
 
+def delay_reboot(context: NodeContext) -> None:
+    """Return after reboot.delay; `GivenUpError` where the rollout is to stop, or has waited until a window closed."""
+    if delay := context.policy.courtesy.reboot_delay:
+        _wait(context, delay, f"waiting {delay} before its reboot (reboot.delay)", Phase.DRAINED)
+        context.gates.after_waiting(context, "while its reboot was delayed")
+
+
+def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED) -> None:
+    """Wait because people asked for it: whoever stops the rollout gets the node back at once, whatever `waves.stop` is.
+
+    A process that takes the node up again does not know how much of a wait had passed, and waits anew.
+    """
+    context.report.step(context.name, phase, detail)
+    deadline = context.cluster.deadline(seconds)
+    while not deadline.expired:
+        context.guard.check()
+        if context.stop.requested:
+            raise GivenUpError(context.stop.why)
+        deadline.pause(_TICK)
+
+
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    endings = drain(context.drain)
-    mark_phase(context.task, Phase.DRAINED)
+    endings = drain(context)
+    mark_phase(context, Phase.DRAINED)
     return replace(progress, endings=endings).to(Phase.DRAINED)
 
 
@@ -162,8 +185,8 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
     context.gates.before_reboot(context)
     _check_need(context)
     try:
-        last_look(context.drain)
-        mark_phase(context.task, Phase.REBOOTING)
+        last_look(context)
+        mark_phase(context, Phase.REBOOTING)
         ask_for_reboot(context)
     except RefilledError as error:
         return drain_again(context, progress, error)
@@ -175,7 +198,7 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
         boot = await_boot(context, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
-    mark_phase(context.task, Phase.BOOTED)
+    mark_phase(context, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 
 
@@ -184,14 +207,14 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
-    if not mark_phase(context.task, Phase.DRAINING).unschedulable:
+    if not mark_phase(context, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
     return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
-    await_ready(context.task, _boot(progress), context.policy.ready_timeout)
-    mark_phase(context.task, Phase.READY)
+    await_ready(context, _boot(progress), context.policy.ready_timeout)
+    mark_phase(context, Phase.READY)
     return progress.to(Phase.READY)
 
 
@@ -205,9 +228,9 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
 def succeed(context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
     version = _boot(progress).version
-    await_own_pods(context.task, context.policy.settle_timeout)
-    before = give_back(context.task, Outcome.SUCCEEDED, version)
-    unmoved = unmoved_by_now(context.task, before, version)
+    await_own_pods(context, context.policy.settle_timeout)
+    before = give_back(context, Outcome.SUCCEEDED, version)
+    unmoved = unmoved_by_now(context, before, version)
     return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(Phase.DONE)
 
 
@@ -243,7 +266,7 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
     """
     if not isinstance(error, ApiNotFoundError | MarksGoneError | DrainError):
         return error
-    lost, reason = why_lost(context.task)
+    lost, reason = why_lost(context)
     if not lost:
         return error
     if progress.phase in BEFORE_REBOOT:
@@ -259,27 +282,20 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     context.remember(blamed(context.planned, outcome, progress.version, is_refused=is_refused), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
+        version = progress.version or context.planned.running_version
         try:
-            left_cordoned = not _clean_up(context, progress, outcome)
+            left_cordoned = not may_be_given_back(outcome, progress.phase)
+            (leave_failed if left_cordoned else give_back)(context, outcome, version)
         except (MarksGoneError, ApiNotFoundError):
-            left_cordoned = stays_cordoned(context.task)
+            left_cordoned = stays_cordoned(context)
         except RolloutError as further:
             message += f"; and its marks could not be removed: {further.message}"
             left_cordoned = True
     elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
     reason = error.reason if isinstance(error, NodeFailure) else None
-    return NodeResult(
-        context.name,
-        outcome,
-        progress.phase,
-        context.task.seconds,
-        message,
-        error.hint,
-        progress.version,
-        left_cordoned,
-        reason=reason,
-    )
+    end = (outcome, progress.phase, context.seconds, message, error.hint, progress.version, left_cordoned)
+    return NodeResult(context.name, *end, reason=reason)
 
 
 def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
@@ -297,14 +313,4 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
     """Tell whether our marks are on it: a claim that was given up before its answer came may stand nevertheless."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
-    return is_marked(context.task)
-
-
-def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Give the node back where it works, leave it cordoned where it does not; whether it was given back."""
-    version = progress.version or context.planned.running_version
-    if may_be_given_back(outcome, progress.phase):
-        give_back(context.task, outcome, version)
-        return True
-    leave_failed(context.task, outcome, version)
-    return False
+    return is_marked(context)

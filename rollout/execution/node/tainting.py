@@ -10,19 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError, StepError
+from rollout.errors import ApiNotFoundError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
+from rollout.execution.node.marking import write_node
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model.cluster import Node
 from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint
 from rollout.model.text import listed, timestamp
+from rollout.ports import ClusterApi
 
 # A thousand nodes take a second or two, and the API server's flow control has seats to spare.
 _AT_ONCE = 8
-_ATTEMPTS = 10
 # Patience with an API server that is away: what waits for it anyway has more.
 _SECONDS = 60.0
 _NAMED = 5
@@ -95,31 +96,18 @@ class Tainting:
 
     def _failure(self, node: Node, change: _Change, deadline: Deadline) -> str:
         """Why the change could not be written; empty where it was, or where this process may not act any more."""
+        listed_before = [node]
+
+        def read(api: ClusterApi) -> Node:
+            return listed_before.pop() if listed_before else read_node(api, node.name)
+
         try:
-            self._rewrite(node, change, deadline)
-        except FencedError:
+            write_node(self.cluster, self.guard, node.name, change, read, deadline)
+        except (FencedError, ApiNotFoundError):
             return ""
         except RolloutError as error:
             return error.message
         return ""
-
-    def _rewrite(self, node: Node, change: _Change, deadline: Deadline) -> None:
-        """Write the taints of the Node as it was read; as it is by then, where somebody else was faster."""
-        for _attempt in range(_ATTEMPTS):
-            self.guard.check()
-            patch = change(node)
-            if patch is None:
-                return
-            body = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": node.resource_version}}
-            try:
-                self.cluster.ask(lambda api: api.patch(node_path(node.name), body), deadline)  # noqa: B023 - at once
-            except ApiConflictError:
-                node = self.cluster.ask(lambda api: read_node(api, node.name), deadline)  # noqa: B023 - at once
-            except ApiNotFoundError:
-                return
-            else:
-                return
-        raise StepError(f"the Node {node.name} changes so often that nothing could be written on it")
 
 
 def _tainted(node: Node) -> Patch | None:

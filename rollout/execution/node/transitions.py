@@ -20,7 +20,7 @@ before, and it is not asked to reboot under them.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rollout.errors import ApiError, DrainError, FencedError, RebootError, RolloutError, StepError
+from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 
@@ -104,8 +104,6 @@ def outcome_of(error: RolloutError) -> Outcome:
             return Outcome.DRAIN_FAILED
         case RebootError():
             return Outcome.REBOOT_REFUSED
-        case ApiError():
-            return Outcome.FAILED
         case _:
             return Outcome.FAILED
 

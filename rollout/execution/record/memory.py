@@ -194,9 +194,8 @@ class RunMemory:
                 self._pending.clear()
                 return
             self._write()
-        version = planned.staged_version
-        if version in self._seen.versions and (why := why_held(self._seen, version)) and not why_held(before, version):
-            with self._lock:
+            why = why_held(self._seen, version) if version in self._seen.versions else ""
+            if why and not why_held(before, version):
                 self._newly_held[version] = why
 
     def report_held(self) -> None:

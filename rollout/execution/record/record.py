@@ -1,13 +1,18 @@
-"""The run's plan on the cluster: a ConfigMap beside the Lease, there from before the first node is touched to the end.
+"""A run's record: its plan on the cluster, in a ConfigMap beside the Lease, from before the first node to the end.
 
 With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended by itself with
 nodes left over leaves it marked as ended: it stands in nobody's way, and can still be gone on with.
+
+It is understood as a whole, or not at all. What stands there may have been written by anybody who may write ConfigMaps,
+or by another version of this program. Reading it takes bounded memory; see `StoredRecord.problem`.
 """
 
 import base64
 import gzip
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,25 +24,224 @@ from rollout.errors import (
     ApiNotFoundError,
     BlockedError,
     LockedError,
+    PlanFileError,
 )
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.memory import swapped
-from rollout.execution.record.stored import (
-    HEALTH_KEY,
-    PACKED_KEY,
-    PLAN_KEY,
-    Health,
-    has_begun,
-    read_record,
-    record_of,
-    record_path,
-    whole,
-)
+from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
-from rollout.planning.plan.document import encode_plan, sealed
+from rollout.model.text import is_run_id
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import ClusterApi
+
+PLAN_KEY = "plan.json"
+PACKED_KEY = "plan.json.gz"
+HEALTH_KEY = "health.json"
+# In bytes: a mebibyte, the most of a ConfigMap, as base64, annotations, and who wrote which field.
+_LARGEST_BODY = 4 << 20
+# Characters of what a record says that go into the sentence on what is wrong with it.
+_EXCERPT = 200
+_GZIP = 16 + zlib.MAX_WBITS
+_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was well before a wave: workloads that have pods on its nodes, and nodes that were Ready."""
+
+    workloads: Mapping[str, Workload]
+    ready_nodes: frozenset[str]
+
+    @classmethod
+    def of_all(cls, several: "Iterable[Health]") -> "Health":
+        """Whatever was well by any of these, the first to name a workload saying how well."""
+        whole = cls({}, frozenset())
+        for health in several:
+            whole = whole.joined(health)
+        return whole
+
+    def joined(self, later: "Health") -> "Health":
+        """Return this one, with what was well later: whatever was well at either time."""
+        return Health({**later.workloads, **self.workloads}, self.ready_nodes | later.ready_nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A run's record as it was read.
+
+    `problem` says why it is not understood, and is empty where it is. By a record that is not understood nothing is
+    done: `plan` and `health` are None then, and `run` may be empty. `is_missing`: no record stands there, and this one
+    is implied by marks on Nodes.
+
+    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
+    under way, None where that is unknown, or the run came to an end of its own. `operating`: an operating process began
+    it, or went on with it last; else a person.
+    """
+
+    run: str
+    started_by: str
+    started_at: str
+    ended: bool
+    plan: RolloutPlan | None
+    problem: str = ""
+    resource_version: str = ""
+    health: Health | None = None
+    is_missing: bool = False
+    operating: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+    binary_data: dict[str, bytes] | None = None
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """None is the same as empty, here and in what it holds."""
+        return self.metadata.annotations or {}
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The names of what it holds."""
+        return frozenset({*(self.data or {}), *(self.binary_data or {})})
+
+
+def has_begun(run: str, nodes: Iterable[Node]) -> bool:
+    """Whether a run has begun any node, as marks or a last result of it say; whose other marks are, is not asked."""
+    return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
+
+
+class _NotUnderstoodError(Exception):
+    """Why a record is not understood, in half a sentence."""
+
+
+def record_of(namespace: str) -> Document:
+    """Where the record stands, as it is written plainly."""
+    return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
+
+
+def record_path(namespace: str) -> str:
+    """Where the record stands."""
+    return record_of(namespace).path
+
+
+def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
+    """Return the record, or None where there is none; `ApiError` where the API server does not give it."""
+    try:
+        body = api.get(record_path(namespace))
+    except ApiNotFoundError:
+        return None
+    origin = f"ConfigMap {namespace}/{marks.LEASE_NAME}"
+    try:
+        return _read(_config_map(body), origin)
+    except _NotUnderstoodError as error:
+        return StoredRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
+
+
+def _config_map(body: bytes) -> _ConfigMap:
+    if len(body) > _LARGEST_BODY:
+        raise _NotUnderstoodError(f"it is larger than {_LARGEST_BODY >> 20} MiB")
+    try:
+        return msgspec.json.decode(body, type=_ConfigMap)
+    except _NOT_READ as error:
+        raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
+
+
+def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
+    """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
+    run, problem = config_map.annotations.get(marks.RUN, ""), ""
+    plan: RolloutPlan | None = None
+    health: Health | None = None
+    try:
+        _check_annotations(config_map.annotations)
+        plan, health = _plan(config_map, run), _health(config_map)
+    except _NotUnderstoodError as error:
+        plan, problem = None, f"{origin}: {error}"
+    return StoredRecord(
+        run=run if is_run_id(run) else "",
+        started_by=config_map.annotations.get(marks.STARTED_BY, ""),
+        started_at=config_map.annotations.get(marks.STARTED_AT, ""),
+        ended=config_map.annotations.get(marks.ENDED) == "true",
+        plan=plan,
+        problem=problem,
+        resource_version=config_map.metadata.resource_version,
+        health=health,
+        operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
+    )
+
+
+def _check_annotations(annotations: dict[str, str]) -> None:
+    ours = {name for name in annotations if name.startswith(marks.PREFIX)}
+    if strange := sorted(ours - set(marks.ON_RECORD)):
+        raise _NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
+    if not is_run_id(run := annotations.get(marks.RUN, "")):
+        raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
+    if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
+        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_EXCERPT]!r}")
+    if (word := annotations.get(marks.ORIGIN, marks.OPERATE)) != marks.OPERATE:
+        raise _NotUnderstoodError(f"its annotation {marks.ORIGIN} is {word[:_EXCERPT]!r}")
+
+
+def _health(config_map: _ConfigMap) -> Health | None:
+    """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
+    try:
+        health = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None)
+    except _NOT_READ as error:
+        raise _NotUnderstoodError(f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
+    workloads = health.workloads.values() if health else ()
+    if strange := next((workload for workload in workloads if not workload.is_named), None):
+        raise _NotUnderstoodError(f"{HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
+    return health
+
+
+def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
+    if strange := sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY}):
+        raise _NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
+    if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
+        raise _NotUnderstoodError("it holds two plans")
+    try:
+        return replace(decode_plan(_document(config_map), "its plan"), plan_id=run)
+    except PlanFileError as error:
+        raise _NotUnderstoodError(error.message) from error
+
+
+def _document(config_map: _ConfigMap) -> bytes:
+    packed = (config_map.binary_data or {}).get(PACKED_KEY)
+    return (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Unpack a plan; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
+    unpacking = zlib.decompressobj(_GZIP)
+    try:
+        document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
+    except zlib.error as error:
+        raise _NotUnderstoodError(f"{PACKED_KEY}: {error}") from error
+    if len(document) > LARGEST_DOCUMENT:
+        raise _NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
+    if not unpacking.eof or unpacking.unused_data:
+        raise _NotUnderstoodError(f"{PACKED_KEY} is truncated, or has trailing data")
+    return document
+
+
+def whole(body: bytes, origin: str) -> dict[str, Any]:
+    """Return a ConfigMap with all its fields; `ApiError` where it is not one."""
+    try:
+        _config_map(body)
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (_NotUnderstoodError, *_NOT_READ) as error:
+        raise ApiError(f"{origin} is not understood: {error}") from error
+
 
 # A ConfigMap holds a mebibyte in all.
 _MOST_PLAIN = 500_000

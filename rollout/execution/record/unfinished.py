@@ -5,11 +5,11 @@ the marks alone say which nodes were begun.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rollout.execution.record.stored import StoredRecord, read_record
+from rollout.execution.record.record import StoredRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -195,26 +195,22 @@ def stranded(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[st
 
     `hosts` are the Nodes for which a host is known.
     """
-    return (*_unclear(unfinished), *_left_behind(unfinished, begun, hosts))
-
-
-def _unclear(unfinished: Unfinished) -> Iterator[NodeResult]:
-    for name, why in unfinished.unclear.items():
-        hint = UNCLEAR_HINT.format(name=name)
-        yield _result(name, Phase.FAILED, f"its marks are not understood: {why}", hint)
-
-
-def _left_behind(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> Iterator[NodeResult]:
-    planned = {node.name for node in unfinished.record.plan.nodes} if unfinished.record.plan else None
+    ends = [
+        _result(name, Phase.FAILED, f"its marks are not understood: {why}", UNCLEAR_HINT.format(name=name))
+        for name, why in unfinished.unclear.items()
+    ]
+    plan, record = unfinished.record.plan, unfinished.record
     for entry in begun:
-        name = entry.node.name
-        if planned is not None and entry.phase is not Phase.FAILED and entry.run != unfinished.record.run:
+        name, is_judged = entry.node.name, plan is not None and entry.phase is not Phase.FAILED
+        if is_judged and entry.run != record.run:
             message = f"it was started by rollout {entry.run}, and the record is of another rollout"
-            yield _result(name, entry.phase, message, _NOT_OURS)
-        elif planned is not None and entry.phase is not Phase.FAILED and name not in planned:
-            yield _result(name, entry.phase, "it carries the rollout's marks, but is not in its plan", _NOT_OURS)
+            ends.append(_result(name, entry.phase, message, _NOT_OURS))
+        elif is_judged and plan is not None and name not in {node.name for node in plan.nodes}:
+            message = "it carries the rollout's marks, but is not in its plan"
+            ends.append(_result(name, entry.phase, message, _NOT_OURS))
         elif name not in hosts:
-            yield _result(name, entry.phase, "it was started, but no host is known for it now", _NO_HOST)
+            ends.append(_result(name, entry.phase, "it was started, but no host is known for it now", _NO_HOST))
+    return tuple(ends)
 
 
 def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
-from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, patient_api
-from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events import PhaseEvents
-from rollout.execution.node.context import NodeTask
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.events import NodeEvents
 from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
@@ -30,7 +29,7 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slots
 from rollout.model.host import Host
 from rollout.model.memory import Pause
-from rollout.model.policy import CourtesyPolicy
+from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase
 
 _AT_ONCE = 8
@@ -106,15 +105,15 @@ class _Undoing:
     def all(self, unfinished: Unfinished) -> list[NodeResult]:
         """Undo every node, some side by side."""
         plan, nodes = unfinished.record.plan, (*unfinished.begun, *unfinished.failed)
-        courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
+        policy = plan.policy if plan else Policy()
+        planned = [begun.node for begun in nodes]
         attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
         with (
-            PhaseEvents(self.ports.api, unfinished.run, [begun.node for begun in nodes], self.report) as events,
+            NodeEvents(self.ports.api, unfinished.run, planned, self.ports.observer, self.ports.clock) as events,
             self.ports.shell.attending(attended),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
-            report = Reporter(Observers((self.ports.observer, events)), self.ports.clock)
-            return list(pool.map(lambda begun: self._undo_node(begun, report, courtesy), nodes))
+            return list(pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes))
 
     def tidy_up(self, unfinished: Unfinished) -> Mapping[str, str]:
         """Remove what stands beside the nodes' marks; the nodes on which the soft taint stays, each with why."""
@@ -132,10 +131,10 @@ class _Undoing:
         except ApiError as error:
             self.report.notice(f"warning: `rollout operate` may begin another by itself: {error.message}")
 
-    def _undo_node(self, begun: Begun, report: Reporter, courtesy: CourtesyPolicy) -> NodeResult:
+    def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
         clock = self.ports.clock
         started = clock.monotonic()
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, report, started, courtesy)
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, report, started, policy)
         message = ""
         try:
             self._undo(task, begun.phase)
@@ -155,7 +154,10 @@ class _Undoing:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""
         deadline = self.cluster.deadline(self.wait)
         away = over = False
-        while not _is_back(node := self._read(task, deadline), task.planned.boot_id):
+        while True:
+            node = self.cluster.ask(lambda api: read_node(api, task.name), deadline)
+            if node.is_ready and node.boot_id != task.planned.boot_id:
+                return
             if over:
                 _check_works(node, away=away)
                 return
@@ -171,9 +173,6 @@ class _Undoing:
         if self.stop.requested:
             raise StepError(self.stop.why)
 
-    def _read(self, task: NodeTask, deadline: Deadline) -> Node:
-        return self.cluster.ask(lambda api: read_node(api, task.name), deadline)
-
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:
             return False
@@ -182,15 +181,7 @@ class _Undoing:
         return facts is not None and in_boot_before(host, facts)
 
 
-def _is_back(node: Node, boot_id_before: str) -> bool:
-    return node.is_ready and node.boot_id != boot_id_before
-
-
 def _check_works(node: Node, *, away: bool) -> None:
     """`StepError` for a node that was away at some look, or is not Ready."""
     if away or not node.is_ready:
-        raise StepError(f"it may be rebooting right now and is {_state(node)}")
-
-
-def _state(node: Node) -> str:
-    return "Ready" if node.is_ready else "not Ready"
+        raise StepError(f"it may be rebooting right now and is {'Ready' if node.is_ready else 'not Ready'}")

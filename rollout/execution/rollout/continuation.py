@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rollout.execution.record.unfinished import Begun, Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.cluster import ClusterSnapshot
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
@@ -88,7 +88,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     known = unfinished.record.plan
     if known is None:
         return unfinished
-    rules = timed_as(stricter(known.policy, today, _planned_for(known)), today)
+    rules = timed_as(stricter(known.policy, today, len(_planned_names(known))), today)
     rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
     if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
@@ -99,7 +99,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     """Whether as many nodes of it have failed as its rules allow."""
     plan = unfinished.record.plan
-    limit = plan.policy.failures_allowed(_planned_for(plan)) if plan else 1
+    limit = plan.policy.failures_allowed(len(_planned_names(plan))) if plan else 1
     return bool(_failures(unfinished)) and _failures(unfinished) >= limit
 
 
@@ -122,73 +122,71 @@ def continuation(
     left_behind = stranded(unfinished, begun, situation.hosts)
     stranded_nodes = {result.node for result in left_behind}
     begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
-    selected = _selected(unfinished, situation.snapshot)
-    pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    rules = rules_of(unfinished)
-    rules = replace(
-        rules,
+    rules, before = rules_of(unfinished), unfinished.record.plan
+    selected = len(situation.snapshot.nodes) if before is None else len(_planned_names(before))
+    policy = replace(
+        _counted(unfinished, situation.snapshot, selected),
         skip_blocked=rules.skip_blocked or skip_blocked,
         include_held=rules.include_held or include_held,
     )
-    retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
-    # those that are stranded keep their places, too, and are told of as what they are
-    own = frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear})
-    returning = frozenset(item.node.name for item in begun)
-    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own, returning)
+    fresh = _planned_anew(unfinished, situation, policy, begun, retry_failed=retry_failed)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
-    limit = rules_of(unfinished).failures_allowed(selected)
-    back_again = _retried(unfinished, begun)
+    failed, planned = _failed_before(unfinished), {node.name for node in plan.nodes}
+    if retry_failed:
+        troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
+        failed = tuple(node for node in failed if node.node in troubled)
+    back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
+    limit = rules.failures_allowed(selected)
     inherited = Inheritance(
         begun={item.node.name: item.run for item in begun},
         left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
         health=unfinished.record.health,
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
-        failed=_failed_before(unfinished, plan if retry_failed else None),
+        failed=failed,
         stranded=left_behind,
-        retried=retried.union(back_again),
-        left_over=_left_over(unfinished, plan),
+        retried=frozenset({*(unfinished.given_back if retry_failed else ()), *back_again}),
+        left_over=tuple(node.name for node in unfinished.untouched if node.name not in planned),
     )
     present = {node.name for node in situation.snapshot.nodes}
-    plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
-    return Continuation(plan, inherited, selected, back_again)
+    return Continuation(with_earlier_exclusions(plan, before, present), inherited, selected, back_again)
 
 
-def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...]:
-    return tuple(item.node.name for item in begun if item in unfinished.failed)
-
-
-def _left_over(unfinished: Unfinished, plan: RolloutPlan) -> tuple[str, ...]:
-    """Return the nodes that were never begun, and that are not to be now."""
-    planned = {node.name for node in plan.nodes}
-    return tuple(node.name for node in unfinished.untouched if node.name not in planned)
-
-
-def _failed_before(unfinished: Unfinished, again: RolloutPlan | None) -> tuple[NotDone, ...]:
-    """Return the nodes that failed before the interruption, cordoned or in service, and are not tried again.
-
-    Where the plan tries them `again`, these are the ones that it could not take.
-    """
-    if again is not None:
-        troubled = {node.node for node in excluded_by_trouble(again.excluded)}
-        return tuple(node for node in _failed_before(unfinished, None) if node.node in troubled)
-    cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
-    return (
-        *(NotDone(name, Outcome.FAILED, f"failed before and was left cordoned{_look_at(name)}") for name in cordoned),
-        *(
-            NotDone(name, _outcome(word), f"failed before and was given back{_look_at(name)}")
-            for name, word in unfinished.given_back.items()
-        ),
+def _planned_anew(
+    unfinished: Unfinished, situation: Situation, policy: Policy, begun: tuple[Begun, ...], *, retry_failed: bool
+) -> RolloutPlan:
+    """Plan the nodes that were never begun, beside those that are taken on from where they stand."""
+    return build_plan(
+        PlanInputs(
+            snapshot=once_back(situation.snapshot, {item.node.name for item in begun}),
+            observations=situation.observations,
+            selected=tuple(sorted(pending_nodes(unfinished, retry_failed=retry_failed))),
+            selection=Selection(),
+            policy=policy,
+            created_at=situation.now,
+            past=situation.past,
+            own_node=situation.own_node,
+            unattended=situation.unattended,
+            retried=frozenset(unfinished.given_back) if retry_failed else frozenset(),
+            # those that are stranded keep their places, too, and are told of as what they are
+            begun=frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}),
+            proven=situation.proven,
+        )
     )
 
 
-def _look_at(name: str) -> str:
-    """Return where its failure stands: an Event of that rollout is on the Node for as long as the server keeps it."""
-    return f"; see: kubectl describe node {name}"
+def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
+    """Return the nodes that failed before the interruption: an Event on the Node tells how, while the server keeps it.
 
-
-def _outcome(word: str) -> Outcome:
-    """Read what stands on a Node, which may be of another version, or of anybody's hand."""
-    return Outcome(word) if word in set(Outcome) else Outcome.FAILED
+    The outcome on a Node may be of another version, or of anybody's hand.
+    """
+    cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
+    ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
+    for name, word in unfinished.given_back.items():
+        ends[name] = Outcome(word) if word in set(Outcome) else Outcome.FAILED, "given back"
+    return tuple(
+        NotDone(name, outcome, f"failed before and was {how}; see: kubectl describe node {name}")
+        for name, (outcome, how) in ends.items()
+    )
 
 
 def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
@@ -207,52 +205,26 @@ def _failures(unfinished: Unfinished) -> int:
     return stayed + returned
 
 
-def _selected(unfinished: Unfinished, snapshot: ClusterSnapshot) -> int:
-    """How many nodes the percentages of the interrupted run are of."""
-    plan = unfinished.record.plan
-    return len(snapshot.nodes) if plan is None else _planned_for(plan)
-
-
-def _planned_for(plan: RolloutPlan) -> int:
-    """How many nodes a plan was made for."""
+def _planned_names(plan: RolloutPlan) -> tuple[str, ...]:
+    """Return the nodes that a plan was made for: its percentages are of them."""
     names = [node.name for node in plan.nodes] + [exclusion.node for exclusion in plan.excluded]
-    return sum(1 for name in names if not excluded_by_name(name, plan.selection))
+    return tuple(name for name in names if not excluded_by_name(name, plan.selection))
 
 
-def _planned_anew(
-    unfinished: Unfinished,
-    pending: frozenset[str],
-    situation: Situation,
-    selected: int,
-    policy: Policy,
-    retried: frozenset[str],
-    begun: frozenset[str],
-    returning: frozenset[str],
-) -> RolloutPlan:
-    """Plan the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
-    pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
-    sizes = pools.sizes(_selected_nodes(unfinished, situation.snapshot)) if policy.pools else {"": selected}
-    counted = replace(
-        _remaining(policy, ends[DEFAULT if policy.pools else ""], sizes.get(DEFAULT, 0) if policy.pools else selected),
+def _counted(unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int) -> Policy:
+    """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes."""
+    policy, plan = rules_of(unfinished), unfinished.record.plan
+    pools, taken = pools_of(policy), _taken(unfinished, snapshot)
+    default = ""
+    sizes: Mapping[str, int] = {"": selected}
+    if policy.pools:
+        names = None if plan is None else _planned_names(plan)
+        default, sizes = DEFAULT, pools.sizes(node for node in snapshot.nodes if names is None or node.name in names)
+    return replace(
+        _remaining(policy, taken[default], sizes.get(default, 0)),
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
-        pools=tuple(_remaining_in(pool, pools, ends[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
-    )
-    return build_plan(
-        PlanInputs(
-            snapshot=once_back(situation.snapshot, returning),
-            observations=situation.observations,
-            selected=tuple(sorted(pending)),
-            selection=Selection(),
-            policy=counted,
-            created_at=situation.now,
-            past=situation.past,
-            own_node=situation.own_node,
-            unattended=situation.unattended,
-            retried=retried,
-            begun=begun,
-            proven=situation.proven,
-        )
+        pools=tuple(_remaining_in(pool, pools, taken[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
     )
 
 
@@ -292,12 +264,3 @@ def _remaining_in(pool: Pool, pools: Pools, taken: _Taken, size: int) -> Pool:
     rest = _remaining(pools.rules(pool.name), taken, size)
     most = None if pool.max_unavailable is None else Count(pool.max_unavailable.of(size))
     return replace(pool, max_unavailable=most, canary=rest.canary, ramp=rest.ramp)
-
-
-def _selected_nodes(unfinished: Unfinished, snapshot: ClusterSnapshot) -> list[Node]:
-    """Return the Nodes that the interrupted run was for, as far as they are still there."""
-    plan = unfinished.record.plan
-    if plan is None:
-        return list(snapshot.nodes)
-    names = {node.name for node in plan.nodes} | {exclusion.node for exclusion in plan.excluded}
-    return [node for node in snapshot.nodes if node.name in names and not excluded_by_name(node.name, plan.selection)]

@@ -5,22 +5,19 @@ by one: evictions that are each allowed may not all be allowed together, which i
 cannot be rehearsed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from rollout.errors import ApiError, DrainError
 from rollout.execution.base.patience import patient_api
-from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.eviction import Answer, request_removal
-from rollout.execution.events import PhaseEvents
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.record.memory import RunMemory, Terms
-from rollout.execution.record.record import RunRecord
-from rollout.execution.record.stored import has_begun
-from rollout.execution.rollout.ledger import Inheritance, Ledger, Rehearsal
+from rollout.execution.events import NodeEvents
+from rollout.execution.record.record import has_begun
+from rollout.execution.rollout.ledger import Inheritance, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.run import Run
 from rollout.gather.background import side_by_side
@@ -51,7 +48,11 @@ def run_plan(
     of what is gone on with is another by now; and `InterruptedRunError` where `stop` is wished for before anything has
     begun.
     """
-    with _begun(plan, hosts, ports, options, stop, inherited) as run:
+    events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
+    cluster = patient_api(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
+    with lease_lock(ports, options, plan.plan_id, cluster, events.report, stop) as lock, events:
+        run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock, events.report, cluster)
+        run.begin(is_new=inherited is None)
         with _soft_taints(run) as kept:
             run.run_waves()
             kept.update(_deferred(run))
@@ -62,57 +63,6 @@ def run_plan(
         result = replace(_result(run), resumable=not is_over)
     run.report.finished(result)
     return result
-
-
-@contextmanager
-def _begun(
-    plan: RolloutPlan,
-    hosts: Mapping[str, Host],
-    ports: Ports,
-    options: RunOptions,
-    stop: StopRequest,
-    inherited: Inheritance | None,
-) -> Iterator[Run]:
-    """Hold the Lease, with the plan on record and told of."""
-    report = Reporter(ports.observer, ports.clock)
-    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    record = RunRecord(cluster, options.lease_namespace, report.notice, operating=options.operating)
-    with (
-        lease_lock(ports, options, plan.plan_id, cluster, report, stop) as lock,
-        PhaseEvents(ports.api, plan.plan_id, plan.nodes, report) as events,
-    ):
-        report = Reporter(Observers((ports.observer, events)), ports.clock)
-        memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
-        gates = PolicyGates(Surroundings(plan, cluster, report, stop, memory), ports.gates)
-        gates.before_rollout()
-        record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
-        if not options.operating:
-            memory.begin_by_hand()
-        report.plan(plan)
-        left = inherited or Inheritance()
-        yield Run(
-            plan,
-            hosts,
-            ports,
-            options,
-            stop,
-            left,
-            guard=lock,
-            report=report,
-            cluster=cluster,
-            gates=gates,
-            record=record,
-            memory=memory,
-            events=events.writer,
-            ledger=Ledger(cordoned_before=left.left_cordoned, failures_before=left.failures),
-        )
-
-
-def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
-    policy = plan.policy
-    limit = policy.failures_allowed(options.selected)
-    retried = inherited.retried if inherited else frozenset()
-    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
 
 def _soft_taints(run: Run) -> AbstractContextManager[set[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.execution.record.stored import Health
+from rollout.execution.record.record import Health
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome
 

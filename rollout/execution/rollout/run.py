@@ -1,6 +1,6 @@
 """One rollout under way: its waves in turn, the cluster settling between them, and what each node is given."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rollout.errors import ApiError, RolloutError
@@ -8,21 +8,18 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
-from rollout.execution.events import EventWriter
 from rollout.execution.gates.policy_gates import PolicyGates
-from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import blamed
-from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import RunRecord
-from rollout.execution.record.stored import Health
+from rollout.execution.record.memory import RunMemory, Terms
+from rollout.execution.record.record import Health, RunRecord
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
-from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.execution.rollout.waves import Admission, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
@@ -34,60 +31,11 @@ from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.pools import pools_of
 
 
-class Away:
-    """Those that count as away, in the hands of whatever rollout.
-
-    `runs` are this rollout's own, with those that it goes on with: another that has nodes in flight holds a lock that
-    this one cannot see.
-    """
-
-    def __init__(self, cluster: PatientApi, runs: Container[str], report: Reporter) -> None:
-        self._cluster = cluster
-        self._runs = runs
-        self._report = report
-        self._told: set[str] = set()
-
-    def __call__(self) -> frozenset[str]:
-        """Their names; of each other rollout is told once."""
-        nodes = self._cluster.ask(read_nodes)
-        others = {node.name: node.annotations[marks.RUN] for node in nodes if self._is_anothers(node)}
-        for name, run in others.items():
-            if run not in self._told:
-                self._told.add(run)
-                self._report.notice(
-                    f"warning: the rollout {run} has {name} in flight, under a lock in another lock.namespace: its "
-                    "nodes count as unavailable here. Give every command the same lock.namespace"
-                )
-        return frozenset(node.name for node in nodes if is_away(node))
-
-    def _is_anothers(self, node: Node) -> bool:
-        run = node.annotations.get(marks.RUN)
-        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) != Phase.FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class RunAdmission:
-    """The gates, the reasons why no further node may begin, and the limit; percentages are of `selected` nodes."""
-
-    plan: RolloutPlan
-    selected: int
-    gates: PolicyGates
-    reason_to_stop: Callable[[], str]
-
-    def refusal(self, planned: PlannedNode) -> str:
-        """Why a node may not be begun now; the gates first, which may be slow."""
-        return self.gates.refusal(planned) or self.reason_to_stop()
-
-    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
-        """How many of these may be away."""
-        return AwayLimit.of(self.plan, self.selected, nodes)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far.
 
-    `record` is None where it is gone or not understood: none is written, and what stands there stays.
+    It is what admits its nodes to their cordons, too.
     """
 
     plan: RolloutPlan
@@ -99,13 +47,23 @@ class Run:
     guard: Guard
     report: Reporter
     cluster: PatientApi
-    gates: PolicyGates
-    record: RunRecord
-    memory: RunMemory
-    events: EventWriter
-    ledger: Ledger
+    memory: RunMemory = field(init=False)
+    gates: PolicyGates = field(init=False)
+    record: RunRecord = field(init=False)
+    ledger: Ledger = field(init=False)
+    runner: WaveRunner = field(init=False)
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
+    _strangers: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        plan, options, inherited = self.plan, self.options, self.inherited
+        namespace, limit = options.lease_namespace, plan.policy.failures_allowed(options.selected)
+        terms = Terms(plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
+        self.memory = RunMemory(self.cluster, self.guard, self.report, terms)
+        self.gates = PolicyGates(plan, self.cluster, self.report, self.stop, self.ports.gates, self.memory)
+        self.record = RunRecord(self.cluster, namespace, self.report.notice, operating=options.operating)
+        self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
 
     @property
     def tainting(self) -> Tainting:
@@ -116,6 +74,17 @@ class Run:
     def settler(self) -> Settler:
         """What measures health, and waits for it."""
         return Settler(self.cluster, self.report, self.plan.policy)
+
+    def begin(self, *, is_new: bool) -> None:
+        """Put the plan on record once the gates let it begin, or take up what stands there, and tell of it."""
+        self.gates.before_rollout()
+        if is_new:
+            self.record.begin(self.plan, self.options.holder)
+        else:
+            self.record.take_up(self.plan.plan_id)
+        if not self.options.operating:
+            self.memory.begin_by_hand()
+        self.report.plan(self.plan)
 
     def may_act(self) -> bool:
         """Tell whether the Lease is still ours."""
@@ -130,7 +99,7 @@ class Run:
         for result in self.inherited.stranded:
             self.ledger.take(result)
             self.report.node_finished(result)
-        runner = self._wave_runner()
+        runner = self.runner = self._wave_runner()
         why = self._settle_first()
         for wave in self.plan.waves:
             others = self.inherited.blocked or runner.reason_to_stop()
@@ -139,7 +108,7 @@ class Run:
                 self.ledger.give_up(wave.nodes, why)
                 continue
             try:
-                why = self._run_wave(runner, wave)
+                why = self._run_wave(wave)
             except ApiError as error:
                 self.ledger.give_up([node for node in wave.nodes if not self.ledger.has(node.name)], error.message)
                 why = _unavailable(error)
@@ -157,7 +126,7 @@ class Run:
         except ApiError as error:
             return _unavailable(error)
 
-    def _run_wave(self, runner: WaveRunner, wave: Wave) -> str:
+    def _run_wave(self, wave: Wave) -> str:
         """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
         settle = wave is not self.plan.waves[-1]
         if why := self.gates.before_wave(wave):
@@ -167,15 +136,14 @@ class Run:
                 return why
             wave, settle = replace(wave, nodes=begun), False
         self.report.wave(wave, len(self.plan.waves))
-        rules = wave.rolling
-        rolling = RollingAdmission(wave, rules, self.settler, self.ledger, self._keep) if rules else None
-        before = Health({}, frozenset()) if rolling else self._baseline(wave)
+        admission = Admission(wave, self.settler, self.ledger, self._keep)
+        before = None if wave.rolling else self._baseline(wave)
         with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):
-            runner.run(wave, rolling)
-        why = why or (rolling.why if rolling else "")
-        if why or not settle or runner.reason_to_stop():
+            self.runner.run(admission)
+        why = why or admission.why
+        if why or not settle or self.runner.reason_to_stop():
             return why
-        return rolling.settle(self.stop) if rolling else self._settle(before, wave)
+        return self._settle(before, wave) if before else admission.settle(self.stop)
 
     def _baseline(self, wave: Wave) -> Health:
         """Measure what is well before the wave; where it was begun before an interruption, add what was well then."""
@@ -205,23 +173,47 @@ class Run:
 
     def _wave_runner(self) -> WaveRunner:
         policy, selected = self.plan.policy, self.options.selected
-        runner = WaveRunner(
-            run_one=lambda node: self._run_one(node, admission),
-            unavailable=Away(self.cluster, {self.plan.plan_id, *self.inherited.begun.values()}, self.report),
+        return WaveRunner(
+            run_one=self._run_one,
+            unavailable=self._away,
             clock=self.ports.clock,
             stop=self.stop,
-            allowance=Allowance(policy.failures_allowed(selected), policy.settle_timeout),
+            most_failures=policy.failures_allowed(selected),
+            settle_timeout=policy.settle_timeout,
             limit=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),
             hold=self.gates.hold,
         )
-        admission = RunAdmission(self.plan, selected, self.gates, runner.reason_to_stop)
-        return runner
 
-    def _run_one(self, planned: PlannedNode, admission: NodeAdmission) -> NodeResult:
-        context = self._context(planned, admission)
+    def _away(self) -> frozenset[str]:
+        """Name those that count as away, in the hands of whatever rollout.
+
+        Another than this one, with those that it goes on with, holds a lock that this one cannot see: it is told once.
+        """
+        nodes, own = self.cluster.ask(read_nodes), {self.plan.plan_id, *self.inherited.begun.values()}
+        for node in nodes:
+            run = node.annotations.get(marks.RUN, "")
+            is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
+            if run and not is_failed and run not in own | self._strangers:
+                self._strangers.add(run)
+                self.report.notice(
+                    f"warning: the rollout {run} has {node.name} in flight, under a lock in another lock.namespace: "
+                    "its nodes count as unavailable here. Give every command the same lock.namespace"
+                )
+        return frozenset(node.name for node in nodes if is_away(node))
+
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why a node may not be begun now; the gates first, which may be slow."""
+        return self.gates.refusal(planned) or self.runner.reason_to_stop()
+
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
+        """How many of these may be away."""
+        return AwayLimit.of(self.plan, self.options.selected, nodes)
+
+    def _run_one(self, planned: PlannedNode) -> NodeResult:
+        context = self._context(planned)
         result = _run_safely(context)
         if result.waits:
             self.report.notice(f"{planned.name} is not cordoned: {result.message}")
@@ -235,13 +227,20 @@ class Run:
         self.memory.report_held()
         return result
 
-    def _context(self, planned: PlannedNode, admission: NodeAdmission) -> NodeContext:
+    def _context(self, planned: PlannedNode) -> NodeContext:
         ports, options, begun = self.ports, self.options, self.inherited.begun
         policy, own = self.plan.policy, options.own_node
-        run, started = begun.get(planned.name, self.plan.plan_id), ports.clock.monotonic()
         return NodeContext(
-            NodeTask(planned, run, self.cluster, self.guard, self.report, started, policy.courtesy),
-            NodeHost(
+            planned,
+            begun.get(planned.name, self.plan.plan_id),
+            self.cluster,
+            self.guard,
+            self.report,
+            ports.clock.monotonic(),
+            pools_of(policy).rules(planned.pool),
+            precedence=self.precedence,
+            moved=self.moved,
+            host=NodeHost(
                 self.hosts[planned.name],
                 planned,
                 RememberingShell(ports.shell),
@@ -250,15 +249,11 @@ class Run:
                 options.reboot_command,
                 Probe(policy.detect, options.sentinel),
             ),
-            pools_of(policy).rules(planned.pool),
-            self.gates,
-            admission,
-            self.stop,
+            gates=self.gates,
+            admission=self,
+            stop=self.stop,
             is_taken_up=planned.name in begun,
-            precedence=self.precedence,
-            moved=self.moved,
             own=own if own and own.name == planned.name else None,
-            events=self.events,
             remember=self.memory.note,
         )
 
@@ -273,5 +268,5 @@ def _run_safely(context: NodeContext) -> NodeResult:
         return process_node(context)
     except Exception as error:  # noqa: BLE001 - see above
         message = f"internal error, please report it: {error!r}"
-        seconds = context.task.seconds
+        seconds = context.seconds
         return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)

@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.stored import Health
+from rollout.execution.record.record import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy

@@ -3,7 +3,7 @@
 Each node under way has a thread of its own. Never are more away than the limit allows.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,18 +14,129 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import Hold
+from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.rolling import Admission
+from rollout.execution.rollout.settle import Before, Settler
 from rollout.gather.background import in_background
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
 from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.layout.rolling import Following
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
 _LOOK_AGAIN_AT_HEALTH = 1.0
+_PAUSE = 1.0
 _NAMED = 5
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A node that has ended: by when it has to have settled, how often in a row it had, and what it was seen to lack.
+
+    `soaking` is whether it has settled once, and soaks; `again` is when it is looked at next.
+    """
+
+    deadline: Deadline
+    again: Deadline
+    soaks: bool
+    good: int = 0
+    missing: str = ""
+
+
+@dataclass
+class Admission:
+    """Who of a wave may begin beside whom, and when the place of a node that has ended is free. Asked by one thread.
+
+    Side by side any may begin, and the wave settles as a whole. Rolling on, a node that has ended keeps its place until
+    the cluster has settled from it; then the next begins. `keep` is told what was well before those in flight. Reading
+    the cluster may raise `ApiError`.
+    """
+
+    wave: Wave
+    settler: Settler
+    ledger: Ledger
+    keep: Callable[[Health], None]
+    why: str = ""
+    _before: dict[str, Before] = field(default_factory=dict)
+    _ended: dict[str, _Ended] = field(default_factory=dict)
+
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """Nodes that have ended, and that the cluster has not settled from."""
+        return frozenset(self._ended)
+
+    def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
+        """Those of the waiting that may begin beside those in flight: where they roll on, in the plan's order."""
+        if self.wave.rolling is None:
+            return iter(waiting)
+        nodes, order = {node.name: node for node in waiting}, [node.name for node in self.wave.nodes]
+        return (nodes[name] for name in Following(self.wave.rolling, order, nodes, in_flight).candidates())
+
+    def begin(self, nodes: Sequence[PlannedNode]) -> None:
+        """Measure what is well before these begin: what others in flight have taken is not held against them."""
+        if self.wave.rolling is None:
+            return
+        self._before.update(self.settler.measured([node.name for node in nodes], self._before))
+        self.keep(Health.of_all(before.health for before in self._before.values()))
+
+    def end(self, result: NodeResult) -> None:
+        """Its place stays taken until the cluster has settled from it."""
+        if result.node in self._before:
+            succeeded, soak = result.succeeded, self.settler.policy.gates.soak
+            self._ended[result.node] = _Ended(self._patience(), self._pause(0), soaks=succeeded and bool(soak))
+
+    def look(self, running: frozenset[str]) -> str:
+        """Free the places of those that have settled; why no further node may begin, once one has not in its time."""
+        due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
+        if not due:
+            return self.why
+        look, expected = self.settler.look(), running | self.ledger.away
+        others = {name: before for name, before in self._before.items() if name in running}
+        for name, ended in due.items():
+            self._judge(name, ended, look.missing(self._before[name], expected, others))
+        return self.why
+
+    def settle(self, stop: StopRequest) -> str:
+        """Wait until nothing is left to settle; why no further wave may begin, empty where one may."""
+        while self._ended and not (self.look(frozenset()) or stop.requested):
+            if self._ended:
+                self.settler.cluster.clock.wait(stop, _PAUSE)
+        return self.why
+
+    def _judge(self, name: str, ended: _Ended, missing: str) -> None:
+        """Judge by what it lacks whether its place is free."""
+        ended.again = self._pause(_PAUSE)
+        ended.good = 0 if missing else ended.good + 1
+        if ended.good >= self.settler.policy.gates.health_checks or (ended.deadline.expired and not missing):
+            self._settled(name, ended)
+        elif ended.deadline.expired:
+            patience = self.settler.policy.settle_timeout
+            self.why = self.why or f"after {name} the cluster did not settle within {patience}: {missing}"
+            self._free(name)
+        elif missing and missing != ended.missing:
+            ended.missing = missing
+            self.settler.report.settling(self.wave.index, f"after {name}: {missing}")
+
+    def _settled(self, name: str, ended: _Ended) -> None:
+        """Its place is free, once it has soaked and settled again where that is asked for."""
+        if not ended.soaks:
+            self._free(name)
+            return
+        soak = self.settler.policy.gates.soak
+        self.settler.report.notice(f"{name} is back; soaking for {soak}")
+        again = self._pause(soak)
+        self._ended[name] = _Ended(self._patience(soak), again, soaks=False)
+
+    def _free(self, name: str) -> None:
+        del self._ended[name], self._before[name]
+
+    def _patience(self, later: float = 0.0) -> Deadline:
+        return self.settler.cluster.deadline(later + self.settler.policy.settle_timeout)
+
+    def _pause(self, seconds: float) -> Deadline:
+        return self.settler.cluster.deadline(seconds)
 
 
 class NodeThreads:
@@ -70,17 +181,6 @@ class NodeThreads:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """How much may go wrong: `failures` before no further node is started.
-
-    `settle_timeout` bounds, in seconds, how long a node's turn waits for other nodes to come back.
-    """
-
-    failures: int
-    settle_timeout: float
-
-
-@dataclass(frozen=True, slots=True)
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
@@ -93,7 +193,8 @@ class WaveRunner:
     unavailable: Callable[[], frozenset[str]]
     clock: Clock
     stop: StopRequest
-    allowance: Allowance
+    most_failures: int
+    settle_timeout: float
     limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
@@ -102,10 +203,10 @@ class WaveRunner:
     threads: Callable[[Callable[[PlannedNode], NodeResult], Callable[[str], None]], NodeThreads] = NodeThreads
     _refused: set[str] = field(default_factory=set, init=False)
 
-    def run(self, wave: Wave, admission: Admission | None = None) -> None:
+    def run(self, admission: Admission) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
-        admission, waiting = admission or Admission(), list(wave.nodes)
-        patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
+        nodes = admission.wave.nodes
+        waiting, patience = list(nodes), None
         with self.threads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
                 for node in self._next(waiting, running.nodes, admission):
@@ -113,14 +214,14 @@ class WaveRunner:
                     running.begin(node)
                 if running.nodes:
                     refused = self._collect(running, admission, more=bool(waiting))
-                    waiting += (node for node in wave.nodes if node.name in refused)
+                    waiting += (node for node in nodes if node.name in refused)
                 elif waiting and not admission.unsettled:
-                    has_reported = has_reported or self._report_limit(waiting)
+                    patience = patience or self._patience(waiting)
                     self._be_patient(waiting, patience)
                     continue
                 elif waiting:
                     self.clock.wait(self.stop, _LOOK_AGAIN_AT_HEALTH)
-                patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
+                patience = None
 
     def reason_to_halt(self) -> str:
         """Why not even nodes that were begun before may be taken on; empty where they may."""
@@ -132,8 +233,8 @@ class WaveRunner:
         """Why no further node may be begun; empty where it may."""
         if why := self.reason_to_halt():
             return why
-        if self.ledger.failures >= self.allowance.failures:
-            return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
+        if self.ledger.failures >= self.most_failures:
+            return f"{self.ledger.failures} failed, and --max-failures is {self.most_failures}"
         return ""
 
     def _next(self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission) -> Sequence[PlannedNode]:
@@ -207,12 +308,12 @@ class WaveRunner:
         self._refused.update(refused)
         return frozenset(refused)
 
-    def _report_limit(self, waiting: Sequence[PlannedNode]) -> bool:
-        """Say who uses up the limit; what gates hold is told by them."""
+    def _patience(self, waiting: Sequence[PlannedNode]) -> Deadline:
+        """Say who uses up the limit, and until when that is waited for; what gates hold is told by them."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {why}")
-        return True
+        return Deadline(self.clock, self.settle_timeout)
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
