@@ -53,7 +53,7 @@ def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, 
     ended = invoked(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options)).ends(0)
     documents: list[dict[str, Any]] = json.loads(ended.stdout)["items"]
     grants = grants_of(document for document in documents if document["kind"] in ("ClusterRole", "Role"))
-    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    lab.call(lambda: setattr(lab.api.access, "grants", tuple(grant.covers for grant in grants)))
     return {document["kind"]: document for document in documents}
 
 

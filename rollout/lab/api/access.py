@@ -5,9 +5,8 @@ grants, nothing but what they hold, as with RBAC. The self review answers from t
 disagrees with what the server then does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -52,13 +51,6 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return right_verb and right_place and self.resource == act.resource
 
 
-class Rule(Protocol):
-    """A right that is held, as those who hold a lab to roles write it."""
-
-    def covers(self, act: Act) -> bool:
-        """Whether it allows the act."""
-
-
 class Access:
     """Authentication by bearer token, and authorization by a set of denials.
 
@@ -68,16 +60,12 @@ class Access:
     def __init__(self, tokens: Mapping[str, str], denials: Iterable[Denial] = ()) -> None:
         self._tokens = dict(tokens)
         self.denials = set(denials)
-        self.grants: tuple[Rule, ...] | None = None
+        self.grants: tuple[Callable[[Act], bool], ...] | None = None
         self._not_ready_for = 0
 
     def forget_roles(self, requests: int) -> None:
         """Refuse that many requests, as a server does that has just started and has not read the roles yet."""
         self._not_ready_for = requests
-
-    def replace_tokens(self, tokens: Mapping[str, str]) -> None:
-        """From now on these are good, and no others."""
-        self._tokens = dict(tokens)
 
     def user(self, authorization: str) -> str:
         """Return the user of an Authorization header; raises 401 for a token that nobody has."""
@@ -108,7 +96,7 @@ class Access:
         if any(denial.covers(act) for denial in self.denials):
             return False
         # like every role of a real server's, asking for one's own rights is everybody's
-        return self.grants is None or act.resource == _SELF_REVIEW or any(grant.covers(act) for grant in self.grants)
+        return self.grants is None or act.resource == _SELF_REVIEW or any(grants(act) for grants in self.grants)
 
     def review(self, review: Json) -> Json:
         """Answer a SelfSubjectAccessReview."""

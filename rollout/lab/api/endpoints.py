@@ -10,14 +10,19 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.listing import Lists
 from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
-from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
+from rollout.lab.api.statuses import (
+    StatusError,
+    bad_request,
+    method_not_allowed,
+    unknown_path,
+    unsupported_media_type,
+)
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
 from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_asked
@@ -56,6 +61,11 @@ class Answer:
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     breaks_off: bool = False
+
+
+def refused(refusal: StatusError) -> Answer:
+    """Return a refusal as an answer."""
+    return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +192,6 @@ def _decoded(payload: bytes) -> Any:
 
 def _body(call: Call, kind: str) -> Json:
     """Return the object in the body: 415 for another encoding, 400 for something that is no object."""
-    if call.content_type == protobuf.MEDIA_TYPE:
-        return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:
         raise unsupported_media_type()
     body = _decoded(call.payload)

@@ -5,7 +5,7 @@ precondition is looked at, so an eviction meant for another pod costs the budget
 takes nothing, so two dry runs can both succeed where only one eviction is allowed.
 """
 
-from dataclasses import replace
+from datetime import datetime
 
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, PODS
@@ -19,10 +19,9 @@ from rollout.lab.api.statuses import (
     wrong_precondition,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request, dry_run_asked
+from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request
 from rollout.lab.objects import condition, is_deleting, is_ready, labels_of, with_condition
 
-_ACCEPTED = frozenset({"", "policy/v1", "policy/v1beta1"})
 _UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
 _TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _CREATED = 201
@@ -46,9 +45,7 @@ class Evictor:
         """Evict a pod; raises what a real server answers instead of 201."""
         _check_body(target, eviction)
         self._writer.check_namespace(PODS, target.namespace, target.name)
-        options = eviction.get("deleteOptions") or {}
-        request = deletion_request({}, options)
-        request = replace(request, dry_run=dry_run or dry_run_asked({}, options))
+        request = deletion_request({"dryRun": "All"} if dry_run else {}, eviction.get("deleteOptions"))
         pod = self._writer.current(PODS, target.name, target.namespace)
         if _unguarded(pod):
             self._writer.delete_object(PODS, pod, request)
@@ -57,24 +54,21 @@ class Evictor:
         return success(_CREATED)
 
     def _evict_guarded(self, pod: Json, request: DeletionRequest) -> None:
-        budgets = self._budgets_of(pod)
-        if len(budgets) > 1:
+        budgets = self._store.items(BUDGETS, pod["metadata"]["namespace"])
+        covering = [budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))]
+        if len(covering) > 1:
             raise server_error(_TOO_MANY_BUDGETS)
-        for budget in budgets:
+        for budget in covering:
             if is_ready(pod) or not _unhealthy_may_go(budget):
                 self._take(budget, pod, dry_run=request.dry_run)
         self._mark_and_delete(pod, request)
-
-    def _budgets_of(self, pod: Json) -> list[Json]:
-        budgets = self._store.items(BUDGETS, pod["metadata"]["namespace"])
-        return [budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))]
 
     def _take(self, budget: Json, pod: Json, *, dry_run: bool) -> None:
         """Use one allowed disruption up, or refuse."""
         _check_budget(budget)
         if not dry_run:
-            name, now = pod["metadata"]["name"], timestamp(self._store.now())
-            self._store.put(BUDGETS, {**budget, "status": taken(budget["status"], name, now)})
+            after = taken(budget["status"], pod["metadata"]["name"], self._store.now())
+            self._store.put(BUDGETS, {**budget, "status": after})
 
     def _mark_and_delete(self, pod: Json, request: DeletionRequest) -> None:
         metadata = pod["metadata"]
@@ -86,9 +80,6 @@ class Evictor:
 
 
 def _check_body(target: Target, eviction: Json) -> None:
-    if eviction.get("apiVersion", "") not in _ACCEPTED or eviction.get("kind", "Eviction") != "Eviction":
-        given = f"{eviction.get('apiVersion')}, Kind={eviction.get('kind')}"
-        raise bad_request(f"no kind match for an eviction: {given}")
     if (eviction.get("metadata") or {}).get("name") != target.name:
         raise bad_request("name in URL does not match name in Eviction object")
 
@@ -127,22 +118,12 @@ def _why_exhausted(name: str, status: Json) -> str:
     return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
 
 
-def taken(status: Json, pod: str, now: str) -> Json:
+def taken(status: Json, pod: str, now: datetime) -> Json:
     """Return a budget's status with one disruption used up for a pod; its controller clears the entry again."""
     allowed = status["disruptionsAllowed"] - 1
-    disrupted = {**(status.get("disruptedPods") or {}), pod: now}
-    after = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+    disrupted = {**(status.get("disruptedPods") or {}), pod: timestamp(now)}
+    after: Json = {"status": {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
     if allowed == 0:
-        after["conditions"] = [_exhausted(status, now)]
-    return after
-
-
-def _exhausted(status: Json, now: str) -> Json:
-    return {
-        "type": "DisruptionAllowed",
-        "status": "False",
-        "reason": "InsufficientPods",
-        "message": "",
-        "lastTransitionTime": now,
-        "observedGeneration": status.get("observedGeneration", 0),
-    }
+        exhausted = {"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": ""}
+        after = with_condition(after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now)
+    return dict(after["status"])

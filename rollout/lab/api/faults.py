@@ -8,14 +8,12 @@ carried out: a login page stands before the server, a connection that is cut beh
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from http import HTTPStatus
 from random import Random
 from typing import Final
 
 import msgspec
 
-from rollout.lab.api.endpoints import Answer, Streaming
-from rollout.lab.api.representation import encoded
+from rollout.lab.api.endpoints import Answer, Streaming, refused
 from rollout.lab.api.requests import Target
 from rollout.lab.api.statuses import StatusError
 
@@ -157,60 +155,48 @@ _LOGIN_PAGE: Final = b"""<!DOCTYPE html>
 """
 _HALF_EVENT: Final = b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'
 _HALVES: Final = frozenset({FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF})
-_REFUSALS: Final[Mapping[FaultAnswer, tuple[int, str, str]]] = {
-    FaultAnswer.INTERNAL_ERROR: (500, "InternalError", "Internal error occurred: etcdserver: request timed out"),
-    FaultAnswer.UNAVAILABLE: (
-        503,
-        "ServiceUnavailable",
-        "the server is currently unable to handle the request",
-    ),
-    FaultAnswer.TIMEOUT: (504, "Timeout", "Timeout: request did not complete within the allotted timeout"),
-    FaultAnswer.BAD_REQUEST: (400, "BadRequest", "the request is not understood"),
-    FaultAnswer.CONFLICT: (
-        409,
-        "Conflict",
-        "the object has been modified; please apply your changes to the latest version and try again",
-    ),
-    FaultAnswer.INVALID: (422, "Invalid", "the object is invalid: an admission webhook says so"),
-    FaultAnswer.FORBIDDEN: (403, "Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
-    FaultAnswer.DENIED: (429, "TooManyRequests", _DENIED),
-    FaultAnswer.DENIED_ERROR: (500, "InternalError", _DENIED),
-    FaultAnswer.BUDGET_CONFLICT: (504, "Timeout", "Timeout: couldn't update PodDisruptionBudget due to conflicts"),
+_STALE: Final = "the object has been modified; please apply your changes to the latest version and try again"
+_REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
+    FaultAnswer.INTERNAL_ERROR: ("InternalError", "Internal error occurred: etcdserver: request timed out"),
+    FaultAnswer.UNAVAILABLE: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    FaultAnswer.TIMEOUT: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+    FaultAnswer.BAD_REQUEST: ("BadRequest", "the request is not understood"),
+    FaultAnswer.CONFLICT: ("Conflict", _STALE),
+    FaultAnswer.INVALID: ("Invalid", "the object is invalid: an admission webhook says so"),
+    FaultAnswer.FORBIDDEN: ("Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
+    FaultAnswer.DENIED: ("TooManyRequests", _DENIED),
+    FaultAnswer.DENIED_ERROR: ("InternalError", _DENIED),
+    FaultAnswer.BUDGET_CONFLICT: ("Timeout", "Timeout: couldn't update PodDisruptionBudget due to conflicts"),
 }
 
 
 def stand_in(fault: ApiFault) -> Answer | None:
     """Return the answer that a fault gives in the server's place; None for faults that are no answer."""
     if fault.answer in _REFUSALS:
-        refusal, seconds = StatusError(*_REFUSALS[fault.answer]), fault.retry_after
-        if fault.answer is FaultAnswer.BUDGET_CONFLICT:
-            refusal.details, refusal.headers = {"retryAfterSeconds": seconds}, {"Retry-After": str(seconds)}
-        return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+        later = fault.retry_after if fault.answer is FaultAnswer.BUDGET_CONFLICT else 0
+        return refused(StatusError(*_REFUSALS[fault.answer], retry_seconds=later))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
             # Flow control refuses before the API proper is reached: no Status, only a line of text.
             headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
             text = b"Too many requests, please try again later.\n"
-            return Answer(HTTPStatus.TOO_MANY_REQUESTS, text, "text/plain; charset=utf-8", headers)
+            return Answer(429, text, "text/plain; charset=utf-8", headers)
         case FaultAnswer.HTML:
-            return Answer(HTTPStatus.OK, _LOGIN_PAGE, _HTML)
+            return Answer(200, _LOGIN_PAGE, _HTML)
         case FaultAnswer.EMPTY:
-            return Answer(HTTPStatus.OK, b"")
+            return Answer(200, b"")
         case FaultAnswer.WRONG_KIND:
-            return Answer(HTTPStatus.OK, fault.body.encode() + b"\n")
+            return Answer(200, fault.body.encode() + b"\n")
         case _:
             return None
 
 
-def is_half(fault: ApiFault) -> bool:
-    """Whether the fault cuts the right answer in two."""
-    return fault.answer in _HALVES
-
-
-def half_answer(fault: ApiFault, answer: Answer | Streaming) -> Answer:
-    """Return the first half of an answer; of a watch, half of one event."""
+def halved(fault: ApiFault, answer: Answer | Streaming) -> Answer | Streaming:
+    """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
+    if fault.answer not in _HALVES:
+        return answer
     if isinstance(answer, Streaming):
-        half = Answer(HTTPStatus.OK, _HALF_EVENT)
+        half = Answer(200, _HALF_EVENT)
     else:
         half = replace(answer, payload=answer.payload[: len(answer.payload) // 2])
     return replace(half, breaks_off=fault.answer is FaultAnswer.BROKEN_OFF)

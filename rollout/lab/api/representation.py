@@ -5,9 +5,8 @@ A real server renders tables itself; what shows a field is a name and a path, an
 
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,38 +29,32 @@ from rollout.lab.objects import condition, is_deleting, is_finished, is_ready
 
 _NONE, _UNKNOWN = "<none>", "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
-_TYPES: Final = {int: "integer", str: "string"}
-_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60))
 
-Value = str | int
 Cell = Callable[[Json, datetime], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column; `source` is a path or a function, what it shows where there is nothing is `absent`, of its type.
+class Column(NamedTuple):
+    """A column: a name, and a path or a function; `absent` is shown where there is nothing.
 
     One of `priority` 1 is shown only in wide output.
     """
 
     name: str
     source: str | Cell
-    absent: Value = ""
+    absent: str = ""
     priority: int = 0
 
     def definition(self) -> Json:
         """Return the column as a Table names it."""
         form = "name" if self.name == "Name" else ""
-        kind = _TYPES[type(self.absent)]
-        return {"name": self.name, "type": kind, "format": form, "description": "", "priority": self.priority}
+        return {"name": self.name, "type": "string", "format": form, "description": "", "priority": self.priority}
 
-    def cell(self, obj: Json, now: datetime) -> Value:
+    def cell(self, obj: Json, now: datetime) -> str:
         """Return what it shows of an object; a map as its size."""
         value = _field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
         value = len(value) if isinstance(value, dict) else value
-        if isinstance(self.absent, str):
-            return str(value) if value or value == 0 else self.absent
-        return value if isinstance(value, int) else self.absent
+        return str(value) if value or value == 0 else self.absent
 
 
 def _field_of(obj: Json, path: str) -> object:
@@ -72,28 +65,15 @@ def _field_of(obj: Json, path: str) -> object:
     return value
 
 
-def _human_duration(seconds: float) -> str:
-    """At most two units, the second only while it still says something; the thresholds are Kubernetes' own."""
-    whole = max(int(seconds), 0)
-    if whole < 2 * _MINUTE:
-        return f"{whole}s"
-    for unit, letter, below, end, both in (
-        (_MINUTE, "m", "s", 3 * _HOUR, 10 * _MINUTE),
-        (_HOUR, "h", "m", 2 * _DAY, 8 * _HOUR),
-        (_DAY, "d", "h", 8 * _DAY, 8 * _DAY),
-    ):
-        if whole < end:
-            rest = whole % unit * _MINUTE // unit if unit != _DAY else whole % unit // _HOUR
-            return f"{whole // unit}{letter}{f'{rest}{below}' if rest and whole < both else ''}"
-    return f"{whole // _DAY}d"
-
-
 def _since(path: str) -> Cell:
+    """Return how long ago that was, in the largest unit of which there are two at least."""
+
     def age(obj: Json, now: datetime) -> str:
         text = _field_of(obj, path)
         if not isinstance(text, str):
             return _UNKNOWN
-        return _human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
+        seconds = max(0, int((now - datetime.fromisoformat(text)).total_seconds()))
+        return next((f"{seconds // unit}{letter}" for letter, unit in _UNITS if seconds >= 2 * unit), f"{seconds}s")
 
     return age
 
@@ -124,6 +104,7 @@ def _node_address(node: Json, _now: datetime) -> str:
 
 
 def _pod_ready(pod: Json, _now: datetime) -> str:
+    """All containers are as ready as their pod."""
     count = len(_entries(pod, "spec.containers"))
     return f"{count if is_ready(pod) else 0}/{count}"
 
@@ -147,7 +128,7 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         _NAME,
         Column("Ready", _pod_ready),
         Column("Status", _pod_status),
-        Column("Restarts", lambda _pod, _now: 0, ""),
+        Column("Restarts", lambda _pod, _now: 0),
         _AGE,
         Column("IP", "status.podIP", _NONE, priority=1),
         Column("Node", "spec.nodeName", _NONE, priority=1),
@@ -169,11 +150,11 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         _NAME,
         Column("Min Available", "spec.minAvailable", "N/A"),
         Column("Max Unavailable", "spec.maxUnavailable", "N/A"),
-        Column("Allowed Disruptions", "status.disruptionsAllowed", 0),
+        Column("Allowed Disruptions", "status.disruptionsAllowed", "0"),
         _AGE,
     ),
     LEASES: (_NAME, Column("Holder", "spec.holderIdentity"), _AGE),
-    CONFIGMAPS: (_NAME, Column("Data", "data", 0), _AGE),
+    CONFIGMAPS: (_NAME, Column("Data", "data", "0"), _AGE),
     EVENTS: (
         Column("Last Seen", _since("lastTimestamp")),
         Column("Type", "type"),
@@ -197,12 +178,11 @@ def wants_table(accept: str) -> bool:
     return "as=Table" in accept
 
 
-def object_body(resource: Resource, obj: Json, now: datetime, include: str, *, headers: bool = True) -> Json:
+def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> Json:
     """One object as it is, or as a table that has this much of it beside its cells; a Status stays what it is."""
     if not include or obj.get("kind") == "Status":
         return obj
-    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-    return _table(resource, [obj], metadata, now, include, headers=headers)
+    return _table(resource, [obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, now, include)
 
 
 def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Json:
@@ -215,20 +195,17 @@ def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Js
     return {**typed, "metadata": page.metadata, "items": items}
 
 
-def _table(
-    resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, headers: bool = True
-) -> Json:
+def _table(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str) -> Json:
     columns = _COLUMNS.get(resource, (_NAME, _AGE))
-    rows: list[Json] = [
+    partial = {"kind": "PartialObjectMetadata", **_META}
+    rows = [
         {
             "cells": [column.cell(obj, now) for column in columns],
-            "object": obj
-            if include == "Object"
-            else {"kind": "PartialObjectMetadata", **_META, "metadata": obj["metadata"]},
+            "object": obj if include == "Object" else {**partial, "metadata": obj["metadata"]},
         }
         for obj in objects
     ]
-    definitions = [column.definition() for column in columns] if headers else []
+    definitions = [column.definition() for column in columns]
     return {"kind": "Table", **_META, "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
 
 

@@ -18,8 +18,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from rollout.lab.api.access import Access, Denial
-from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
-from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, half_answer, is_half, stand_in
+from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming, refused
+from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
@@ -33,6 +33,7 @@ _LOGGED_BODY = 1000
 _MOST_BYTES = 3 * 1024 * 1024
 _SHUTDOWN_SECONDS = 1.0
 _BACKLOG = 1024
+_WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.DROP})
 
 
 class ApiServer:
@@ -129,8 +130,7 @@ class ApiServer:
         try:
             payload = await request.read() if request.body_exists else b""
         except web.HTTPRequestEntityTooLarge:
-            refusal = too_large(_MOST_BYTES)
-            return await self._respond(request, Answer(refusal.code, encoded(refusal.body())))
+            return await self._respond(request, refused(too_large(_MOST_BYTES)))
         call = Call(
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
@@ -170,32 +170,23 @@ class ApiServer:
         answer = self._computed(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
             await _cut(request)
-        return half_answer(fault, answer) if is_half(fault) else answer
+        return halved(fault, answer)
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
         """Do what comes before the answer, if one is to come at all."""
-        match fault.answer:
-            case FaultAnswer.SLOW:
-                await asyncio.sleep(self._clock.scaled(fault.delay))
-            case FaultAnswer.HANG:
-                await self._hang(fault)
-                await _cut(request)
-            case FaultAnswer.DROP:
-                await _cut(request)
-            case FaultAnswer.OUTAGE:
-                self._listener.stop_accepting()
-                self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
-                await _cut(request)
-            case _:
-                return
-
-    async def _hang(self, fault: ApiFault) -> None:
-        """Keep the client waiting for as long as the fault lasts, or until it gives up."""
-        left = fault.delay or self.faults.remaining(fault)
-        if left is None:
-            await asyncio.get_running_loop().create_future()
-        else:
-            await asyncio.sleep(self._clock.scaled(left))
+        if fault.answer is FaultAnswer.SLOW:
+            await asyncio.sleep(self._clock.scaled(fault.delay))
+        elif fault.answer is FaultAnswer.HANG:
+            left = fault.delay or self.faults.remaining(fault)
+            # as long as the fault lasts, or until the client gives up
+            await (
+                asyncio.get_running_loop().create_future() if left is None else asyncio.sleep(self._clock.scaled(left))
+            )
+        elif fault.answer is FaultAnswer.OUTAGE:
+            self._listener.stop_accepting()
+            self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
+        if fault.answer in _WITHOUT_ANSWER:
+            await _cut(request)
 
     def _computed(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
         try:
@@ -203,7 +194,7 @@ class ApiServer:
             self.access.check(user, call.target)
             return self._endpoints.answer(call)
         except StatusError as refusal:
-            return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+            return refused(refusal)
 
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
         self.requests.add(
@@ -284,14 +275,13 @@ async def stream(
 ) -> web.StreamResponse:
     """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
     watch = Watch(store, streaming.request, bookmark_seconds=bookmark_seconds)
-    writer = _Lines(store, streaming)
     response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
     response.enable_chunked_encoding()
     try:
         await response.prepare(request)
         async for events in watch.batches():
             if events:
-                await response.write(b"".join(writer.line(event) for event in events))
+                await response.write(b"".join(_line(store, streaming, event) for event in events))
         await response.write_eof()
     except ConnectionResetError:
         # The client left between two events; there is nobody to tell.
@@ -301,19 +291,10 @@ async def stream(
     return response
 
 
-class _Lines:
-    """Writes events; of a table's watch only the first carries the column headers."""
-
-    def __init__(self, store: ObjectStore, streaming: Streaming) -> None:
-        self._store = store
-        self._resource, self._include = streaming.request.resource, streaming.include
-        self._headers = True
-
-    def line(self, event: WatchEvent) -> bytes:
-        shown = event.obj
-        if event.type != "ERROR" and self._include:
-            shown = object_body(self._resource, shown, self._store.now(), self._include, headers=self._headers)
-            self._headers = False
-            # A bookmark is no object, so a table has no row for it.
-            shown = {**shown, "rows": []} if event.type == "BOOKMARK" else shown
-        return encoded({"type": event.type, "object": shown})
+def _line(store: ObjectStore, streaming: Streaming, event: WatchEvent) -> bytes:
+    shown = event.obj
+    if event.type != "ERROR" and streaming.include:
+        shown = object_body(streaming.request.resource, shown, store.now(), streaming.include)
+        # A bookmark is no object, so a table has no row for it.
+        shown = {**shown, "rows": []} if event.type == "BOOKMARK" else shown
+    return encoded({"type": event.type, "object": shown})

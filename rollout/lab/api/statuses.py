@@ -4,14 +4,32 @@ Clients decide by code, reason and causes; people read the message. One construc
 four together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 from rollout.lab.api.resources import Resource
 from rollout.lab.api.store import Json
 
+# By reason; an error of the server's own has none.
+CODES: Final = {
+    "BadRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "AlreadyExists": 409,
+    "Conflict": 409,
+    "Expired": 410,
+    "RequestEntityTooLarge": 413,
+    "UnsupportedMediaType": 415,
+    "Invalid": 422,
+    "TooManyRequests": 429,
+    "": 500,
+    "InternalError": 500,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+}
 BUDGET_RETRY_SECONDS: Final = 10
 
 
@@ -30,25 +48,17 @@ class Cause:
 
 
 class StatusError(Exception):
-    """A refusal: what the client gets instead of the object it asked for."""
+    """A refusal: what the client gets instead of the object it asked for; `retry_seconds` stand in a header, too."""
 
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        details: Json | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        metadata: Json | None = None,
-    ) -> None:
+    def __init__(self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = int(code), reason, message
-        self.details, self.headers, self.metadata = details, dict(headers or {}), metadata or {}
+        self.code, self.reason, self.message = CODES[reason], reason, message
+        self.details = {**(details or {}), "retryAfterSeconds": retry_seconds} if retry_seconds else details
+        self.headers = {"Retry-After": str(retry_seconds)} if retry_seconds else {}
 
     def body(self) -> Json:
         """Return the Status object."""
-        body = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata, "status": "Failure"}
+        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         explained = {"message": self.message, **({"reason": self.reason} if self.reason else {})}
         details = {} if self.details is None else {"details": self.details}
         return {**body, **explained, **details, "code": self.code}
@@ -72,25 +82,23 @@ def _full_kind(resource: Resource) -> str:
 
 def bad_request(message: str) -> StatusError:
     """Say that the request is not understood."""
-    return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+    return StatusError("BadRequest", message)
 
 
 def unauthorized() -> StatusError:
     """Nobody has the token."""
-    return StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    return StatusError("Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Cause] = ()) -> StatusError:
     """About an object, or (without a name) about its whole resource."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return StatusError(
-        HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes)
-    )
+    return StatusError("Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes))
 
 
 def forbidden_path(user: str, verb: str, path: str) -> StatusError:
     """About an address that is no resource's."""
-    return StatusError(HTTPStatus.FORBIDDEN, "Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
+    return StatusError("Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
 
 
 def namespace_terminating(resource: Resource, name: str, namespace: str) -> StatusError:
@@ -102,30 +110,26 @@ def namespace_terminating(resource: Resource, name: str, namespace: str) -> Stat
 
 def unknown_path() -> StatusError:
     """There is no such resource."""
-    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource", {})
+    return StatusError("NotFound", "the server could not find the requested resource", {})
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
     """There is no such object."""
-    message = f'{resource.qualified} "{name}" not found'
-    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, _about(resource, name))
+    return StatusError("NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name))
 
 
 def method_not_allowed() -> StatusError:
     """Say that the resource has no such verb."""
-    message = "the server does not allow this method on the requested resource"
-    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, {})
+    return StatusError("MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
     """Say that the name of a new object is taken."""
-    message = f'{resource.qualified} "{name}" already exists'
-    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, _about(resource, name))
+    return StatusError("AlreadyExists", f'{resource.qualified} "{name}" already exists', _about(resource, name))
 
 
 def _conflict(subject: str, why: str, details: Json) -> StatusError:
-    message = f"Operation cannot be fulfilled on {subject}: {why}"
-    return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details)
+    return StatusError("Conflict", f"Operation cannot be fulfilled on {subject}: {why}", details)
 
 
 def stale_version(resource: Resource, name: str) -> StatusError:
@@ -150,21 +154,19 @@ def wrong_precondition(resource: Resource, name: str, field: str, asked: str, ac
     return _conflict(f'{_full_kind(resource)} "{name}"', why, _about(resource, name, kind=resource.kind))
 
 
-def expired(message: str, metadata: Json | None = None) -> StatusError:
+def expired(message: str) -> StatusError:
     """Say that the version asked for is forgotten."""
-    return StatusError(HTTPStatus.GONE, "Expired", message, metadata=metadata)
+    return StatusError("Expired", message)
 
 
 def unsupported_media_type() -> StatusError:
     """Say that the body is in a form that is not read, as a real server's client library words it."""
-    message = "415: Unsupported Media Type"
-    return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, {})
+    return StatusError("UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def too_large(most: int) -> StatusError:
     """More bytes than any object may have."""
-    message = f"Request entity too large: limit is {most}"
-    return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
+    return StatusError("RequestEntityTooLarge", f"Request entity too large: limit is {most}")
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusError:
@@ -173,23 +175,16 @@ def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusErr
     sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     message = f'{_full_kind(resource)} "{name}" is invalid: {text}'
-    return StatusError(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, _about(resource, name, listed, kind=resource.kind)
-    )
+    return StatusError("Invalid", message, _about(resource, name, listed, kind=resource.kind))
 
 
 def server_error(message: str) -> StatusError:
     """Return a 500, which has no reason."""
-    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+    return StatusError("", message)
 
 
 def budget_refuses(cause: str, *, retry_seconds: int = 0) -> StatusError:
     """Say that a disruption budget stands against the eviction; `cause` says how it stands."""
-    later = {"retryAfterSeconds": retry_seconds} if retry_seconds else {}
-    return StatusError(
-        HTTPStatus.TOO_MANY_REQUESTS,
-        "TooManyRequests",
-        "Cannot evict pod as it would violate the pod's disruption budget.",
-        {"causes": [Cause("DisruptionBudget", cause).as_json()], **later},
-        headers={"Retry-After": str(retry_seconds)} if retry_seconds else {},
-    )
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    causes = [Cause("DisruptionBudget", cause).as_json()]
+    return StatusError("TooManyRequests", message, {"causes": causes}, retry_seconds=retry_seconds)

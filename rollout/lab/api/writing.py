@@ -27,6 +27,7 @@ from rollout.lab.api.statuses import (
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.validation import check
+from rollout.lab.objects import with_metadata
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -112,19 +113,16 @@ class Writer:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         obj = with_defaults(resource, {**body, "metadata": metadata})
         check(resource, obj)
+        name, now = metadata.get("name", ""), timestamp(self._store.now())
         if resource.namespaced:
-            self.check_namespace(resource, namespace, metadata.get("name", ""))
-        return self._stored(write, with_writers(write, {}, obj, timestamp(self._store.now())))
-
-    def _stored(self, write: Write, obj: Json) -> Json:
-        metadata = obj["metadata"]
-        name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-        if name and self._store.get(write.resource, name, namespace) is not None:
-            raise already_exists(write.resource, name)
-        if write.dry_run:
-            identity = {"uid": str(uuid4()), "creationTimestamp": timestamp(self._store.now())}
-            return {**obj, "metadata": {"name": metadata.get("generateName", ""), **metadata, **identity}}
-        return self._store.create(write.resource, obj)
+            self.check_namespace(resource, namespace, name)
+        if name and self._store.get(resource, name, metadata.get("namespace", "")) is not None:
+            raise already_exists(resource, name)
+        obj = with_writers(write, {}, obj, now)
+        if not write.dry_run:
+            return self._store.create(resource, obj)
+        identity = {"name": name or metadata["generateName"], "uid": str(uuid4()), "creationTimestamp": now}
+        return with_metadata(obj, **identity)
 
     def update(self, write: Write, body: Json) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
@@ -134,21 +132,16 @@ class Writer:
         if named != (target.name, target.namespace):
             raise bad_request(f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it")
         if self.is_made_by_update(write):
-            return self._made(write, body)
+            # whatever version it names is not looked at, only whom it means
+            if metadata.get("uid"):
+                raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
+            return self.create(write, {**body, "metadata": {**metadata, "resourceVersion": ""}})
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             message = "Invalid value: 0: must be specified for an update"
-            raise invalid(
-                resource, target.name, [Cause("FieldValueInvalid", message, field="metadata.resourceVersion")]
-            )
+            cause = Cause("FieldValueInvalid", message, field="metadata.resourceVersion")
+            raise invalid(resource, target.name, [cause])
         return self.replace(write, current, body)
-
-    def _made(self, write: Write, body: Json) -> Json:
-        """Make what an update means; whatever version it names is not looked at, only whom it means."""
-        metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "resourceVersion"}
-        if metadata.get("uid"):
-            raise wrong_uid_on_update(write.resource, write.target.name, metadata["uid"], "")
-        return self.create(write, {**body, "metadata": metadata})
 
     def is_made_by_update(self, write: Write) -> bool:
         """Whether there is no such object, and an update would make it."""
@@ -174,8 +167,7 @@ class Writer:
         check(resource, obj, current)
         obj = with_writers(write, current, obj, now)
         if write.dry_run:
-            version = current["metadata"]["resourceVersion"]
-            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+            return with_metadata(obj, resourceVersion=current["metadata"]["resourceVersion"])
         return settle(self._store, resource, obj) or obj
 
     def delete(self, target: Target, resource: Resource, request: DeletionRequest) -> Json:
@@ -239,20 +231,20 @@ _WRITTEN: Final = {LEASES: ("f:spec", "f:annotations", "f:labels"), NODES: ("f:a
 def with_writers(write: Write, current: Json, obj: Json, now: str) -> Json:
     """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
     before, after = _fields_of(write.resource, current), _fields_of(write.resource, obj)
-    changed = {field: value for field, value in after.items() if before.get(field) != value}
+    changed = [field for field, value in after.items() if before.get(field) != value]
     entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
     if changed:
-        manager, own = write.manager or "unknown", dict.fromkeys(changed)
-        others = []
-        for entry in entries:
-            kept = [field for field in _fields_in(entry) if field in after and field not in changed]
-            if entry["manager"] == manager:
-                own |= dict.fromkeys(kept)
-            elif kept:
-                others.append({**entry, "fieldsV1": _as_entry(kept)})
-        known = {"manager": manager, "operation": "Update", "apiVersion": write.resource.api_version, "time": now}
-        entries = [*others, {**known, "fieldsType": "FieldsV1", "fieldsV1": _as_entry(own)}]
-    return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}} if entries else obj
+        manager = write.manager or "unknown"
+        writers = {field: entry["manager"] for entry in entries for field in _fields_in(entry)}
+        writers |= dict.fromkeys(changed, manager)
+        times = {entry["manager"]: entry["time"] for entry in entries} | {manager: now}
+        known = {"operation": "Update", "apiVersion": write.resource.api_version, "fieldsType": "FieldsV1"}
+        entries = [
+            {**known, "manager": name, "time": time, "fieldsV1": _as_entry(fields)}
+            for name, time in times.items()
+            if (fields := [field for field in after if writers.get(field) == name])
+        ]
+    return with_metadata(obj, managedFields=entries) if entries else obj
 
 
 def _fields_of(resource: Resource, obj: Json) -> dict[_FieldPath, Any]:
@@ -277,16 +269,15 @@ def _as_entry(fields: Iterable[_FieldPath]) -> Json:
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 _MERGE_KEYS: Final = {
-    **dict.fromkeys(("conditions", "addresses"), "type"),
+    "conditions": "type",
     **dict.fromkeys(("containers", "initContainers", "env", "volumes"), "name"),
-    "ownerReferences": "uid",
     "volumeMounts": "mountPath",
 }
-_DIRECTIVE: Final = "$patch"
 
 
 # Of a strategic merge only what clients of this cluster patch is known: lists of the fields above are merged by their
 # key, any other list is replaced whole, as a real server does with lists that have no merge key (a node's taints).
+# Directives (`$patch`) are not followed.
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
     """Return the object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
     if media_type not in {MERGE, STRATEGIC}:
@@ -296,36 +287,25 @@ def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
     return merge(current, patch, strategic=media_type == STRATEGIC)
 
 
-def merge(current: Json, patch: Json, *, strategic: bool = False) -> Json:
+def merge(current: Json, patch: Json, *, strategic: bool) -> Json:
     """RFC 7386, or with the lists of a strategic merge."""
-    if strategic and patch.get(_DIRECTIVE) == "replace":
-        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
     merged = dict(current)
     for key, value in patch.items():
         before = merged.get(key)
-        if strategic and key.startswith("$"):
-            # The order of elements is a wish about presentation.
-            continue
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
             merged[key] = merge(before if isinstance(before, dict) else {}, value, strategic=strategic)
-        elif strategic and isinstance(value, list) and key in _MERGE_KEYS:
+        elif strategic and key in _MERGE_KEYS:
             merged[key] = _merged_list(before or [], value, _MERGE_KEYS[key])
-        else:
+        elif not (strategic and key.startswith("$")):
             merged[key] = value
     return merged
 
 
 def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
-    elements, fresh = {element.get(key): element for element in current}, dict[Any, Json]()
-    for element in patch:
-        identity = element[key]
-        if element.get(_DIRECTIVE) == "delete":
-            elements.pop(identity, None)
-        elif identity in elements:
-            elements[identity] = merge(elements[identity], element, strategic=True)
-        else:
-            fresh[identity] = merge({}, element, strategic=True)
+    known = {element.get(key): element for element in current}
+    changed = {element[key]: merge(known.get(element[key], {}), element, strategic=True) for element in patch}
     # A real server puts the elements that a patch adds before those that were there.
-    return [*fresh.values(), *elements.values()]
+    added = [element for name, element in changed.items() if name not in known]
+    return [*added, *(changed.get(name, element) for name, element in known.items())]

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import sysconfig
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,16 +88,3 @@ def test_what_is_printed_for_a_cluster_can_be_applied_and_is_kept(lab: Lab) -> N
         applied = kubectl(lab, "apply", "-f", str(file))
         assert applied.returncode == 0, applied.stderr
         assert len(applied.stdout.splitlines()) == printed.count("\nkind: ") + printed.startswith("kind: ")
-
-
-def test_a_secret_and_a_binding_keep_what_kubectl_sends_of_them(lab: Lab) -> None:
-    """It sends them as protobuf, as their short forms do."""
-    made = kubectl(lab, "create", "secret", "generic", "key", "--type=kubernetes.io/ssh-auth", "--from-literal=a=b")
-    assert made.returncode == 0, made.stderr
-    secret = json.loads(kubectl(lab, "get", "secret", "key", "-o", "json").stdout)
-    assert (secret["type"], secret["data"]) == ("kubernetes.io/ssh-auth", {"a": b64encode(b"b").decode()})
-    for kind in ("rolebinding", "clusterrolebinding"):
-        assert kubectl(lab, "create", kind, "own", "--clusterrole=own", "--user=me").returncode == 0
-        binding = json.loads(kubectl(lab, "get", kind, "own", "-o", "json").stdout)
-        assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "me"}]
-        assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "own"}
