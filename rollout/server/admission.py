@@ -17,7 +17,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import PolicyGates
 from rollout.execution.record.record import StoredRecord, read_record
 from rollout.execution.record.unfinished import assess
-from rollout.gather.cluster.memory import read_memory
+from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks

@@ -10,7 +10,7 @@ from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.memory import change_slots
-from rollout.gather.cluster.memory import read_slots
+from rollout.gather.cluster.documents import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection

@@ -22,7 +22,7 @@ from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.steps import Step, delay_reboot, drain_again, succeed
 from rollout.execution.node.transitions import GivenUpError, NodeFailure
 from rollout.gather.cluster.snapshot import read_node
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots

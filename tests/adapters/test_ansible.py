@@ -9,7 +9,7 @@ import pytest
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import HostKeyError, SshTimeoutError
-from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
+from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
 from rollout.lab.hosts.machine import Power

@@ -19,7 +19,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import Admission, WaveRunner
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent

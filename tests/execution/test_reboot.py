@@ -18,7 +18,7 @@ from rollout.execution.node.transitions import NodeFailure, blamed
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import NODES
 from rollout.model import marks

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from rollout.gather.cluster.placement import read_placement
-from rollout.gather.cluster.requests import milli, parse_quantity, whole
+from rollout.gather.cluster.demands import milli, parse_quantity, read_placement, whole
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.node_report import console, read_report
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
+from rollout.gather.cluster.snapshot import console, read_report
 from rollout.model.progress import NodeCondition
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted

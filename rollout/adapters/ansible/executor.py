@@ -28,7 +28,7 @@ from rollout.adapters.ansible.inventory import is_reachable_by_name
 from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks, require_ansible
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
-from rollout.gather.hosts.boot import parse_boot
+from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 

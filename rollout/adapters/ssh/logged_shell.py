@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from rollout.errors import SshError
-from rollout.gather.hosts.boot import BOOT_COMMAND
+from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host

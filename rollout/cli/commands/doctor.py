@@ -19,7 +19,7 @@ from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of
 from rollout.execution.record.unfinished import word_of
-from rollout.gather.cluster.memory import memory_of
+from rollout.gather.cluster.documents import memory_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.gather.doctor import cluster

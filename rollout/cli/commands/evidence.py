@@ -59,7 +59,7 @@ def _proved(version: str, settings: Given) -> "Evidence":
     from rollout.cli.stages.gather import with_patience
     from rollout.cli.stages.session import connect_cluster
     from rollout.errors import ApiError
-    from rollout.gather.cluster.memory import read_memory
+    from rollout.gather.cluster.documents import read_memory
     from rollout.gather.cluster.snapshot import read_identity, read_nodes
     from rollout.model.evidence import ProvingCluster
     from rollout.planning.eligibility.evidence import evidence_of

@@ -67,7 +67,7 @@ def status(settings: Given) -> None:
       rollout fleetlock status -o json
     """
     from rollout.cli.stages.gather import with_patience
-    from rollout.gather.cluster.memory import read_slots
+    from rollout.gather.cluster.documents import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.report.fleetlock import slots_document, slots_text
 
@@ -118,7 +118,7 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     """
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import change_slots
-    from rollout.gather.cluster.memory import read_slots
+    from rollout.gather.cluster.documents import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
     api = wiring.cluster_api(cluster)

@@ -150,7 +150,7 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import change_memory
-    from rollout.gather.cluster.memory import read_stored_memory
+    from rollout.gather.cluster.documents import read_stored_memory
 
     api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
     before = with_patience(lambda: read_stored_memory(api, namespace)).content

@@ -41,7 +41,6 @@ def plan(
     explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
     finish_by: str = option("", _FINISH_BY, "TIME", parser=written_time),
     snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
-    anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -74,7 +73,7 @@ def plan(
     kept: Kept = {}
     gathered = gather(session, kept if snapshot else None)
     if snapshot is not None:
-        write_whole(snapshot, cluster_copy(gathered, kept, policy, anonymous=anonymous))
+        write_whole(snapshot, cluster_copy(gathered, kept, policy))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         _show_explanation(explain, session, gathered)

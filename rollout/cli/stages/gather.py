@@ -16,12 +16,11 @@ from rollout.errors import ApiError, InputError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
-from rollout.gather.cluster import memory as memory_reading
+from rollout.gather.cluster import documents
 from rollout.gather.cluster import snapshot as snapshot_reading
-from rollout.gather.cluster.memory import read_slots
+from rollout.gather.cluster.documents import read_slots
 from rollout.gather.cluster.snapshot import Kept
-from rollout.gather.hosts.identity import identified
-from rollout.gather.hosts.matching import match_hosts
+from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.hosts.signs import annotated
@@ -63,7 +62,7 @@ def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
 
 def read_memory(session: Session, *, quiet: bool = False) -> Memory:
     """Read what is remembered of earlier rollouts; warn of what is not understood, or not shown, unless `quiet`."""
-    memory = with_patience(lambda: memory_reading.read_memory(session.api, session.namespace))
+    memory = with_patience(lambda: documents.read_memory(session.api, session.namespace))
     if memory.problem and not quiet:
         say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
     return memory

@@ -1,6 +1,5 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -273,13 +272,9 @@ def despite_hold(plan: RolloutPlan) -> str:
     return f", {nodes} of them into a version that is held" if nodes else ""
 
 
-_KEY_BYTES = 32
-
-
-def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy, *, anonymous: bool) -> bytes:
-    """Return what a plan by these rules was made of; `anonymous`: by a key that is forgotten here."""
-    key = secrets.token_bytes(_KEY_BYTES) if anonymous else b""
-    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy), key)
+def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy) -> bytes:
+    """Return what a plan by these rules was made of."""
+    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy))
 
 
 def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:

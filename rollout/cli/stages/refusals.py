@@ -17,7 +17,7 @@ from rollout.errors import (
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
-from rollout.gather.cluster.memory import memory_of, read_slots, slots_of
+from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node

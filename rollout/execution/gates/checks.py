@@ -22,7 +22,7 @@ from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import write
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_node
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.gates import HookPolicy

@@ -16,7 +16,7 @@ from rollout.execution.node.transitions import NodeFailure
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import OSD_APP
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave

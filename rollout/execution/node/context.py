@@ -8,7 +8,7 @@ from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, advance
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.own_node import OwnNode

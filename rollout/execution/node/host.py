@@ -7,7 +7,7 @@ from typing import TypeVar
 from rollout.errors import HostKeyError, SshAuthError, SshError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.transitions import NodeFailure
-from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
+from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode

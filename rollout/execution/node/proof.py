@@ -19,8 +19,8 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
-from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.polling import observe
+from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -17,7 +17,7 @@ from rollout.execution.node.host import in_boot_before, look, no_boot, other_mac
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.answer import complaint
-from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
+from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.model import marks
 from rollout.model.cluster import VolumeAttachment
 from rollout.model.progress import Outcome, Phase

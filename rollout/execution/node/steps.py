@@ -32,11 +32,10 @@ from rollout.execution.node.transitions import (
     may_be_given_back,
     outcome_of,
 )
-from rollout.gather.cluster.node_report import NodeReport, read_report
-from rollout.gather.cluster.snapshot import read_node
-from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.cluster.snapshot import NodeReport, read_node, read_report
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
+from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -16,8 +16,14 @@ from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, Fenc
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
-from rollout.gather.cluster.documents import Document, Stored
-from rollout.gather.cluster.memory import memory_of, read_stored_memory, read_stored_slots, slots_of
+from rollout.gather.cluster.documents import (
+    Document,
+    Stored,
+    memory_of,
+    read_stored_memory,
+    read_stored_slots,
+    slots_of,
+)
 from rollout.gather.cluster.snapshot import node_path
 from rollout.model import marks
 from rollout.model.fleetlock import Slots

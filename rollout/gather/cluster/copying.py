@@ -1,15 +1,10 @@
 """A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
 
 What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
-the mirror of a static one. Where names are to be hidden, those of nodes become numbers in their order, other names and
-labels digests by a key that is thrown away; what Kubernetes itself calls so stays.
+the mirror of a static one. Names and labels are in it as they are.
 """
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +12,6 @@ import msgspec
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
 from rollout.model.host import HostFacts, HostObservation
-from rollout.model.text import natural_key
 
 FORMAT_VERSION: Final = "1.0"
 KIND: Final = "node-rollout-snapshot"
@@ -33,28 +27,11 @@ _SECTIONS: Final = {
 # Sentences and versions of the server's, in which anything may stand, and addresses.
 _LEFT_OUT: Final = frozenset(
     {
-        "annotations",
-        "message",
-        "reason",
-        "resourceVersion",
-        "addresses",
-        "timeAdded",
-        "finalizers",
-        "bootID",
-        "machineID",
+        *("annotations", "message", "reason", "resourceVersion", "addresses"),
+        *("timeAdded", "finalizers", "bootID", "machineID"),
     }
 )
-_OF_KUBERNETES: Final = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
-_KNOWN_NAMES: Final = frozenset(
-    {"default", "kube-system", "kube-public", "kube-node-lease", "system-node-critical", "system-cluster-critical"}
-)
-_KNOWN_VALUES: Final = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
-_ORDINAL: Final = re.compile(r"(.+)-(\d{1,5})")
 _MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
-_NAMES: Final = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"})
-_KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
-_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"})
-_NODE_FIELD: Final = "metadata.name"
 
 Json = dict[str, Any]
 
@@ -91,21 +68,14 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pace: CopiedPace
 
 
-def copy_document(
-    kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace, key: bytes = b""
-) -> bytes:
-    """Return the document; with a `key` its names are hidden."""
+def copy_document(kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace) -> bytes:
+    """Return the document."""
     sections = {
         name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
         for name, path in _SECTIONS.items()
     }
     hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
-    if key:
-        hidden = _Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
-        sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
-        hosts = {hidden.name(name): host for name, host in hosts.items()}
-        pace = CopiedPace(pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()})
-    head: Json = {"format_version": FORMAT_VERSION, "kind": KIND, "anonymous": bool(key)}
+    head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
 
@@ -126,66 +96,3 @@ def _shown(value: Any, field: str = "") -> Any:
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         shown["annotations"] = {MIRROR_ANNOTATION: ""}
     return shown
-
-
-@dataclass(frozen=True, slots=True)
-class _Hidden:
-    """Names and labels as they are shown; the same word is always shown the same."""
-
-    nodes: Mapping[str, str]
-    digest: Callable[[str], str]
-
-    @classmethod
-    def of(cls, nodes: Iterable[str], key: bytes) -> "_Hidden":
-        """Of these nodes."""
-        ordered = sorted(nodes, key=natural_key)
-
-        @cache
-        def digest(word: str) -> str:
-            return "x" + hashlib.blake2b(word.encode(), key=key, digest_size=6).hexdigest()
-
-        return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
-
-    def name(self, name: str) -> str:
-        """Return an object's name as it may be told; ordinals stay."""
-        if name in _KNOWN_NAMES or not name:
-            return name
-        if name in self.nodes:
-            return self.nodes[name]
-        if match := _ORDINAL.fullmatch(name):
-            return f"{self.digest(match[1])}-{match[2]}"
-        return self.digest(name)
-
-    def key(self, key: str) -> str:
-        """Return the key of a label, a taint or a resource as it may be told."""
-        return key if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key else self.digest(key)
-
-    def value(self, value: str) -> str:
-        """Return the value of a label or a taint as it may be told."""
-        return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
-
-    def tree(self, value: Any, field: str = "") -> Any:
-        """Return what may be told of a part of an object, which stands in this field."""
-        if isinstance(value, list):
-            return [self.tree(item, field) for item in value]
-        if isinstance(value, str):
-            return self._text(value, field)
-        if not isinstance(value, dict):
-            return value
-        if field in _MAPS:
-            return {self.key(key): self.value(text) for key, text in value.items()}
-        if field in ("requests", "allocatable", "overhead"):
-            return {self.key(key) if "/" in key else key: amount for key, amount in value.items()}
-        hidden = {key: self.tree(item, key) for key, item in value.items()}
-        if value.get("kind") not in _KINDS and "kind" in value:
-            hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
-        return hidden
-
-    def _text(self, text: str, field: str) -> str:
-        if field in _NAMES or field == "namespaces":
-            return self.name(text)
-        if field in _KEYS or field == "key":
-            return self.key(text)
-        if field in ("value", "values"):
-            return self.value(text)
-        return self.digest(text) if field in ("uid", "hostIP") else text

@@ -14,8 +14,7 @@ import msgspec
 
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.placement import label_selector, node_terms, read_placement
-from rollout.gather.cluster.requests import amounts, pod_requests
+from rollout.gather.cluster.demands import amounts, label_selector, node_terms, pod_requests, read_placement
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.cluster import (
     ANYWHERE,

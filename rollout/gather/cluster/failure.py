@@ -17,6 +17,7 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
+from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
 
 _BAD_REQUEST = 400
@@ -57,21 +58,21 @@ _TERMINATING_HINT = "Create that namespace anew once it is gone, or name another
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
-class Cause(msgspec.Struct, frozen=True, gc=False):
+class Cause(wire.Wire, frozen=True):
     """One of a Status' causes."""
 
     reason: str | None = None
     message: str | None = None
 
 
-class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Details(wire.Wire, frozen=True):
     """What a Status says beyond its message."""
 
     causes: tuple[Cause, ...] | None = None
     retry_after_seconds: float | None = None
 
 
-class Status(msgspec.Struct, frozen=True, gc=False):
+class Status(wire.Wire, frozen=True):
     """The body of a refusal, and the object of a watch's ERROR event."""
 
     kind: str = ""

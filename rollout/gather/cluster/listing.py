@@ -89,7 +89,7 @@ class WatchEvent(Generic[T]):
     error: ApiError | None = None
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
+class _Line(wire.Wire, frozen=True):
     type: WatchEventType
     object: msgspec.Raw
 

@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from rollout.gather.background import side_by_side
-from rollout.gather.cluster import decode
+from rollout.gather.cluster import decode, wire
 from rollout.model import marks
 from rollout.ports import ClusterApi
 
@@ -41,11 +39,11 @@ class Right:
         return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{meant}{within}"
 
 
-class _Verdict(msgspec.Struct, frozen=True):
+class _Verdict(wire.Wire, frozen=True):
     allowed: bool = False
 
 
-class _Review(msgspec.Struct, frozen=True):
+class _Review(wire.Wire, frozen=True):
     status: _Verdict
 
 

@@ -46,45 +46,45 @@ _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _LOCK_SUFFIX = "kured-node-lock"
 
 
-class _Container(msgspec.Struct, frozen=True, gc=False):
+class _Container(wire.Wire, frozen=True):
     image: str | None = None
     args: tuple[str, ...] | None = None
 
 
-class _PodSpec(msgspec.Struct, frozen=True, gc=False):
+class _PodSpec(wire.Wire, frozen=True):
     containers: tuple[_Container, ...] | None = None
 
 
-class _Template(msgspec.Struct, frozen=True, gc=False):
+class _Template(wire.Wire, frozen=True):
     spec: _PodSpec | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True, gc=False):
+class _Spec(wire.Wire, frozen=True):
     replicas: int | None = None
     template: _Template | None = None
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Status(wire.Wire, frozen=True):
     observed_generation: int | None = None
     desired_number_scheduled: int | None = None
 
 
-class _Meta(wire.Meta, frozen=True, gc=False, rename="camel"):
+class _Meta(wire.Meta, frozen=True):
     generation: int | None = None
 
 
-class _Item(msgspec.Struct, frozen=True, gc=False):
+class _Item(wire.Wire, frozen=True):
     metadata: _Meta
     spec: _Spec | None = None
     status: _Status | None = None
 
 
-class _Holder(msgspec.Struct, frozen=True, gc=False):
+class _Holder(wire.Wire, frozen=True):
     node_id: str = msgspec.field(default="", name="nodeID")
     ttl: int = msgspec.field(default=0, name="TTL")
 
 
-class _Lock(_Holder, frozen=True, gc=False):
+class _Lock(_Holder, frozen=True):
     """kured's lock: of one holder, or of several."""
 
     max_owners: int = msgspec.field(default=1, name="maxOwners")

@@ -1,10 +1,11 @@
-"""Reading the cluster: whole for planning, one object at a time for acting.
+"""Reading the cluster: whole for planning, one object at a time for acting, and what a bad Node tells of itself.
 
 Every function raises `ApiError` or one of its subclasses.
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -29,6 +30,8 @@ from rollout.model.cluster import (
     Pod,
     VolumeAttachment,
 )
+from rollout.model.progress import NodeCondition
+from rollout.model.text import shell_word
 from rollout.ports import ClusterApi, Query
 
 NODES = "/api/v1/nodes"
@@ -56,15 +59,15 @@ Kept = dict[str, dict[str, bytes]]
 """What was read of each object, as JSON: by path, then by UID, for a list that breaks is read afresh."""
 
 
-class _Written(msgspec.Struct, frozen=True, rename="camel"):
+class _Written(wire.Wire, frozen=True):
     managed_fields: tuple[wire.Write, ...] = ()
 
 
-class _WrittenNode(msgspec.Struct, frozen=True):
+class _WrittenNode(wire.Wire, frozen=True):
     metadata: _Written = _Written()
 
 
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
+class _Version(wire.Wire, frozen=True):
     git_version: str = ""
 
 
@@ -241,3 +244,84 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
 
 def _read_pods(api: ClusterApi, query: Query | None = None, kept: Kept | None = None) -> tuple[Pod, ...]:
     return read_list(api, PODS, wire.WirePod, _keeping(kept, PODS, pod_projection()), query).items
+
+
+# The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is shipped. What a condition
+# of another party means, nobody but that party knows.
+_BAD_WHEN_TRUE = frozenset(
+    {
+        "MemoryPressure",
+        "DiskPressure",
+        "PIDPressure",
+        "NetworkUnavailable",
+        "KernelDeadlock",
+        "ReadonlyFilesystem",
+        "FrequentKubeletRestart",
+        "FrequentContainerdRestart",
+        "FrequentUnregisterNetDevice",
+    }
+)
+_READY = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """`conditions` are those that are not as they should be; `console` is empty where it is not known."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+    console: str = ""
+
+
+class _Spec(wire.Wire, frozen=True):
+    provider_id: str | None = msgspec.field(name="providerID", default=None)
+
+
+class _Status(wire.Wire, frozen=True):
+    conditions: tuple[wire.Condition, ...] | None = None
+
+
+class _Node(wire.Wire, frozen=True):
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+def read_report(api: ClusterApi, name: str) -> NodeReport:
+    """Return the report of one Node; `ApiNotFoundError` where there is none."""
+    path = node_path(name)
+    read = decode.decode(api.get(path), _Node, path)
+    conditions = (read.status.conditions if read.status else None) or ()
+    provider = (read.spec.provider_id if read.spec else None) or ""
+    return NodeReport(tuple(_condition(condition) for condition in conditions if _is_bad(condition)), console(provider))
+
+
+def _is_bad(condition: wire.Condition) -> bool:
+    if condition.type == _READY:
+        return condition.status != "True"
+    return condition.type in _BAD_WHEN_TRUE and condition.status != "False"
+
+
+def _condition(read: wire.Condition) -> NodeCondition:
+    since = read.last_transition_time or ""
+    return NodeCondition(read.type, read.status, read.reason or "", read.message or "", since)
+
+
+def console(provider_id: str) -> str:
+    """How to see the console of the machine that a providerID names; empty where that is not known.
+
+    The ID comes from the cluster, so whatever of it stands in a command is quoted.
+    """
+    provider, _, rest = provider_id.partition("://")
+    match provider, [piece for piece in rest.split("/") if piece]:
+        case _, []:
+            return ""
+        case "aws", [*_, instance]:
+            return f"aws ec2 get-console-output --latest --output text --instance-id {shell_word(instance)}"
+        case "gce", [project, zone, name]:
+            place = f"--zone {shell_word(zone)} --project {shell_word(project)}"
+            return f"gcloud compute instances get-serial-port-output {shell_word(name)} {place}"
+        case "azure", path if "virtualMachineScaleSets" not in path:
+            return f"az vm boot-diagnostics get-boot-log --ids {shell_word('/' + '/'.join(path))}"
+        case "openstack", [*_, server]:
+            return f"openstack console log show {shell_word(server)}"
+        case _:
+            return ""

@@ -24,7 +24,7 @@ _LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", 
 _NOT_LACKING = ("OSD_NEARFULL", "OSD_BACKFILLFULL", "OSD_SLOW_PING_TIME", "OSD_UPGRADE_FINISHED", "OSD_FLAGS")
 
 
-class _ReplicaSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _ReplicaSpec(wire.Wire, frozen=True):
     volume_name: str = ""
     node_id: str = msgspec.field(default="", name="nodeID")
     healthy_at: str = ""
@@ -39,12 +39,12 @@ class _LonghornSetting(wire.Object, frozen=True):
     value: str = ""
 
 
-class _CephHealth(msgspec.Struct, frozen=True):
+class _CephHealth(wire.Wire, frozen=True):
     health: str = ""
     details: Mapping[str, msgspec.Raw] | None = None
 
 
-class _CephStatus(msgspec.Struct, frozen=True):
+class _CephStatus(wire.Wire, frozen=True):
     ceph: _CephHealth | None = None
 
 

@@ -39,14 +39,18 @@ def _made(shape: Hashable) -> Any:
     return msgspec.json.Decoder(shape)
 
 
-class ListMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A part of an object, with the API's names; few cost the garbage collector anything."""
+
+
+class ListMeta(Wire, frozen=True):
     """A list's metadata; `continue_token` is empty on the last page."""
 
     resource_version: str | None = None
     continue_token: str | None = msgspec.field(name="continue", default=None)
 
 
-class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class OwnerReference(Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -54,7 +58,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
     controller: bool | None = None
 
 
-class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Meta(Wire, frozen=True):
     name: str = ""
     namespace: str | None = None
     uid: str | None = None
@@ -66,17 +70,17 @@ class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class Object(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Object(Wire, frozen=True):
     """Whatever has a name."""
 
     metadata: Meta
 
 
-class Write(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename={"fields": "fieldsV1"}):
+class Write(Wire, frozen=True):
     """When a writer last wrote which fields of an object, by the API server's clock."""
 
     time: str | None = None
-    fields: msgspec.Raw = msgspec.Raw(b"")
+    fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
@@ -85,7 +89,7 @@ def written_at(writes: Iterable[Write], field: str) -> datetime | None:
     return max((time for time in times if time is not None), default=None)
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Condition(Wire, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -93,49 +97,49 @@ class Condition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, renam
     last_transition_time: str | None = None
 
 
-class WireTaint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class WireTaint(Wire, frozen=True):
     key: str = ""
     value: str | None = None
     effect: str | None = None
     time_added: str | None = None
 
 
-class NodeSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class NodeSpec(Wire, frozen=True):
     unschedulable: bool | None = None
     taints: tuple[WireTaint, ...] | None = None
 
 
-class WireAddress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class WireAddress(Wire, frozen=True):
     type: str = ""
     address: str = ""
 
 
-class NodeInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class NodeInfo(Wire, frozen=True):
     boot_id: str | None = msgspec.field(name="bootID", default=None)
     machine_id: str | None = msgspec.field(name="machineID", default=None)
     os_image: str | None = None
     kubelet_version: str | None = None
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class NodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     addresses: tuple[WireAddress, ...] | None = None
     allocatable: dict[str, Quantity] | None = None
     node_info: NodeInfo | None = None
 
 
-class WireNode(Object, frozen=True, gc=False, omit_defaults=True):
+class WireNode(Object, frozen=True):
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 
 
-class Requirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Requirements(Wire, frozen=True):
     """A container's, or a whole pod's, resources."""
 
     requests: dict[str, Quantity] | None = None
 
 
-class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Port(Wire, frozen=True):
     """A container's port; with the host's network each is a port of the host, and the API server says so."""
 
     host_port: int | None = None
@@ -143,7 +147,7 @@ class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
     protocol: str | None = None
 
 
-class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Container(Wire, frozen=True):
     """A container; with `restart_policy` Always an init container is a sidecar. Few `ports` are of interest."""
 
     resources: Requirements | None = None
@@ -151,20 +155,20 @@ class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, renam
     ports: msgspec.Raw = _ABSENT
 
 
-class ClaimSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class ClaimSource(Wire, frozen=True):
     claim_name: str = ""
 
 
-class Present(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Present(Wire, frozen=True):
     """Something of which only the presence counts."""
 
 
-class Volume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Volume(Wire, frozen=True):
     empty_dir: Present | None = None
     persistent_volume_claim: ClaimSource | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class PodSpec(Wire, frozen=True):
     """A pod's spec. What constrains its placement stays raw: thousands of pods say the same, which is read once."""
 
     node_name: str | None = None
@@ -181,47 +185,47 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=
     topology_spread_constraints: msgspec.Raw = _ABSENT
 
 
-class PodStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class PodStatus(Wire, frozen=True):
     phase: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
-class WirePod(Object, frozen=True, gc=False, omit_defaults=True):
+class WirePod(Object, frozen=True):
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
 
-class PodTemplate(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class PodTemplate(Wire, frozen=True):
     spec: PodSpec | None = None
 
 
-class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class DaemonSetSpec(Wire, frozen=True):
     template: PodTemplate | None = None
 
 
-class WireDaemonSet(Object, frozen=True, gc=False, omit_defaults=True):
+class WireDaemonSet(Object, frozen=True):
     spec: DaemonSetSpec | None = None
 
 
-class Expression(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Expression(Wire, frozen=True):
     key: str
     operator: str
     values: tuple[str, ...] | None = None
 
 
-class Selector(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Selector(Wire, frozen=True):
     match_labels: Labels | None = None
     match_expressions: tuple[Expression, ...] | None = None
 
 
-class BudgetSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class BudgetSpec(Wire, frozen=True):
     selector: Selector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class BudgetStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class BudgetStatus(Wire, frozen=True):
     disruptions_allowed: int | None = None
     current_healthy: int | None = None
     desired_healthy: int | None = None
@@ -229,46 +233,46 @@ class BudgetStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
     conditions: tuple[Condition, ...] | None = None
 
 
-class WireBudget(Object, frozen=True, gc=False, omit_defaults=True):
+class WireBudget(Object, frozen=True):
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
 
 
-class ClaimRef(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ClaimRef(Wire, frozen=True):
     namespace: str = ""
     name: str = ""
 
 
-class VolumeAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class VolumeAffinity(Wire, frozen=True):
     required: msgspec.Raw = _ABSENT
 
 
-class VolumeSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class VolumeSpec(Wire, frozen=True):
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeAffinity | None = None
 
 
-class WireVolume(Object, frozen=True, gc=False, omit_defaults=True):
+class WireVolume(Object, frozen=True):
     spec: VolumeSpec | None = None
 
 
-class Named(Object, frozen=True, gc=False, omit_defaults=True):
+class Named(Object, frozen=True):
     """An object of which only the name counts."""
 
 
-class AttachmentSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class AttachmentSource(Wire, frozen=True):
     persistent_volume_name: str | None = None
 
 
-class AttachmentSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class AttachmentSpec(Wire, frozen=True):
     node_name: str = ""
     source: AttachmentSource | None = None
 
 
-class WireAttachment(Object, frozen=True, gc=False, omit_defaults=True):
+class WireAttachment(Object, frozen=True):
     spec: AttachmentSpec | None = None
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True, gc=False, omit_defaults=True):
+class Page(Wire, Generic[T], frozen=True):
     metadata: ListMeta
     items: tuple[T, ...] | None = None

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
@@ -37,15 +35,15 @@ class Workload:
         return self.kind in _PLURALS and is_object_name(self.namespace) and is_object_name(self.name)
 
 
-class _Spec(msgspec.Struct, frozen=True, gc=False):
+class _Spec(wire.Wire, frozen=True):
     replicas: int | None = None
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Status(wire.Wire, frozen=True):
     ready_replicas: int | None = None
 
 
-class _Item(msgspec.Struct, frozen=True, gc=False):
+class _Item(wire.Wire, frozen=True):
     metadata: wire.Meta
     spec: _Spec | None = None
     status: _Status | None = None

@@ -1,4 +1,4 @@
-"""What on a host stands against rebooting it now, or reboots it by itself: locks, scheduled shutdowns, Zincati.
+"""What on a host stands against rebooting it now, or reboots it by itself: locks, shutdowns, Zincati, and who is there.
 
 Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in any other mode is somebody's word
 that the host is not to go down, whether this systemd would obey it or not: `systemctl reboot` as root, by sudo too, is
@@ -6,6 +6,9 @@ let past `block-weak`, which came with 257, and past `block` before 257; since t
 
 Of Zincati's fragments of one name the one in the directory that comes last counts; then they are read by their names,
 and a later value replaces an earlier one.
+
+A login counts where somebody can sit at it: at a terminal. The session of the one who asks is left out by its
+terminal; without one, `who` either does not list it, or (where it asks systemd) lists it by the name of its service.
 """
 
 import re
@@ -15,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout.gather.hosts.answer import assignments
-from rollout.gather.hosts.probe_command import FILE_MARKER
+from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER
+from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt, shortened
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -132,3 +136,27 @@ def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(table, dict):
             yield table
+
+
+# A `who` that asks systemd names the service before the terminal.
+_LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
+_TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?")
+# What no name of a user has, though a host may say so; a directory's names have backslashes and signs for mail.
+_STRANGE = re.compile(r"[^\w.@\\+$…-]")
+_LONGEST_NAME = 32
+_MOST = 100
+
+
+def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:
+    """Return the logins of a section in its order, at most 100; None where `who` is not on the host, or failed."""
+    if f"{EXIT_MARKER} 0" not in section.splitlines():
+        return None
+    own = assignments(section).get("TTY", "").removeprefix("/dev/")
+    return tuple(_logins(section, own))[:_MOST]
+
+
+def _logins(section: str, own: str) -> Iterator[LoggedInUser]:
+    for line in section.splitlines():
+        match = _LINE.fullmatch(line.strip())
+        if match and match[2] != own and _TERMINAL.fullmatch(match[2]):
+            yield LoggedInUser(_STRANGE.sub("?", excerpt(match[1], _LONGEST_NAME)), match[2])

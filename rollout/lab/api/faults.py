@@ -31,7 +31,6 @@ class FaultAnswer(StrEnum):
     DENIED = "denied"  # 429 of an admission webhook: a Status without Retry-After
     DENIED_ERROR = "denied-error"  # the same as a 500
     FORBIDDEN = "forbidden"  # 403 of an admission webhook: a Status without causes
-    BUDGET_CONFLICT = "budget-conflict"  # 504 of an eviction whose budget could not be updated: with Retry-After
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
     HANG = "hang"  # nothing comes for `delay`, or without one until the fault ends; then the connection breaks
@@ -166,15 +165,13 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
     FaultAnswer.FORBIDDEN: ("Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
     FaultAnswer.DENIED: ("TooManyRequests", _DENIED),
     FaultAnswer.DENIED_ERROR: ("InternalError", _DENIED),
-    FaultAnswer.BUDGET_CONFLICT: ("Timeout", "Timeout: couldn't update PodDisruptionBudget due to conflicts"),
 }
 
 
 def stand_in(fault: ApiFault) -> Answer | None:
     """Return the answer that a fault gives in the server's place; None for faults that are no answer."""
     if fault.answer in _REFUSALS:
-        later = fault.retry_after if fault.answer is FaultAnswer.BUDGET_CONFLICT else 0
-        return refused(StatusError(*_REFUSALS[fault.answer], retry_seconds=later))
+        return refused(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
             # Flow control refuses before the API proper is reached: no Status, only a line of text.

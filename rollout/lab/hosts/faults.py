@@ -24,7 +24,6 @@ class SudoFault(StrEnum):
     NONE = "none"
     REFUSED = "refused"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
-    UNKNOWN_USER = "unknown-user"
     NO_TERMINAL = "no-terminal"
     HANGS = "hangs"
 
@@ -66,7 +65,7 @@ class SshFault(StrEnum):
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is wrong with one host; seconds are simulated ones.
 
-    `inhibited`: somebody blocks its shutdown, by a lock of mode `inhibitor_mode`. `shuts_down_after_seconds`: a reboot
+    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot
     is scheduled, counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until the
     host goes down, or these faults do; `missing` are programs that the host has not. `stages_again`: with every boot
     the next version is staged, whichever it booted.
@@ -83,7 +82,6 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     boot_seconds: float | None = None
     reboots_itself_after_seconds: float | None = None
     inhibited: bool = False
-    inhibitor_mode: str = "block"
     shuts_down_after_seconds: float | None = None
     users: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

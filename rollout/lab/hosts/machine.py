@@ -34,15 +34,6 @@ class Unit:
     enabled: bool
     masked: bool = False
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """What systemd shows of it."""
-        return {
-            "LoadState": "masked" if self.masked else "loaded",
-            "ActiveState": "active" if self.active else "inactive",
-            "UnitFileState": "masked" if self.masked else "enabled" if self.enabled else "disabled",
-        }
-
 
 class Units:
     """The units of one host, by full name."""
@@ -56,6 +47,17 @@ class Units:
     def find(self, name: str) -> Unit | None:
         """Return the unit of this name; a name without a suffix means a service."""
         return self._units.get(name if "." in name else f"{name}.service")
+
+    def properties(self, name: str) -> dict[str, str]:
+        """What systemd shows of it."""
+        unit = self.find(name)
+        if unit is None:
+            return {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
+        return {
+            "LoadState": "masked" if unit.masked else "loaded",
+            "ActiveState": "active" if unit.active else "inactive",
+            "UnitFileState": "masked" if unit.masked else "enabled" if unit.enabled else "disabled",
+        }
 
     def active(self, name: str) -> bool:
         """Whether the unit exists and runs."""
@@ -221,9 +223,8 @@ class Machine:
         self.power = Power.RUNNING
         self.reboots += 1
         self.boot_id, self.booted_at = self._new_boot_id(), self.clock.now()
-        holds = self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files
         staged = self.engine.staged or self.os_version
-        if holds:
+        if self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files:
             self.os_version = staged
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
@@ -236,7 +237,7 @@ class Machine:
     def attempt_update(self) -> None:
         """Check for an update and, if there is one, take it, a step at a time."""
         if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
-            self._continue_update()
+            self._after(_STEP_SECONDS, self._advance_update)
 
     def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
         """Run something that outlives the command that started it, but not the host."""
@@ -244,9 +245,6 @@ class Machine:
         self.background.add(task)
         task.add_done_callback(self.background.discard)
         return task
-
-    def _continue_update(self) -> None:
-        self._after(_STEP_SECONDS, self._advance_update)
 
     def log(self, unit: str, message: str) -> None:
         """Add a line to the host's journal."""
@@ -266,7 +264,7 @@ class Machine:
     def _advance_update(self) -> None:
         checked = int(self.clock.now().timestamp())
         if self.engine.advance(checked=checked, share=_STEP_SHARE, fault=self.faults.update):
-            self._continue_update()
+            self._after(_STEP_SECONDS, self._advance_update)
 
     def _new_boot_id(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

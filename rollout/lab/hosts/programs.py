@@ -8,18 +8,18 @@ import hashlib
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
-from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine, Unit
+from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine
 from rollout.lab.hosts.session import Output, Program, Session, Words, read_file
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
-_INACTIVE, _UNKNOWN_UNIT, _NOT_LOADED = 3, 4, 5
+_UNKNOWN_UNIT, _NOT_LOADED = 4, 5
 _ENGINE, _LOGIND = "com.coreos.update1", "org.freedesktop.login1"
-_ATTEMPTS: Final = 4
-_RETRY_SECONDS: Final = 10
-_ORIGIN: Final = "fedora:fedora/x86_64/coreos/stable"
+_DENIED: Final = "Access denied"
+# The client tries four times, ten seconds apart.
+_GIVES_UP_SECONDS: Final = 30
 
 
 async def _halt(session: Session, _words: Words) -> Output:
@@ -35,44 +35,27 @@ async def _halt(session: Session, _words: Words) -> Output:
 
 async def _systemctl(session: Session, words: Words) -> Output:
     """`systemctl reboot`, questions about units, and what changes them."""
-    options = [word for word in words[1:] if word.startswith("-")]
+    units = session.machine.units
     verb, *names = (word for word in words[1:] if not word.startswith("-"))
-    units = {name: session.machine.units.find(name) for name in names}
-    match verb:
-        case "reboot":
-            return await _halt(session, words)
-        case "is-active":
-            return _states("ActiveState", "active", units)
-        case "is-enabled":
-            return _states("UnitFileState", "enabled", units)
-        case "show":
-            return _show([word for word in names if "." not in word], [name for name in names if "." in name], session)
-        case _ if verb in _CHANGES:
-            outputs = [_change(session, verb, name, now="--now" in options) for name in names]
-            return Output(max(output.status for output in outputs), err="".join(output.err for output in outputs))
-        case _:
-            return Output(1, err=f"Unknown command verb '{verb}'.\n")
+    if verb == "reboot":
+        return await _halt(session, words)
+    if verb in _QUESTIONS:
+        name, wanted, unlike = _QUESTIONS[verb]
+        states = [units.properties(unit)[name] or "not-found" for unit in names]
+        status = 0 if wanted in states else unlike if any(map(units.find, names)) else _UNKNOWN_UNIT
+        return Output(status, "".join(f"{state}\n" for state in states))
+    if verb == "show":
+        # `show -p PROPERTY … UNIT`, a unit by its full name
+        shown = [(word, units.properties(unit)) for unit in names if "." in unit for word in names]
+        return Output(out="".join(f"{word}={known[word]}\n" for word, known in shown if word in known))
+    if verb in _CHANGES:
+        outputs = [_change(session, verb, name, now="--now" in words) for name in names]
+        return Output(max(output.status for output in outputs), err="".join(output.err for output in outputs))
+    return Output(1, err=f"Unknown command verb '{verb}'.\n")
 
 
-def _states(name: str, wanted: str, units: Mapping[str, Unit | None]) -> Output:
-    """Status 0 where one of the units is as wanted."""
-    absent = {"ActiveState": "inactive", "UnitFileState": "not-found"}
-    states = [(unit.properties if unit else absent)[name] for unit in units.values()]
-    unlike = (_INACTIVE if wanted == "active" else 1) if any(units.values()) else _UNKNOWN_UNIT
-    return Output(0 if wanted in states else unlike, "".join(f"{state}\n" for state in states))
-
-
-def _show(properties: list[str], names: list[str], session: Session) -> Output:
-    """`show -p PROPERTY … UNIT`, a unit by its full name."""
-    said = ""
-    for name in names:
-        unit = session.machine.units.find(name)
-        absent = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
-        known = unit.properties if unit else absent
-        said += "".join(f"{key}={known[key]}\n" for key in properties if key in known)
-    return Output(out=said)
-
-
+# Which property a question is about, the state that it asks for, and its status for any other.
+_QUESTIONS: Final = {"is-active": ("ActiveState", "active", 3), "is-enabled": ("UnitFileState", "enabled", 1)}
 # What a verb sets, of which attribute of a unit.
 _CHANGES: Final[Mapping[str, tuple[str, bool]]] = MappingProxyType(
     {
@@ -111,7 +94,7 @@ def _engine_refuses(session: Session) -> str:
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
         return f"The name {_ENGINE} was not provided by any .service files"
-    return "Access denied" if machine.faults.bus is BusFault.DENIED and session.user != "root" else ""
+    return _DENIED if machine.faults.bus is BusFault.DENIED and session.user != "root" else ""
 
 
 async def _busctl(session: Session, words: Words) -> Output:
@@ -140,51 +123,32 @@ def _inhibitors(machine: Machine) -> str:
     """Who holds a shutdown up: (what, who, why, mode, uid, pid) each; a kubelet only ever delays one."""
     held = [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
     if machine.faults.inhibited:
-        held.append(("shutdown:sleep", "backup", "nightly backup", machine.faults.inhibitor_mode))
+        held.append(("shutdown:sleep", "backup", "nightly backup", "block"))
     rows = " ".join(" ".join((*(f'"{word}"' for word in one), "0", "812")) for one in held)
     return f"a(ssssuu) {len(held)} {rows}\n"
 
 
-# update_engine_client, to the byte on standard output, its exit statuses and its slowness included.
-
-
 async def _update_engine_client(session: Session, words: Words) -> Output:
     """`-status` and `-check_for_update`; the real client ignores that its call for the status failed."""
-    said = why = ""
-    for attempt in range(1, _ATTEMPTS + 1):
-        why = _engine_refuses(session)
-        if not why or why == "Access denied":
-            break
-        if attempt == _ATTEMPTS:
-            said += _logged(session, "E", f"Giving up -- unable to get dbus proxy for {_ENGINE}")
-            return Output(1, err=said)
-        said += _logged(session, "E", f"Failed to get dbus proxy, will retry (attempt {attempt}/{_ATTEMPTS})")
-        await session.sleep(_RETRY_SECONDS)
-    rejected = "Rejected send message, access denied by the bus policy"
-    if words[1].lstrip("-") == "status":
-        said += _logged(session, "I", "Querying Update Engine status...")
-        said += _logged(session, "E", f"Error getting status: {rejected}") if why else ""
-        return Output(out=_status(session.machine, denied=bool(why)), err=said)
-    if why:
-        return Output(1, err=said + _logged(session, "E", f"Error calling {words[1].lstrip('-')}: {rejected}"))
-    session.machine.attempt_update()
-    return Output(err=said + _logged(session, "I", "Initiating update check and install."))
-
-
-def _status(machine: Machine, *, denied: bool) -> str:
-    if denied:
-        return "LAST_CHECKED_TIME=0\nPROGRESS=0.000000\nCURRENT_OP=(null)\nNEW_VERSION=(null)\nNEW_SIZE=0\n"
+    why, machine = _engine_refuses(session), session.machine
+    if why and why != _DENIED:
+        await session.sleep(_GIVES_UP_SECONDS)
+        return Output(1, err=_logged(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}"))
+    refused = _logged(session, f"Error calling {words[1]}: Rejected send message, access denied by the bus policy")
+    if "status" not in words[1]:
+        if why:
+            return Output(1, err=refused)
+        machine.attempt_update()
+        return Output()
     now = machine.engine.status()
-    return (
-        f"LAST_CHECKED_TIME={now.last_checked}\nPROGRESS={now.progress:f}\nCURRENT_OP={now.operation}\n"
-        f"NEW_VERSION={now.version}\nNEW_SIZE={now.size}\n"
-    )
+    operation, version = ("(null)", "(null)") if why else (now.operation, now.version)
+    said = f"LAST_CHECKED_TIME={now.last_checked}\nPROGRESS={now.progress:f}\nCURRENT_OP={operation}\n"
+    return Output(out=f"{said}NEW_VERSION={version}\nNEW_SIZE={now.size}\n", err=refused if why else "")
 
 
-def _logged(session: Session, severity: str, message: str) -> str:
-    """Return a line as glog writes it, on standard error."""
-    stamp = session.machine.clock.now()
-    return f"{severity}{stamp:%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251] {message}\n"
+def _logged(session: Session, message: str) -> str:
+    """Return an error as glog writes it."""
+    return f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251] {message}\n"
 
 
 # rpm-ostree, as far as its deployments say which one runs and which one waits for a reboot.
@@ -198,31 +162,23 @@ def checksum_of(version: str) -> str:
 async def _rpm_ostree(session: Session, words: Words) -> Output:
     """`rpm-ostree status --json` and `rpm-ostree finalize-deployment`, which unlocks what is staged and reboots."""
     machine = session.machine
+    staged, is_locked = machine.engine.staged, STAGED_LOCK in machine.files
     if words[1] == "status":
-        status = {"deployments": _deployments(machine), "transaction": None, "cached-update": None}
+        # what is staged comes first, as it would be booted next
+        waiting = [{**_deployment(staged), "staged": True, "finalization-locked": is_locked}] if staged else []
+        status = {"deployments": [*waiting, {**_deployment(machine.os_version), "booted": True}], "transaction": None}
         return Output(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return Output(1, err="error: This operation requires root privileges\n")
-    if machine.engine.staged is None or machine.files.pop(STAGED_LOCK, None) is None:
+    if not (staged and is_locked):
         return Output(1, err="error: No pending staged and locked deployment\n")
+    del machine.files[STAGED_LOCK]
     machine.reboot()
     return Output()
 
 
-def _deployments(machine: Machine) -> list[dict[str, Any]]:
-    """List the deployments; what is staged comes first, as it would be booted next."""
-    booted = _deployment(machine.os_version, booted=True, staged=False)
-    if machine.engine.staged is None:
-        return [booted]
-    staged = _deployment(machine.engine.staged, booted=False, staged=True)
-    return [{**staged, "finalization-locked": STAGED_LOCK in machine.files}, booted]
-
-
-def _deployment(version: str, *, booted: bool, staged: bool) -> dict[str, Any]:
-    checksum = checksum_of(version)
-    identity = {"id": f"fedora-coreos-{checksum}.0", "osname": "fedora-coreos", "serial": 0, "checksum": checksum}
-    state = {"booted": booted, "staged": staged, "pinned": False, "packages": []}
-    return {**identity, "version": version, "origin": _ORIGIN, **state}
+def _deployment(version: str) -> dict[str, object]:
+    return {"osname": "fedora-coreos", "checksum": checksum_of(version), "version": version}
 
 
 # Programs that ask nobody.
@@ -231,7 +187,6 @@ _FOREVER: Final = 86_400.0
 _FROM: Final = "(192.0.2.7)"
 _SUDO_SAYS: Final = {
     SudoFault.PASSWORD: "sudo: a password is required",
-    SudoFault.UNKNOWN_USER: "{} is not in the sudoers file.",
     SudoFault.NO_TERMINAL: "sudo: sorry, you must have a tty to run sudo",
 }
 
@@ -281,9 +236,11 @@ async def _sudo(session: Session, words: Words) -> Output:
     if fault is SudoFault.HANGS:
         await session.sleep(_FOREVER)
     if fault in _SUDO_SAYS:
-        return Output(1, err=f"{_SUDO_SAYS[fault].format(user)}\n")
+        return Output(1, err=f"{_SUDO_SAYS[fault]}\n")
     if not command:
-        return _rules(session, allowed=fault is SudoFault.NONE)
+        allowed = f"User {user} may run the following commands on {machine.name}:\n    (ALL) NOPASSWD: ALL\n"
+        refused = f"User {user} is not allowed to run sudo on {machine.name}.\n"
+        return Output(1, refused) if fault is SudoFault.REFUSED else Output(0, allowed)
     if not session.has(command[0]):
         return Output(1, err=f"sudo: {command[0]}: command not found\n")
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
@@ -295,13 +252,6 @@ async def _sudo(session: Session, words: Words) -> Output:
         return Output(out=f"{full}\n")
     machine.log("sudo", f"{user} : PWD=/home/core ; USER=root ; COMMAND={' '.join(command)}")
     return await session.as_root().run(command)
-
-
-def _rules(session: Session, *, allowed: bool) -> Output:
-    on = f"{session.user} may run the following commands on {session.machine.name}"
-    if allowed:
-        return Output(out=f"User {on}:\n    (ALL) NOPASSWD: ALL\n")
-    return Output(1, f"User {session.user} is not allowed to run sudo on {session.machine.name}.\n")
 
 
 async def _who(session: Session, _words: Words) -> Output:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout.gather.cluster.requests import milli, whole
+from rollout.gather.cluster.demands import milli, whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
 from rollout.lab.objects import is_deleting, labels_of, spec_of, status_of

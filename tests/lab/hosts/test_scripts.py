@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ansible.executor import _only_in
-from rollout.gather.hosts.boot import BOOT_COMMAND
+from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.clock import LabClock
