@@ -83,22 +83,20 @@ def check_hosts(
         if not isinstance(observation, HostFacts):
             why = observation.message if observation else "no host in the inventory matches this Node"
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
-        elif observation.update.needs_reboot:
-            yield CheckResult(node, CheckOutcome.STAGED, observation.update.new_version, "it was before")
-        elif observation.update.operation in _AT_IT:
-            yield CheckResult(node, CheckOutcome.ASKED, message=f"it was at it already: {observation.update.operation}")
-        elif observation.update.operation is UpdateOperation.REPORTING_ERROR:
+        elif (update := observation.update).needs_reboot:
+            yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "it was before")
+        elif update.operation in _AT_IT:
+            yield CheckResult(node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}")
+        elif update.operation is UpdateOperation.REPORTING_ERROR:
             why = "update_engine is reporting a failed update, and accepts no request: try again soon"
             yield CheckResult(node, CheckOutcome.REFUSED, message=why)
         else:
             hosts[node] = observation.host
     with closing(shell.run_on_all(hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency)) as answers:
         for node, answer in answers:
-            if isinstance(answer, SshError):
-                yield CheckResult(node, CheckOutcome.UNREACHABLE, message=answer.message)
-            else:
-                why = check_refusal(answer)
-                yield CheckResult(node, CheckOutcome.REFUSED if why else CheckOutcome.ASKED, message=why)
+            why = answer.message if isinstance(answer, SshError) else check_refusal(answer)
+            failed = CheckOutcome.UNREACHABLE if isinstance(answer, SshError) else CheckOutcome.REFUSED
+            yield CheckResult(node, failed if why else CheckOutcome.ASKED, message=why)
 
 
 def check_refusal(result: CommandResult) -> str:

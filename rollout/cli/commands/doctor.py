@@ -67,7 +67,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
     try:
         session = connect(settings, selection, policy)
         subject = session.api.server
-        yield from cluster.server_checks(read_identity(session.api))
+        yield cluster.server_check(read_identity(session.api))
         yield from cluster.clock_checks(wiring.system_clock().now(), session.api.server_time())
         needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
         rights = tuple(cluster.right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))

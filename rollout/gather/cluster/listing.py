@@ -22,8 +22,6 @@ W = TypeVar("W")
 T = TypeVar("T")
 
 PAGE_SIZE = 500
-# Twice in pages; then in one piece, which costs the server more and cannot expire.
-_ATTEMPTS = (PAGE_SIZE, PAGE_SIZE, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,13 @@ def read_list(
     api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query | None = None
 ) -> Listing[T]:
     """Read every page of a list of such objects, and turn each of them into a value."""
-    for limit in _ATTEMPTS[:-1]:
+    for _ in range(2):
         try:
-            return _collect(api, path, shape, project, {**(query or {}), "limit": str(limit)})
+            return _collect(api, path, shape, project, {**(query or {}), "limit": str(PAGE_SIZE)})
         except ApiGoneError:
             continue
-    return _collect(api, path, shape, project, {**(query or {}), "limit": str(_ATTEMPTS[-1])})
+    # in one piece, which costs the server more and cannot expire
+    return _collect(api, path, shape, project, {**(query or {}), "limit": "0"})
 
 
 def _collect(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query) -> Listing[T]:

@@ -58,12 +58,8 @@ def allowed(api: ClusterApi, right: Right) -> bool:
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
 
-def _once(question: Callable[[], bool]) -> bool:
-    return question()
-
-
 def missing_rights(
-    api: ClusterApi, needs: Iterable[Right], *, ask: Callable[[Callable[[], bool]], bool] = _once
+    api: ClusterApi, needs: Iterable[Right], *, ask: Callable[[Callable[[], bool]], bool] = lambda question: question()
 ) -> tuple[Right, ...]:
     """Those of `needs` that this user has not, in their order; optional ones among them.
 
@@ -125,7 +121,9 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *_all("patch", "", "nodes", "cordon, uncordon and annotate"),
         *_all("get", "", "pods", "know a pod by its identity before it is evicted"),
         *_all("watch", "", "pods", "see pods leave"),
-        _removal(disable_eviction=disable_eviction),
+        Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
+        if disable_eviction
+        else Right("create", "", "pods", subresource="eviction", purpose="evict pods"),
         *_all("get list", "apps", "replicasets statefulsets", "see that moved pods run again"),
         *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
         *one("get create update delete", "", "configmaps", "be resumable from any machine"),
@@ -160,9 +158,3 @@ def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) ->
 
 def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
-
-
-def _removal(*, disable_eviction: bool) -> Right:
-    if disable_eviction:
-        return Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
-    return Right("create", "", "pods", subresource="eviction", purpose="evict pods")

@@ -87,14 +87,14 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
 
-    def begun(read: Callable[[], T]) -> "Future[T]":
-        return in_background(read, "snapshot")
+    def begun(read: Callable[..., T], *arguments: object) -> "Future[T]":
+        return in_background(lambda: read(*arguments), "snapshot")
 
-    identity, coordinators = begun(lambda: read_identity(api)), begun(lambda: read_coordinators(api))
-    nodes, pods = begun(lambda: read_nodes(api, kept=kept)), begun(lambda: _read_pods(api, kept=kept))
-    budgets, daemon_sets = begun(lambda: read_budgets(api, kept)), begun(lambda: read_daemon_sets(api, kept))
-    attachments = begun(lambda: _optional(lambda: read_attachments(api, kept=kept), _UNSEEN_ATTACHMENTS))
-    volumes = begun(lambda: _optional(lambda: read_volumes(api, kept), _UNSEEN_VOLUMES))
+    identity, coordinators = begun(read_identity, api), begun(read_coordinators, api)
+    nodes, pods = begun(read_nodes, api, "", kept), begun(_read_pods, api, None, kept)
+    budgets, daemon_sets = begun(read_budgets, api, kept), begun(read_daemon_sets, api, kept)
+    attachments = begun(_optional, lambda: read_attachments(api, kept=kept), _UNSEEN_ATTACHMENTS)
+    volumes = begun(_optional, lambda: read_volumes(api, kept), _UNSEEN_VOLUMES)
     all_pods = pods.result()
     namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
     stored, unseen_stored = _optional(lambda: read_stored(api, all_pods), _UNSEEN_STORED)
@@ -121,11 +121,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
     """Which cluster this is."""
     namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Named, KUBE_SYSTEM)
     version = decode.decode(api.get(VERSION), _Version, VERSION)
-    return ClusterIdentity(
-        uid=namespace.metadata.uid or "",
-        server=api.server,
-        version=version.git_version,
-    )
+    return ClusterIdentity(uid=namespace.metadata.uid or "", server=api.server, version=version.git_version)
 
 
 def read_nodes(api: ClusterApi, selector: str = "", kept: Kept | None = None) -> tuple[Node, ...]:
@@ -276,13 +272,9 @@ class _Spec(wire.Wire, frozen=True):
     provider_id: str | None = msgspec.field(name="providerID", default=None)
 
 
-class _Status(wire.Wire, frozen=True):
-    conditions: tuple[wire.Condition, ...] | None = None
-
-
 class _Node(wire.Wire, frozen=True):
     spec: _Spec | None = None
-    status: _Status | None = None
+    status: wire.NodeStatus | None = None
 
 
 def read_report(api: ClusterApi, name: str) -> NodeReport:
@@ -291,18 +283,18 @@ def read_report(api: ClusterApi, name: str) -> NodeReport:
     read = decode.decode(api.get(path), _Node, path)
     conditions = (read.status.conditions if read.status else None) or ()
     provider = (read.spec.provider_id if read.spec else None) or ""
-    return NodeReport(tuple(_condition(condition) for condition in conditions if _is_bad(condition)), console(provider))
+    bad = (
+        NodeCondition(one.type, one.status, one.reason or "", one.message or "", one.last_transition_time or "")
+        for one in conditions
+        if _is_bad(one)
+    )
+    return NodeReport(tuple(bad), console(provider))
 
 
 def _is_bad(condition: wire.Condition) -> bool:
     if condition.type == _READY:
         return condition.status != "True"
     return condition.type in _BAD_WHEN_TRUE and condition.status != "False"
-
-
-def _condition(read: wire.Condition) -> NodeCondition:
-    since = read.last_transition_time or ""
-    return NodeCondition(read.type, read.status, read.reason or "", read.message or "", since)
 
 
 def console(provider_id: str) -> str:

@@ -18,7 +18,6 @@ class CheckName(StrEnum):
     """What is looked at; fixed words, in the order in which they are reported."""
 
     KUBECONFIG = "kubeconfig"
-    SERVER_VERSION = "server-version"
     RIGHT = "right"
     LOCK = "lock"
     MEMORY = "memory"
@@ -32,7 +31,6 @@ class CheckName(StrEnum):
     IDENTITY = "identity"
     SUDO = "sudo"
     SHUTDOWN = "shutdown"
-    OPERATING_SYSTEM = "operating-system"
     UPDATE_ENGINE = "update-engine"
     UPDATE_STATUS = "update-status"
     DETECT = "detect"

@@ -1,6 +1,5 @@
 """Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,16 +10,13 @@ from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.marks import RIVAL_PAUSES
-from rollout.model.memory import Memory, Pause
+from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
 from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
-# The first that serves evictions by policy/v1.
-_OLDEST = (1, 22)
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
 _ANEW = "Reset it: rollout release --all."
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
@@ -28,24 +24,10 @@ _NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and 
 _IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
 
 
-def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
-    """Check that the server answers, and is new enough."""
-    yield passed(CheckName.KUBECONFIG, identity.server, "the API server answers, and knows this user")
-    release = _RELEASE.match(identity.version)
-    subject = identity.version or "unknown"
-    if release is None:
-        yield warned(
-            CheckName.SERVER_VERSION, subject, "the version is not a Kubernetes release", "See kubectl version."
-        )
-    elif (int(release[1]), int(release[2])) < _OLDEST:
-        yield failed(
-            CheckName.SERVER_VERSION,
-            subject,
-            "the server has no policy/v1 evictions",
-            f"Upgrade it to {_OLDEST[0]}.{_OLDEST[1]} or later.",
-        )
-    else:
-        yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
+def server_check(identity: ClusterIdentity) -> Check:
+    """Return the verdict on a server that answers."""
+    message = f"the API server answers, and knows this user: {identity.version or 'of an unknown version'}"
+    return passed(CheckName.KUBECONFIG, identity.server, message)
 
 
 def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
@@ -68,10 +50,9 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
     for right in dict.fromkeys(needs):
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
-        elif right.optional:
-            yield warned(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
         else:
-            yield failed(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
+            verdict = warned if right.optional else failed
+            yield verdict(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +120,14 @@ def unwritable_checks(
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
     """Warn of the pause of all nodes, and of pauses that are over; what else is paused, planning tells."""
-    if memory.pause is not None:
-        yield _pause_check("all nodes", memory.pause, "--all", now)
-    for node in nodes:
-        pause = pause_on(node)
+    over = ((node.name, node.name, pause_on(node)) for node in nodes)
+    for subject, named, pause in (("all nodes", "--all", memory.pause), *over):
         if pause is not None and pause.is_over(now):
-            yield _pause_check(node.name, pause, node.name, now)
-
-
-def _pause_check(subject: str, pause: Pause, named: str, now: datetime | None) -> Check:
-    if pause.is_over(now):
-        return warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", f"Tidy up: rollout unpause {named}.")
-    return warned(CheckName.PAUSE, subject, str(pause), f"Where it is no longer wanted: rollout unpause {named}.")
+            fix = f"Tidy up: rollout unpause {named}."
+            yield warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", fix)
+        elif pause is not None and pause is memory.pause:
+            fix = "Where it is no longer wanted: rollout unpause --all."
+            yield warned(CheckName.PAUSE, subject, str(pause), fix)
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:

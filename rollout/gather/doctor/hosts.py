@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
-from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
+from rollout.model.detection import Answer, Source
 from rollout.model.host import (
-    FLATCAR_FAMILY,
     EngineTrouble,
     HostFacts,
     HostObservation,
@@ -19,6 +18,12 @@ from rollout.model.reboot_request import way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
 
 _ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
+_KINDS = {
+    ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY,
+    ProbeFailureKind.AUTH: CheckName.USER,
+    ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
+    ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
+}
 _ENGINE_FIXES = {
     EngineTrouble.DENIED: "Its bus admits root and core only: connect as core, or allow it in /etc/sudoers.d/rollout: "
     "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status",
@@ -33,36 +38,17 @@ _FIXES = {
 }
 
 
-def host_checks(
-    node: str,
-    observation: HostObservation | None,
-    *,
-    own_command: bool = False,
-) -> Iterator[Check]:
+def host_checks(node: str, observation: HostObservation | None, *, own_command: bool = False) -> Iterator[Check]:
     """Everything about one node's host; `own_command` is whether the operator reboots in another way."""
     if observation is None:
-        yield failed(
-            CheckName.SSH,
-            node,
-            "no host in the inventory matches this Node",
-            "Add it to the inventory, or drop --inventory.",
-        )
+        fix = "Add it to the inventory, or drop --inventory."
+        yield failed(CheckName.SSH, node, "no host in the inventory matches this Node", fix)
     elif isinstance(observation, ProbeFailure):
-        yield _unasked(node, observation)
+        fix = observation.hint or "Try to `ssh` to it by hand."
+        yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
     else:
         yield from _answered(node, observation, own_command=own_command)
         yield from _units(node, observation)
-
-
-def _unasked(node: str, failure: ProbeFailure) -> Check:
-    kinds = {
-        ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY,
-        ProbeFailureKind.AUTH: CheckName.USER,
-        ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
-        ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
-    }
-    fix = failure.hint or "Try to `ssh` to it by hand."
-    return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
 
 
 def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
@@ -77,7 +63,6 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
         yield _zincati(node, facts)
     for rival in facts.reboots_itself:
         yield failed(CheckName.RIVAL, node, *SELF_REBOOTS[rival])
-    yield _operating_system(node, facts)
     yield from _sources(node, facts, own_command=own_command)
 
 
@@ -97,17 +82,6 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
     if facts.shutdown_pending:
         return failed(name, node, facts.shutdown_pending, "Cancel it there, if it is not wanted: sudo shutdown -c")
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
-
-
-def _operating_system(node: str, facts: HostFacts) -> Check:
-    if facts.os_id in FLATCAR_FAMILY or facts.sources != DEFAULT_SOURCES:
-        return passed(CheckName.OPERATING_SYSTEM, node, f"{facts.os_id} {facts.running_version}")
-    return warned(
-        CheckName.OPERATING_SYSTEM,
-        node,
-        f"the host runs {facts.os_id or 'an unknown system'}, neither Flatcar nor CoreOS",
-        _other_source(facts),
-    )
 
 
 def _other_source(facts: HostFacts) -> str:
@@ -146,18 +120,14 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
     host, (engine, locksmithd) = facts.host, facts.units or (UnitState(problem="it was not asked"), UnitState())
     if not engine.known:
         message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
-        yield warned(
-            CheckName.UPDATE_ENGINE,
-            node,
-            message,
-            f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine",
-        )
-    else:
-        # where update_engine is asked, and nothing says that the host is of another kind
-        signs = facts.detection.signs
-        if any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs):
-            yield _update_engine(node, facts, engine)
-        yield _locksmithd(node, locksmithd)
+        fix = f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
+        yield warned(CheckName.UPDATE_ENGINE, node, message, fix)
+        return
+    # where update_engine is asked, and nothing says that the host is of another kind
+    signs = facts.detection.signs
+    if any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs):
+        yield _update_engine(node, facts, engine)
+    yield _locksmithd(node, locksmithd)
 
 
 def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
@@ -192,6 +162,6 @@ def _locksmithd(node: str, unit: UnitState) -> Check:
 def _zincati(node: str, facts: HostFacts) -> Check:
     if not facts.zincati_reboots:
         return passed(CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host")
-    message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
     fix = 'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now zincati'
+    message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
     return failed(CheckName.ZINCATI, node, message, fix)

@@ -101,72 +101,44 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
 
     `nodes` are all of the cluster, for another one may be the machine that answered.
     """
-    machines = _Machines.of(nodes, observations)
-    return {
-        name: machines.judged(observation, name) if isinstance(observation, HostFacts) else observation
-        for name, observation in observations.items()
-    }
+    by_name = {node.name: node for node in nodes}
+    answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
+    reported = _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes)
+    reached = _by_machine((name, (facts.machine_id, facts.boot_id)) for name, facts in answered.items())
 
-
-@dataclass(frozen=True, slots=True)
-class _Machines:
-    """Who reports each machine, which is a machine id with a boot id, and who is reached there."""
-
-    nodes: Mapping[str, Node]
-    reported_by: Mapping[_Machine, tuple[str, ...]]
-    reached_as: Mapping[_Machine, tuple[str, ...]]
-
-    @classmethod
-    def of(cls, nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> "_Machines":
-        answered = (
-            (name, observation) for name, observation in observations.items() if isinstance(observation, HostFacts)
-        )
-        return cls(
-            {node.name: node for node in nodes},
-            _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes),
-            _by_machine((name, (observation.machine_id, observation.boot_id)) for name, observation in answered),
-        )
-
-    def judged(self, facts: HostFacts, name: str) -> HostObservation:
-        """Return the facts, or why they cannot be taken for the Node's."""
-        node = self.nodes.get(name)
+    def judged(name: str, facts: HostFacts) -> HostObservation:
+        node, machine = by_name.get(name), (facts.machine_id, facts.boot_id)
         if node is None or not (node.machine_id and node.boot_id):
-            return _unreported(
-                facts,
-                "its Node does not name its machine: nodeInfo has no machine id or no boot id",
-                f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}",
-            )
-        if not facts.machine_id:
-            return _unreported(
-                facts,
-                "the machine id of the host cannot be read",
-                "/etc/machine-id must be readable for the SSH user.",
-            )
-        return self._disagreement(node, facts) or self._shared(node, facts) or facts
+            why = "its Node does not name its machine: nodeInfo has no machine id or no boot id"
+            return _unreported(facts, why, f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}")
+        others = reported.get(machine, ())
+        # of two Nodes at one machine nobody can say which it is, so that neither is touched
+        sharing = {*others, *reached.get(machine, ())} - {name}
+        return _disagreement(node, facts, others) or (_shared(facts, {name, *sharing}) if sharing else facts)
 
-    def _disagreement(self, node: Node, facts: HostFacts) -> ProbeFailure | None:
-        if facts.machine_id != node.machine_id:
-            whose = self._whose(facts) or f"machine id {facts.machine_id}, the Node has {node.machine_id}"
-            return _wrong(facts, f"the host is another machine than this Node's: {whose}")
-        if facts.boot_id == node.boot_id:
-            return None
-        return _unreported(
-            facts,
-            f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has {node.boot_id}",
-            f"Wait until it has; else see systemctl status kubelet on the host, and kubectl describe node {node.name}",
-        )
+    return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
 
-    def _whose(self, facts: HostFacts) -> str:
-        others = self.reported_by.get((facts.machine_id, facts.boot_id), ())
-        return f"it is {', '.join(others)}" if others else ""
 
-    def _shared(self, node: Node, facts: HostFacts) -> ProbeFailure | None:
-        """Two Nodes at one machine: which of them it is nobody can say, so that neither is touched."""
-        machine = (facts.machine_id, facts.boot_id)
-        sharing = {*self.reported_by.get(machine, ()), *self.reached_as.get(machine, ())} - {node.name}
-        if not sharing:
-            return None
-        return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted({node.name, *sharing}))}")
+def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeFailure | None:
+    """Why the facts are not of this Node's machine and boot; `others` are the Nodes that report theirs."""
+    if not facts.machine_id:
+        why = "the machine id of the host cannot be read"
+        return _unreported(facts, why, "/etc/machine-id must be readable for the SSH user.")
+    if facts.machine_id != node.machine_id:
+        it_is = f"it is {', '.join(others)}"
+        whose = it_is if others else f"machine id {facts.machine_id}, the Node has {node.machine_id}"
+        return _wrong(facts, f"the host is another machine than this Node's: {whose}")
+    if facts.boot_id == node.boot_id:
+        return None
+    return _unreported(
+        facts,
+        f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has {node.boot_id}",
+        f"Wait until it has; else see systemctl status kubelet on the host, and kubectl describe node {node.name}",
+    )
+
+
+def _shared(facts: HostFacts, names: Iterable[str]) -> ProbeFailure:
+    return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted(names))}")
 
 
 def _by_machine(reports: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:

@@ -123,13 +123,13 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
 
 
 def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    """Read a unit: the last word of each property counts; what is no property is noise."""
-    matches = (match for match in map(_PROPERTY.fullmatch, answers.get(name, "").splitlines()) if match)
-    properties = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
+    """Read a unit: the last word of each property counts."""
+    lines = (line.partition("=") for line in answers.get(name, "").splitlines())
+    properties = {key: value.strip() for key, _, value in lines}
     return UnitState(
-        load=properties.get("LoadState", ""),
-        active=properties.get("ActiveState", ""),
-        file=properties.get("UnitFileState", ""),
+        load=_word(properties.get("LoadState", "")),
+        active=_word(properties.get("ActiveState", "")),
+        file=_word(properties.get("UnitFileState", "")),
         wanted=bool(properties.get("WantedBy")),
         problem=complaint(complaints.get(name, "")),
     )

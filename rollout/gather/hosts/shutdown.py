@@ -14,7 +14,6 @@ terminal; without one, `who` either does not list it, or (where it asks systemd)
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rollout.gather.hosts.answer import assignments
@@ -44,36 +43,18 @@ _STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
 _LONGEST_SECTION = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Inhibitor:
-    """One lock, as logind lists it; `what` is a list with colons."""
-
-    what: str
-    who: str
-    why: str
-    mode: str
-
-    @property
-    def blocks_shutdown(self) -> bool:
-        """Whether it is there to keep the host up."""
-        return self.mode != _ONLY_DELAYS and "shutdown" in self.what.split(":")
-
-    def __str__(self) -> str:
-        """Return the holder, and what it says; with the mode where that is not the usual one."""
-        details = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
-        return f"{self.who} ({details})" if details else self.who
-
-
 def inhibition(text: str) -> str:
-    """Who blocks a shutdown and why, out of busctl's answer to ListInhibitors; empty where nobody does."""
-    blocking = [str(lock) for lock in _inhibitors(text) if lock.blocks_shutdown]
-    return shortened(blocking, _MOST, separator=" and ")
+    """Who blocks a shutdown and why, out of busctl's answer to ListInhibitors; empty where nobody does.
 
-
-def _inhibitors(text: str) -> Iterator[Inhibitor]:
+    With the mode of a lock where that is not the usual one.
+    """
+    blocking = []
     for match in _ROW.finditer(text):
-        what, who, why, mode = (_unescaped(part) for part in match.groups())
-        yield Inhibitor(what, who or "another process", why, mode)
+        what, who, why, mode = map(_unescaped, match.groups())
+        if mode != _ONLY_DELAYS and "shutdown" in what.split(":"):
+            details = ": ".join(filter(None, ("" if mode == _USUAL else mode, why)))
+            blocking.append(f"{who or 'another process'}{f' ({details})' if details else ''}")
+    return shortened(blocking, _MOST, separator=" and ")
 
 
 def _unescaped(text: str) -> str:
@@ -90,13 +71,11 @@ def _unescaped(text: str) -> str:
 def pending_shutdown(text: str) -> str:
     """Which shutdown is scheduled and when, out of logind's file and the host's time; empty where none is."""
     values = assignments(text)
-    mode = values.get("MODE", "")
+    mode, said = values.get("MODE", ""), excerpt(values.get("WALL_MESSAGE", ""), 60)
     if mode not in _MODES:
         return ""
-    wall_message = excerpt(values.get("WALL_MESSAGE", ""), 60)
-    return f"{_MODES[mode]} is scheduled on the host{_when(values.get('USEC', ''), values.get('NOW', ''))}" + (
-        f": {wall_message}" if wall_message else ""
-    )
+    when = _when(values.get("USEC", ""), values.get("NOW", ""))
+    return f"{_MODES[mode]} is scheduled on the host{when}{f': {said}' if said else ''}"
 
 
 def _when(at: str, now: str) -> str:
@@ -144,19 +123,16 @@ _TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|conso
 # What no name of a user has, though a host may say so; a directory's names have backslashes and signs for mail.
 _STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
-_MOST = 100
+_MOST_LOGINS = 100
 
 
 def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:
     """Return the logins of a section in its order, at most 100; None where `who` is not on the host, or failed."""
-    if f"{EXIT_MARKER} 0" not in section.splitlines():
+    lines = section.splitlines()
+    if f"{EXIT_MARKER} 0" not in lines:
         return None
     own = assignments(section).get("TTY", "").removeprefix("/dev/")
-    return tuple(_logins(section, own))[:_MOST]
-
-
-def _logins(section: str, own: str) -> Iterator[LoggedInUser]:
-    for line in section.splitlines():
-        match = _LINE.fullmatch(line.strip())
-        if match and match[2] != own and _TERMINAL.fullmatch(match[2]):
-            yield LoggedInUser(_STRANGE.sub("?", excerpt(match[1], _LONGEST_NAME)), match[2])
+    matches = filter(None, (_LINE.fullmatch(line.strip()) for line in lines))
+    logins = [match.groups() for match in matches if match[2] != own and _TERMINAL.fullmatch(match[2])]
+    shown = (LoggedInUser(_STRANGE.sub("?", excerpt(name, _LONGEST_NAME)), at) for name, at in logins[:_MOST_LOGINS])
+    return tuple(shown)

@@ -7,16 +7,16 @@ The store knows nothing about rights, deletion grace or defaults.
 
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
-from rollout.lab.api.resources import PODS, Resource
+from rollout.lab.api.resources import BUDGETS, PODS, Resource
 
 Json = dict[str, Any]
 
@@ -41,6 +41,33 @@ class Change:
     obj: Json
     previous: Json | None
     revision: int
+
+
+# Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and a node or a UID.
+Place = tuple[str, str, str]
+
+
+def _places_of_pod(pod: Json) -> list[Place]:
+    """Return the place of all pods of its namespace, and those of its labels, owners and node."""
+    metadata, node = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
+    namespace = metadata.get("namespace", "")
+    return [
+        (namespace, "", ""),
+        *((namespace, *label) for label in (metadata.get("labels") or {}).items()),
+        *(("", "owner", owner["uid"]) for owner in metadata.get("ownerReferences") or ()),
+        *([("", "node", node)] if node else []),
+    ]
+
+
+def _places_of_budget(budget: Json) -> list[Place]:
+    """Return the place of one label that a pod it picks must carry."""
+    selector: Json = (budget.get("spec") or {}).get("selector") or {}
+    label, value = next(iter((selector.get("matchLabels") or {}).items()), ("", ""))
+    return [(budget["metadata"].get("namespace", ""), label, value)]
+
+
+# With tens of thousands of pods nobody can afford to scan them all for each ReplicaSet or budget.
+_PLACES: Final[Mapping[Resource, Callable[[Json], list[Place]]]] = {PODS: _places_of_pod, BUDGETS: _places_of_budget}
 
 
 class CompactedError(Exception):
@@ -108,7 +135,7 @@ class ObjectStore:
         self._observers: list[Callable[[Change], None]] = []
         self._unannounced: deque[Change] = deque()
         self._announcing = False
-        self._pods_by_node: dict[str, dict[str, None]] = {}
+        self._filed: dict[tuple[Resource, Place], dict[str, None]] = {}
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         """Return the stored object, or None."""
@@ -120,8 +147,12 @@ class ObjectStore:
 
     def pods_on(self, node: str) -> list[Json]:
         """Return the pods bound to a node, in key order."""
-        pods = self._collections[PODS].objects
-        return [pods[key] for key in sorted(self._pods_by_node.get(node, ()))]
+        return [self._collections[PODS].objects[key] for key in sorted(self._filed.get((PODS, ("", "node", node)), ()))]
+
+    def filed(self, resource: Resource, *places: Place) -> list[Json]:
+        """Return what is filed at the place that has least of these, in order of arrival."""
+        keys = min((self._filed.get((resource, place), {}) for place in places), key=len)
+        return [self._collections[resource].objects[key] for key in keys]
 
     def create(self, resource: Resource, obj: Json) -> Json:
         """Store a new object: fills name (from generateName), uid, creationTimestamp, resourceVersion."""
@@ -189,19 +220,22 @@ class ObjectStore:
             collection.drop(key)
         else:
             collection.set(key, stored)
-        if resource is PODS:
-            self._reindex(key, previous, None if kind is ChangeType.DELETED else stored)
+        if resource in _PLACES:
+            self._file(resource, key, previous, None if kind is ChangeType.DELETED else stored)
         self._announce(Change(kind, resource, stored, previous, self.revision))
         return stored
 
-    def _reindex(self, key: str, previous: Json | None, stored: Json | None) -> None:
-        before, after = _node_of(previous), _node_of(stored)
+    def _file(self, resource: Resource, key: str, previous: Json | None, stored: Json | None) -> None:
+        before, after = (_PLACES[resource](obj) if obj else [] for obj in (previous, stored))
         if before == after:
             return
-        if before:
-            self._pods_by_node[before].pop(key, None)
-        if after:
-            self._pods_by_node.setdefault(after, {})[key] = None
+        for place in {*before}:
+            filed = self._filed[resource, place]
+            del filed[key]
+            if not filed:
+                del self._filed[resource, place]
+        for place in after:
+            self._filed.setdefault((resource, place), {})[key] = None
 
     def _announce(self, change: Change) -> None:
         self._history.append(change)
@@ -221,7 +255,3 @@ class ObjectStore:
                     observer(change)
         finally:
             self._announcing = False
-
-
-def _node_of(pod: Json | None) -> str:
-    return (pod.get("spec") or {}).get("nodeName") or "" if pod is not None else ""

@@ -114,7 +114,7 @@ class Scheduler:
         """Bind one pod; the rest follows, so that a long queue does not hold up everything else."""
         while self._queue:
             where, _ = self._queue.popitem(last=False)
-            pod = self._cluster.pods.get(where)
+            pod = self._cluster.store.get(PODS, where[1], where[0])
             if pod is not None and not node_name(pod) and not is_deleting(pod):
                 self._place(where, pod)
                 break

@@ -141,13 +141,11 @@ class World:
         elif resource in OWNERS:
             self._owner_changed(change)
         elif resource is BUDGETS:
-            self.cluster.budgets.apply(change)
             self._budgets.budget_changed(change)
         if resource is NAMESPACES or (change.type is ChangeType.DELETED and resource.namespaced):
             self._garbage.changed(change)
 
     def _pod_changed(self, change: Change) -> None:
-        self.cluster.pods.apply(change)
         self._scheduler.pod_changed(change)
         if _is_movement(change):
             self._wake_owner(change)
