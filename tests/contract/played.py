@@ -27,7 +27,7 @@ from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import workload_objects
 from rollout.lab.scenario import Scenario, Workload
 from rollout.lab.simulation import LabFiles
-from rollout.lab.world.reports import micro_time, new_node, registered, reported, started, with_readiness
+from rollout.lab.world.host import micro_time, new_node, registered, reported, started, with_readiness
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
 
 SPEED = 30.0

@@ -22,12 +22,12 @@ from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import Answer, Call, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
+from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.requests import RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Change, ObjectStore
-from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
 from rollout.lab.clock import LabClock
 from rollout.ports import Query
 from tests.standalone_api import StandaloneApi

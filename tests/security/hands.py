@@ -18,7 +18,7 @@ from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
 from rollout.lab.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
-from rollout.lab.world.reports import with_readiness
+from rollout.lab.world.host import with_readiness
 from tests.planning.test_plan_documents import forged
 from tests.state import PREFIX, node_of, write
 

@@ -12,7 +12,7 @@ import msgspec
 
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
-from rollout.lab.api.listing import Lists
+from rollout.lab.api.reads import Lists, WatchRequest, watch_request
 from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
@@ -24,7 +24,6 @@ from rollout.lab.api.statuses import (
     unsupported_media_type,
 )
 from rollout.lab.api.store import Json, ObjectStore
-from rollout.lab.api.watching import WatchRequest, watch_request
 from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_asked
 
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404

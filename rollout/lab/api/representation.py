@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rollout.lab.api.listing import Page
+from rollout.lab.api.reads import Page
 from rollout.lab.api.resources import (
     BUDGETS,
     CONFIGMAPS,

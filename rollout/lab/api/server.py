@@ -21,11 +21,11 @@ from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
+from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
 from rollout.lab.api.store import ObjectStore
-from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent
 from rollout.lab.clock import LabClock
 from rollout.lab.listener import Listener, kept_port
 

@@ -1,9 +1,16 @@
-"""What the world asks of a machine, what a kubelet registers, and how long things take in the cluster."""
+"""What the world asks of a machine, what its kubelet registers and reports, and how long things take.
+
+What is reported are pure functions.
+"""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
+
+from rollout.lab.api.store import Json, timestamp
+from rollout.lab.objects import condition, is_ready, labels_of, status_of, with_condition, with_status
 
 
 class HostState(Protocol):
@@ -69,3 +76,126 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kubelet_ready: float = 5
     startup_min: float = 2
     startup_max: float = 4
+
+
+_NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+
+
+def new_node(host: HostState, setting: NodeSetting) -> Json:
+    """Return the Node that a kubelet registers for the first time."""
+    spec: Json = {"providerID": f"lab://{host.machine_id}"}
+    if setting.taints:
+        spec["taints"] = [dict(taint) for taint in setting.taints]
+    if setting.unschedulable:
+        spec["unschedulable"] = True
+    labels = {
+        "kubernetes.io/arch": "amd64",
+        # What a label can hold: of a long name the end, which tells nodes of one group apart.
+        "kubernetes.io/hostname": host.name[-63:].lstrip("-."),
+        "kubernetes.io/os": "linux",
+        **setting.labels,
+    }
+    metadata: Json = {"name": host.name, "labels": labels}
+    if setting.annotations:
+        metadata["annotations"] = dict(setting.annotations)
+    return {"metadata": metadata, "spec": spec, "status": {}}
+
+
+def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
+    """Return the Node with what the kubelet found on its host: identity of the boot, system, addresses, capacity."""
+    hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
+    return with_status(
+        node,
+        addresses=[
+            {"type": "InternalIP", "address": setting.address or host.address},
+            {"type": "Hostname", "address": hostname},
+        ],
+        capacity=dict(setting.capacity),
+        allocatable=dict(setting.capacity),
+        nodeInfo={
+            "machineID": host.machine_id,
+            "bootID": host.boot_id,
+            "osImage": host.os_image,
+            "containerRuntimeVersion": "containerd://2.1.4",
+            "kubeletVersion": "v1.36.0",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    )
+
+
+def reported(node: Json, now: datetime, *, ready: bool) -> Json:
+    """Return the Node with the condition of a kubelet that is alive."""
+    verdict = {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "reason": "KubeletReady" if ready else "KubeletNotReady",
+        "message": "kubelet is posting ready status" if ready else _NOT_READY,
+        "lastHeartbeatTime": timestamp(now),
+    }
+    return with_condition(node, verdict, now)
+
+
+def silenced(node: Json, now: datetime) -> Json:
+    """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
+    known = condition(node, "Ready")
+    reason, word = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    message = f"Kubelet {word} posting node status."
+    return with_condition(node, {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}, now)
+
+
+def new_lease(name: str, now: datetime) -> Json:
+    """Return the Lease whose renewals are a kubelet's heartbeat."""
+    return {
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(now)},
+    }
+
+
+def micro_time(moment: datetime) -> str:
+    """Return a time as Leases have it."""
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
+
+
+def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, starting: timedelta) -> Json:
+    """Return the pod with its containers running, for the first time or again.
+
+    It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
+    """
+    began = status_of(pod).get("startTime") or timestamp(now)
+    running = with_status(pod, phase="Running", hostIP=host_ip, podIP=pod_ip, startTime=began)
+    return with_readiness(_bound_before(running, timestamp(now - starting)), now, ready=ready)
+
+
+def _bound_before(pod: Json, latest: str) -> Json:
+    """Return the pod with a node since then, or longer."""
+    conditions = [
+        {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
+        if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
+        else condition
+        for condition in status_of(pod).get("conditions") or ()
+    ]
+    return with_status(pod, conditions=conditions)
+
+
+def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
+    """Return the pod with the conditions of a running one that is ready, or not yet.
+
+    A hurried reboot lasts less than the second that times are told in: each change is later than the one before.
+    """
+    before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
+    if before:
+        now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))
+    explained = {} if ready else {"reason": "ContainersNotReady", "message": "containers with unready status"}
+    verdict = "True" if ready else "False"
+    for new in (
+        {"type": "Ready", "status": verdict, **explained},
+        {"type": "PodScheduled", "status": "True"},
+    ):
+        pod = with_condition(pod, new, now)
+    return pod
+
+
+def marked_unready(pod: Json, now: datetime) -> Json:
+    """Return the pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
+    return with_condition(pod, {"type": "Ready", "status": "False"}, now) if is_ready(pod) else pod

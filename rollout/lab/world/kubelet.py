@@ -21,10 +21,19 @@ from rollout.lab.objects import (
     spec_of,
     uid,
 )
-from rollout.lab.world import reports
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.reports import micro_time, new_lease, new_node, registered, reported, silenced
+from rollout.lab.world.host import (
+    HostState,
+    NodeSetting,
+    micro_time,
+    new_lease,
+    new_node,
+    registered,
+    reported,
+    silenced,
+    started,
+    with_readiness,
+)
 
 _NEVER = "never"
 _REQUEST = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
@@ -169,7 +178,7 @@ class Kubelet:
         if is_deleting(pod):
             self._remove(key(pod), uid(pod))
         elif phase(pod) == "Running":
-            self._cluster.store.put(PODS, reports.with_readiness(pod, self._cluster.now(), ready=False))
+            self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=False))
         current = self._own(key(pod), uid(pod))
         if current is not None:
             self._sync(current)
@@ -190,7 +199,7 @@ class Kubelet:
         host_ip = self.host.address
         self._cluster.store.put(
             PODS,
-            reports.started(
+            started(
                 pod,
                 self._cluster.now(),
                 host_ip=host_ip,
@@ -232,7 +241,7 @@ class Kubelet:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._own(where, pod_uid)
         if pod is not None and pod_uid in self.running and not is_deleting(pod) and self._is_misreported(pod):
-            self._cluster.store.put(PODS, reports.with_readiness(pod, self._cluster.now(), ready=True))
+            self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _own(self, where: Key, pod_uid: str) -> Json | None:
         pod = self._cluster.store.get(PODS, where[1], where[0])

@@ -20,6 +20,7 @@ from rollout.lab.objects import (
     with_condition,
 )
 from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.host import marked_unready, silenced
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
@@ -27,7 +28,6 @@ from rollout.lab.world.placement import (
     Taint,
     seconds_on,
 )
-from rollout.lab.world.reports import marked_unready, silenced
 
 # A node may be silent for so long before it is called Unknown, which is looked at now and then; pods of a Node that was
 # deleted stay for so long.
