@@ -12,12 +12,13 @@ import asyncssh
 from rollout.lab.clock import LabClock
 from rollout.lab.credentials import InventoryHost, public_line
 from rollout.lab.hostplan import HostPlan
-from rollout.lab.hosts.engine import System, UpdateEngine, UpdateOperation
+from rollout.lab.hosts.engine import System, UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostKeyFault
 from rollout.lab.hosts.machine import HostTimings, Machine
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 from rollout.lab.scenario import Update, UpdateState
+from rollout.model.host import UpdateOperation
 
 _VERSION: Final = "4081.2.0"
 _LAST_CHECK: Final = timedelta(minutes=15)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.faults import UpdateFault
+from rollout.model.host import NO_VERSION, UpdateOperation
 
 
 class System(StrEnum):
@@ -69,21 +70,7 @@ def next_version(version: str) -> str:
 
 
 PAYLOAD_BYTES: Final = 465_881_871
-NO_VERSION: Final = "0.0.0"
 _TROUBLE_AT: Final = 0.4
-
-
-class UpdateOperation(StrEnum):
-    """The operations of update_engine, by the names it prints."""
-
-    IDLE = "UPDATE_STATUS_IDLE"
-    CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"
-    AVAILABLE = "UPDATE_STATUS_UPDATE_AVAILABLE"
-    DOWNLOADING = "UPDATE_STATUS_DOWNLOADING"
-    VERIFYING = "UPDATE_STATUS_VERIFYING"
-    FINALIZING = "UPDATE_STATUS_FINALIZING"
-    NEED_REBOOT = "UPDATE_STATUS_UPDATED_NEED_REBOOT"
-    REPORTING_ERROR = "UPDATE_STATUS_REPORTING_ERROR_EVENT"
 
 
 _NEXT: Final = {

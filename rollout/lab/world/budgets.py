@@ -15,7 +15,6 @@ from rollout.lab.objects import (
     spec_of,
     status_of,
     with_condition,
-    with_status,
 )
 from rollout.lab.world.cluster import Cluster
 
@@ -89,47 +88,32 @@ class DisruptionController:
         if budget is None:
             return
         pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
+        counts: Json = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **status_of(budget)}
+        allowed, message, disrupted = 0, "", dict[str, str]()
         try:
             expected, desired = expectation(budget, len(pods), lambda: sum(self._scales(pods)))
         except UnscalableError as error:
-            self._cluster.store.put(BUDGETS, self._failed(budget, str(error)))
-            return
-        disrupted = self._still_disrupted(budget, pods)
-        healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
-        self._cluster.store.put(BUDGETS, self._counted(budget, expected, desired, healthy, disrupted))
-        if disrupted:
-            # Looked at again once the oldest entry must have led to a deletion.
-            self._cluster.agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
-
-    def _counted(self, budget: Json, expected: int, desired: int, healthy: int, disrupted: dict[str, str]) -> Json:
-        allowed = max(0, healthy - desired) if expected else 0
-        fresh = {
-            **{name: value for name, value in status_of(budget).items() if name != "disruptedPods"},
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "disruptionsAllowed": allowed,
-            "expectedPods": expected,
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            **({"disruptedPods": disrupted} if disrupted else {}),
-        }
-        reason = "SufficientPods" if allowed else "InsufficientPods"
-        return self._with_verdict({**budget, "status": fresh}, reason, "", allowed=allowed > 0)
-
-    def _failed(self, budget: Json, message: str) -> Json:
+            message = str(error)
+        else:
+            counts.pop("disruptedPods", None)
+            if disrupted := self._still_disrupted(budget, pods):
+                counts["disruptedPods"] = disrupted
+                # Looked at again once the oldest entry must have led to a deletion.
+                self._cluster.agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
+            healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
+            allowed = max(0, healthy - desired) if expected else 0
+            counts |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
         generation = budget["metadata"].get("generation", 1)
-        counts = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **status_of(budget)}
-        known = with_status(budget, **{**counts, "disruptionsAllowed": 0, "observedGeneration": generation})
-        return self._with_verdict(known, "SyncFailed", message, allowed=False)
-
-    def _with_verdict(self, budget: Json, reason: str, message: str, *, allowed: bool) -> Json:
+        counts |= {"disruptionsAllowed": allowed, "observedGeneration": generation}
         verdict = {
             "type": "DisruptionAllowed",
             "status": "True" if allowed else "False",
-            "reason": reason,
+            "reason": "SyncFailed" if message else "SufficientPods" if allowed else "InsufficientPods",
             "message": message,
-            "observedGeneration": budget["metadata"].get("generation", 1),
+            "observedGeneration": generation,
         }
-        return with_condition(budget, verdict, self._cluster.now())
+        counted = with_condition({**budget, "status": counts}, verdict, self._cluster.now())
+        self._cluster.store.put(BUDGETS, counted)
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
         """Return the evictions granted whose pods are not yet going; after two minutes they are given up."""

@@ -127,14 +127,10 @@ class NodeLifecycle:
         node = self._cluster.store.get(NODES, name)
         for taint in _no_execute(node) if node is not None else ():
             for pod in self._cluster.store.pods_on(name):
-                self._plan_eviction(name, pod, taint)
-
-    def _plan_eviction(self, name: str, pod: Json, taint: Taint) -> None:
-        seconds = seconds_on(spec_of(pod), taint)
-        if seconds is None or is_mirror(pod) or is_deleting(pod) or is_finished(pod):
-            return
-        args = (name, key(pod), uid(pod), taint)
-        self._cluster.agenda.after(seconds, self._evict, *args, settles=seconds == 0)
+                seconds = seconds_on(spec_of(pod), taint)
+                if seconds is not None and not (is_mirror(pod) or is_deleting(pod) or is_finished(pod)):
+                    args = (name, key(pod), uid(pod), taint)
+                    self._cluster.agenda.after(seconds, self._evict, *args, settles=seconds == 0)
 
     def _evict(self, name: str, where: tuple[str, str], pod_uid: str, taint: Taint) -> None:
         """Delete a pod that has stayed under the taint as long as it tolerates it."""

@@ -32,20 +32,14 @@ def tolerates(toleration: Json, taint: Taint) -> bool:
 
 def untolerated(
     pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
-) -> Taint | None:
-    """Return the first taint with one of the effects that the pod does not tolerate."""
+) -> list[Taint]:
+    """Return the taints with one of the effects that the pod does not tolerate."""
     tolerations = pod_spec.get("tolerations") or ()
-    for taint in taints:
-        if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
-
-
-def soft_taints(pod_spec: Json, taints: Iterable[Taint]) -> int:
-    """How many taints speak against a node without keeping the pod from it."""
-    tolerations = pod_spec.get("tolerations") or ()
-    soft = (taint for taint in taints if taint["effect"] == "PreferNoSchedule")
-    return sum(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
+    return [
+        taint
+        for taint in taints
+        if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations)
+    ]
 
 
 def seconds_on(pod_spec: Json, taint: Taint) -> float | None:
@@ -62,8 +56,17 @@ _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 
 @dataclass(slots=True)
+class Used:
+    """What is taken of a node: CPU in thousandths, memory in bytes, pods."""
+
+    cpu: int = 0
+    memory: int = 0
+    pods: int = 0
+
+
+@dataclass(slots=True)
 class NodeRoom:
-    """What a node offers and what is taken: CPU in thousandths, memory in bytes, pods."""
+    """What a node offers, in the same units."""
 
     name: str
     labels: Mapping[str, str]
@@ -72,46 +75,34 @@ class NodeRoom:
     cpu: int
     memory: int
     pods: int
-    used_cpu: int = 0
-    used_memory: int = 0
-    used_pods: int = 0
+    used: Used
 
     def free_share(self) -> float:
         """How empty the node is, between 0 and 3: the least allocated one wins."""
-        return (
-            _share(self.used_cpu, self.cpu) + _share(self.used_memory, self.memory) + _share(self.used_pods, self.pods)
-        )
+        used = self.used
+        return _share(used.cpu, self.cpu) + _share(used.memory, self.memory) + _share(used.pods, self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pod asks of a node."""
+    """What a pod asks of a node, and what the pods already placed forbid it.
+
+    `forbidden` are labels with the values that are out, `crowded` those that have too many of its like. `drawn` are
+    the values of which one is needed for each term of pod affinity, None for any. `volume_terms` are, for each of the
+    pod's volumes, the alternatives of which one must hold for the node.
+    """
 
     pod: Json
     cpu: int
     memory: int
-    constraints: "Constraints"
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """What the pods already placed forbid: topology keys with the values that are out, and why.
-
-    `drawn` are the values of which one is needed for each term of pod affinity, None for any. `volume_terms`
-    are, for each of the pod's volumes, the alternatives of which one must hold for the node.
-    """
-
     forbidden: frozenset[tuple[str, str]] = frozenset()
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
 
 
-UNCONSTRAINED = Constraints()
-
-
-def room_of(node: Json) -> NodeRoom:
-    """Return the empty room of a node."""
+def room_of(node: Json, used: Used) -> NodeRoom:
+    """Return the room of a node of which that much is used."""
     allocatable: Json = status_of(node).get("allocatable") or {}
     return NodeRoom(
         name=node["metadata"]["name"],
@@ -121,6 +112,7 @@ def room_of(node: Json) -> NodeRoom:
         cpu=milli(str(allocatable.get("cpu", 0))),
         memory=whole(str(allocatable.get("memory", 0))),
         pods=whole(str(allocatable.get("pods", 110))),
+        used=used,
     )
 
 
@@ -151,27 +143,25 @@ def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
 
 
 def _short_of(demand: Demand, room: NodeRoom) -> str | None:
-    if room.used_pods + 1 > room.pods:
+    used = room.used
+    if used.pods + 1 > room.pods:
         return "Too many pods"
-    if demand.cpu and room.used_cpu + demand.cpu > room.cpu:
+    if demand.cpu and used.cpu + demand.cpu > room.cpu:
         return "Insufficient cpu"
-    if demand.memory and room.used_memory + demand.memory > room.memory:
+    if demand.memory and used.memory + demand.memory > room.memory:
         return "Insufficient memory"
     return None
 
 
 def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
-    constraints = demand.constraints
-    if constraints is UNCONSTRAINED:
-        return None
-    if not all(any_term_holds(terms, room.name, room.labels) for terms in constraints.volume_terms):
+    labels = room.labels
+    if not all(any_term_holds(terms, room.name, labels) for terms in demand.volume_terms):
         return "node(s) had volume node affinity conflict"
-    if not constraints.forbidden.isdisjoint(room.labels.items()):
+    if demand.forbidden and not demand.forbidden.isdisjoint(labels.items()):
         return "node(s) didn't match pod anti-affinity rules"
-    if not all(_draws(room.labels.get(label), values) for label, values in constraints.drawn):
+    if not all(_draws(labels.get(label), values) for label, values in demand.drawn):
         return "node(s) didn't match pod affinity rules"
-    crowded = any(room.labels.get(label) in values for label, values in constraints.crowded.items())
-    if crowded or any(label not in room.labels for label in constraints.crowded):
+    if any(label not in labels or labels[label] in values for label, values in demand.crowded.items()):
         return "node(s) didn't match pod topology spread constraints"
     return None
 

@@ -1,6 +1,6 @@
 """The scheduler: binds pending pods to nodes, and tries the others again when something changed."""
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,19 +20,18 @@ from rollout.lab.objects import (
 )
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.placement import (
-    UNCONSTRAINED,
-    Constraints,
     Demand,
     NodeRoom,
+    Used,
     affinity_terms,
     crowded_values,
     pinned_node,
     refusal,
     requests_of,
     room_of,
-    soft_taints,
     strict_spreads,
     term_namespaces,
+    untolerated,
 )
 from rollout.lab.world.volumes import volume_terms
 
@@ -57,6 +56,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._rooms: dict[str, NodeRoom] = {}
+        self._used: defaultdict[str, Used] = defaultdict(Used)
         self._names: list[str] = []
         self._next = 0
         self._queue: OrderedDict[Key, None] = OrderedDict()
@@ -71,21 +71,13 @@ class Scheduler:
         name = change.obj["metadata"]["name"]
         if change.type is ChangeType.DELETED:
             self._rooms.pop(name, None)
-            self._names = list(self._rooms)
-            return
-        fresh, known = room_of(change.obj), self._rooms.get(name)
-        if known is not None:
-            fresh.used_cpu, fresh.used_memory = known.used_cpu, known.used_memory
-            fresh.used_pods = known.used_pods
-            if fresh == known:
+        else:
+            fresh = room_of(change.obj, self._used[name])
+            if fresh == self._rooms.get(name):
                 return
-        self._rooms[name] = fresh
-        if known is None:
-            self._names.append(name)
-            for taken in self._placed.values():
-                if taken.node == name:
-                    self._account(taken, 1)
-        self._retry()
+            self._rooms[name] = fresh
+            self._retry()
+        self._names = list(self._rooms)
 
     def pod_changed(self, change: Change) -> None:
         """Take in a change of a pod."""
@@ -122,12 +114,19 @@ class Scheduler:
             self._cluster.agenda.soon(self._schedule)
 
     def _place(self, where: Key, pod: Json) -> None:
-        cpu, memory = requests_of(pod)
-        demand = Demand(pod, cpu, memory, self._constraints(pod))
+        spreads = {constraint["topologyKey"]: self._crowded(pod, constraint) for constraint in strict_spreads(pod)}
+        demand = Demand(
+            pod,
+            *requests_of(pod),
+            forbidden=frozenset(self._repelled(pod)),
+            crowded=spreads,
+            drawn=tuple(self._drawn(pod)),
+            volume_terms=volume_terms(self._cluster.store, pod),
+        )
         refusals: Counter[str] = Counter()
         feasible = list(islice(self._feasible(demand, refusals), _ENOUGH_NODES))
         if not feasible:
-            self._unschedulable[where] = bool(affinity_terms(pod) or strict_spreads(pod))
+            self._unschedulable[where] = bool(affinity_terms(pod) or spreads)
             self._report(pod, refusals)
             return
         self._bind(pod, self._best(pod, feasible).name)
@@ -141,7 +140,7 @@ class Scheduler:
         return min(
             feasible,
             key=lambda room: (
-                soft_taints(pod["spec"], room.taints) if room.taints else 0,
+                len(untolerated(pod["spec"], room.taints, ("PreferNoSchedule",))),
                 self._siblings[owner, room.name],
                 -room.free_share(),
             ),
@@ -165,15 +164,6 @@ class Scheduler:
         for _ in range(len(self._names)):
             self._next = (self._next + 1) % len(self._names)
             yield self._rooms[self._names[self._next]]
-
-    def _constraints(self, pod: Json) -> Constraints:
-        forbidden = frozenset(self._repelled(pod))
-        crowded = {constraint["topologyKey"]: self._crowded(pod, constraint) for constraint in strict_spreads(pod)}
-        volumes = volume_terms(self._cluster.store, pod)
-        drawn = tuple(self._drawn(pod))
-        if not forbidden and not crowded and not volumes and not drawn:
-            return UNCONSTRAINED
-        return Constraints(forbidden, crowded, drawn, volumes)
 
     def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
         """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
@@ -261,11 +251,10 @@ class Scheduler:
         self._retry()
 
     def _account(self, taken: _Taken, sign: int) -> None:
-        room = self._rooms.get(taken.node)
-        if room is not None:
-            room.used_cpu += sign * taken.cpu
-            room.used_memory += sign * taken.memory
-            room.used_pods += sign
+        used = self._used[taken.node]
+        used.cpu += sign * taken.cpu
+        used.memory += sign * taken.memory
+        used.pods += sign
 
 
 def _owner(pod: Json) -> str:

@@ -6,9 +6,9 @@ detached.
 
 import hashlib
 
-from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS, VOLUMES
+from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
-from rollout.lab.objects import is_finished, node_name, spec_of, with_status
+from rollout.lab.objects import is_finished, node_name, spec_of
 from rollout.lab.world.cluster import Cluster
 
 _DETACH_SECONDS = 2
@@ -40,31 +40,16 @@ class AttachController:
         spec = {"attacher": CSI_DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
         attachment = {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}}
         self._cluster.store.create(VOLUMEATTACHMENTS, attachment)
-        self._list_on_node(node)
 
     def _detach(self, node: str, volume: str) -> None:
         name = attachment_name(node, volume)
         attached = self._cluster.store.get(VOLUMEATTACHMENTS, name) is not None
         if attached and not self._is_used(node, volume):
             self._cluster.store.remove(VOLUMEATTACHMENTS, name)
-            self._list_on_node(node)
 
     def _is_used(self, node: str, volume: str) -> bool:
         pods = self._cluster.store.pods_on(node)
         return any(volume in self._attachable(pod) and not is_finished(pod) for pod in pods)
-
-    def _list_on_node(self, name: str) -> None:
-        """Repeat the attachments in the Node's status, where a real kubelet and controller keep them."""
-        node = self._cluster.store.get(NODES, name)
-        if node is None:
-            return
-        volumes = [
-            f"kubernetes.io/csi/{CSI_DRIVER}^{item['spec']['source']['persistentVolumeName']}"
-            for item in self._cluster.store.items(VOLUMEATTACHMENTS)
-            if item["spec"]["nodeName"] == name
-        ]
-        attached = [{"name": volume, "devicePath": ""} for volume in volumes]
-        self._cluster.store.put(NODES, with_status(node, volumesAttached=attached, volumesInUse=volumes))
 
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:

@@ -324,7 +324,7 @@ def _pinned(spec: Json, node: str) -> Json:
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
     """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
     held = node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
-    return held and untolerated(spec, spec_of(node).get("taints") or (), effects) is None
+    return held and not untolerated(spec, spec_of(node).get("taints") or (), effects)
 
 
 OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)

@@ -8,7 +8,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
 from rollout.lab.objects import condition
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal, requests_of
+from rollout.lab.world.placement import Demand, NodeRoom, Used, refusal, requests_of
 from tests.lab.world.simulation import Simulation
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -47,18 +47,18 @@ def affinity(operator: str, *values: str) -> Json:
         ({"nodeSelector": {"zone": "b"}}, {}, "node(s) didn't match Pod's node affinity/selector"),
         ({"affinity": affinity("NotIn", "a")}, {}, "node(s) didn't match Pod's node affinity/selector"),
         ({"affinity": affinity("DoesNotExist")}, {}, "node(s) didn't match Pod's node affinity/selector"),
-        ({"cpu": "500m"}, {"used_cpu": 3500}, None),
-        ({"cpu": "501m"}, {"used_cpu": 3500}, "Insufficient cpu"),
-        ({}, {"used_pods": 10}, "Too many pods"),
+        ({"cpu": "500m"}, {"used": Used(cpu=3500)}, None),
+        ({"cpu": "501m"}, {"used": Used(cpu=3500)}, "Insufficient cpu"),
+        ({}, {"used": Used(pods=10)}, "Too many pods"),
     ],
 )
 def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | None) -> None:
     requests = {name: spec[name] for name in ("cpu", "memory") if name in spec}
     rest = {name: value for name, value in spec.items() if name not in requests}
     pod = {"metadata": {"name": "p"}, "spec": {**rest, "containers": [{"resources": {"requests": requests}}]}}
-    base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10}
+    base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10, "used": Used()}
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
-    assert refusal(Demand(pod, *requests_of(pod), UNCONSTRAINED), offered) == reason
+    assert refusal(Demand(pod, *requests_of(pod)), offered) == reason
 
 
 def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
