@@ -28,7 +28,7 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
-from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.hosts.machine import HostSettings, HostTimings, Update, UpdateState
 from rollout.lab.objects import (
     LAB_PREFIX,
     controller_of,
@@ -38,7 +38,7 @@ from rollout.lab.objects import (
     is_ready,
     labels_of,
 )
-from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
+from rollout.lab.scenario import NodeGroup, Role, Scenario
 from rollout.lab.world.host import NodeSetting, Timings
 from rollout.lab.world.volumes import CSI_DRIVER
 from rollout.lab.world.workloads import ORDINAL, owner_reference

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from rollout.errors import ScenarioError
-from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, ZincatiHost
+from rollout.lab.hosts.machine import HostSettings, ZincatiHost
+from rollout.lab.scenario import HostOverride, NodeGroup, Role, Scenario, Selection
 from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"

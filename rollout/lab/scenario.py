@@ -20,15 +20,12 @@ import yaml
 from rollout.errors import ScenarioError
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
-from rollout.lab.hosts.engine import System
-from rollout.lab.hosts.faults import HostFaults
-from rollout.lab.hosts.machine import HostCommand, HostTimings
+from rollout.lab.hosts.machine import HostSettings, HostTimings
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-Fraction: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Role(StrEnum):
@@ -36,67 +33,6 @@ class Role(StrEnum):
 
     CONTROL_PLANE = "control-plane"
     WORKER = "worker"
-
-
-class UpdateState(StrEnum):
-    """What update-engine is doing on a host."""
-
-    IDLE = "idle"
-    CHECKING = "checking"
-    AVAILABLE = "available"
-    DOWNLOADING = "downloading"
-    VERIFYING = "verifying"
-    FINALIZING = "finalizing"
-    STAGED = "staged"
-    STAGED_FORGOTTEN = "staged-forgotten"
-    REPORTING_ERROR = "reporting-error"
-
-
-class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The update of a host: `to` is the version that is staged or would be found."""
-
-    state: UpdateState = UpdateState.STAGED
-    to: str | None = "4152.2.0"
-    progress: Fraction = 0.42
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be."""
-        if self.to is None and self.state not in (UpdateState.IDLE, UpdateState.CHECKING):
-            raise ValueError(f"the update state {self.state} needs a version in `to`")
-
-
-class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host whose Zincati asks the scenario's FleetLock server for a slot of this group before it reboots."""
-
-    group: str = "default"
-
-
-class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said of a host, by its group or by an override; None leaves what was said before.
-
-    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
-    by every boot. `commands` are what it answers to lines that the lab does not know. `agent`: FLUO's agent runs there,
-    and takes its word that a reboot is needed back after one.
-    """
-
-    version: str | None = None
-    update: Update | None = None
-    locksmithd: bool | None = None
-    cordoned: bool | None = None
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-    taints: tuple[Mapping[str, Any], ...] | None = None
-    capacity: Mapping[str, str] = {}
-    faults: HostFaults | None = None
-    flaps: tuple[tuple[float, bool], ...] | None = None
-    address_of: Name | None = None
-    system: System | None = None
-    files: Mapping[str, str] = {}
-    boot_files: Mapping[str, str] = {}
-    commands: Mapping[str, HostCommand] = {}
-    agent: bool | None = None
-    zincati: ZincatiHost | None = None
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

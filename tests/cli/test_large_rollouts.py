@@ -16,8 +16,9 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.machine import Update, UpdateState
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
+from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from tests.conftest import StartLab
 from tests.ended import PROGRAM, assert_well_said
 from tests.state import inflict, record

@@ -7,7 +7,8 @@ import pytest
 from rollout.errors import ScenarioError
 from rollout.lab.hostplan import plan_hosts, scale
 from rollout.lab.hosts.faults import RebootFault
-from rollout.lab.scenario import Role, UpdateState, load_scenario
+from rollout.lab.hosts.machine import UpdateState
+from rollout.lab.scenario import Role, load_scenario
 from rollout.lab.scenarios import scenario_names
 
 NODES = "nodes: [{prefix: n, count: 2, zones: [a, b]}]\n"

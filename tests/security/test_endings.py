@@ -18,8 +18,9 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
+from rollout.lab.hosts.machine import Update, UpdateState
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, UpdateState, load_scenario
+from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
 from tests.apply.conftest import Rollout, killed_at
 from tests.conftest import StartLab
 from tests.ended import end_of, start

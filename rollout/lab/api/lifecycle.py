@@ -6,7 +6,7 @@ readers rely on.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.objects import is_deleting, is_finished, node_name, spec_of
+from rollout.lab.objects import is_deleting, is_finished, node_name, spec_of, with_metadata, with_status
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 NOT_READY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -43,19 +43,15 @@ _POD_SPEC: Final = {
     "priority": 0,
 }
 _BUDGET_STATUS: Final = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
-_WITH_GENERATION: Final = frozenset({PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS})
+# The server counts the changes of their specs.
+WITH_GENERATION: Final = frozenset({PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS})
 _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
-
-
-def has_generation(resource: Resource) -> bool:
-    """Whether the server counts the changes of the resource's specs."""
-    return resource in _WITH_GENERATION
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
     """Return the object as a server stores it; `creating` adds what admission adds to new objects only."""
     metadata = {key: value for key, value in without_nulls(obj["metadata"]).items() if value not in ({}, [])}
-    if creating and has_generation(resource):
+    if creating and resource in WITH_GENERATION:
         metadata["generation"] = 1
     typed: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
     defaulted = {**{key: without_nulls(value) for key, value in obj.items() if key not in typed}, **typed}
@@ -113,52 +109,37 @@ DEFAULT_GRACE_SECONDS = 30
 
 
 def begin_deletion(
-    store: ObjectStore,
-    resource: Resource,
-    obj: Json,
-    *,
-    grace_seconds: int | None = None,
+    store: ObjectStore, resource: Resource, obj: Json, *, grace_seconds: int | None = None
 ) -> Json | None:
     """Delete an object as a server does: the object that remains (terminating), or None when it is gone."""
-    after = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
-    return settle(store, resource, after)
+    return settle(store, resource, deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds))
 
 
 def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
-    """Store the object, or remove it for good where its deletion is due: None then."""
-    if not is_due(resource, obj):
-        return store.put(resource, obj)
+    """Store the object, or remove it for good where nothing holds the deleted object any more: None then."""
     metadata = obj["metadata"]
+    finalizers = metadata.get("finalizers") or (resource is NAMESPACES and spec_of(obj).get("finalizers"))
+    if not is_deleting(obj) or metadata.get("deletionGracePeriodSeconds") or finalizers:
+        return store.put(resource, obj)
     store.remove(resource, metadata["name"], metadata.get("namespace", ""))
     return None
 
 
-def is_due(resource: Resource, obj: Json) -> bool:
-    """Whether nothing holds the deleted object any more: no grace left, no finalizer."""
+def deleted_form(resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None = None) -> Json:
+    """Return the object as the deletion leaves it; changes nothing. A second deletion may only shorten the grace."""
     metadata = obj["metadata"]
-    if not is_deleting(obj) or metadata.get("deletionGracePeriodSeconds"):
-        return False
-    held_by_namespace = resource is NAMESPACES and (obj.get("spec") or {}).get("finalizers")
-    return not metadata.get("finalizers") and not held_by_namespace
-
-
-def deleted_form(
-    resource: Resource,
-    obj: Json,
-    now: datetime,
-    *,
-    grace_seconds: int | None = None,
-) -> Json:
-    """Return the object as the deletion leaves it; changes nothing."""
     if is_deleting(obj):
-        return _shortened(obj, grace_seconds)
+        granted = metadata.get("deletionGracePeriodSeconds") or 0
+        if grace_seconds is None or grace_seconds >= granted:
+            return obj
+        due = datetime.fromisoformat(metadata["deletionTimestamp"]) - timedelta(seconds=granted - grace_seconds)
+        return with_metadata(obj, deletionTimestamp=timestamp(due), deletionGracePeriodSeconds=grace_seconds)
     grace = pod_grace(obj, grace_seconds) if resource is PODS else 0
-    marked = _marked(obj, now, grace)
+    counted = {"generation": metadata["generation"] + 1} if metadata.get("generation") else {}
+    marked = with_metadata(obj, deletionTimestamp=timestamp(now + timedelta(seconds=grace)), **counted)
     if resource is NAMESPACES:
-        marked["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-    else:
-        marked["metadata"]["deletionGracePeriodSeconds"] = grace
-    return marked
+        return with_status(marked, phase="Terminating")
+    return with_metadata(marked, deletionGracePeriodSeconds=grace)
 
 
 def pod_grace(pod: Json, asked: int | None) -> int:
@@ -167,29 +148,3 @@ def pod_grace(pod: Json, asked: int | None) -> int:
         return 0
     grace = asked if asked is not None else spec_of(pod).get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     return 1 if grace < 0 else int(grace)
-
-
-def _marked(obj: Json, now: datetime, grace: int) -> Json:
-    metadata = dict(obj["metadata"])
-    metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
-    if metadata.get("generation"):
-        metadata["generation"] += 1
-    return {**obj, "metadata": metadata}
-
-
-def _shortened(obj: Json, grace_seconds: int | None) -> Json:
-    """Shorten the grace of the first deletion; a second one may do no more."""
-    metadata = obj["metadata"]
-    granted = metadata.get("deletionGracePeriodSeconds") or 0
-    if grace_seconds is None or grace_seconds >= granted:
-        return obj
-    due = datetime.strptime(metadata["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    earlier = due - timedelta(seconds=granted - grace_seconds)
-    return {
-        **obj,
-        "metadata": {
-            **metadata,
-            "deletionTimestamp": timestamp(earlier),
-            "deletionGracePeriodSeconds": grace_seconds,
-        },
-    }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from rollout.lab.api.lifecycle import deleted_form, has_generation, settle, with_defaults
+from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, settle, with_defaults
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, Resource
 from rollout.lab.api.statuses import (
@@ -209,7 +209,7 @@ def _within(write: Write, current: Json, wanted: Json) -> Json:
         if field in before:
             metadata[field] = before[field]
     kept = _kept(write, current, wanted)
-    if not write.of_status and has_generation(write.resource) and kept.get("spec") != current.get("spec"):
+    if not write.of_status and write.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
     return {**kept, "metadata": metadata}
 

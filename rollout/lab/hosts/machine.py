@@ -9,15 +9,16 @@ import random
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import System, UpdateEngine, image_name, next_version
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
+from rollout.model.host import UpdateOperation
 
 UPDATE_ENGINE: Final = "update-engine.service"
 LOCKSMITHD: Final = "locksmithd.service"
@@ -70,6 +71,8 @@ class Units:
             unit.active = unit.enabled and not unit.masked
 
 
+_VERSION: Final = "4081.2.0"
+_LAST_CHECK: Final = timedelta(minutes=15)
 # A download takes ten steps of an update.
 _STEP_SECONDS, _STEP_SHARE = 3, 0.1
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
@@ -99,6 +102,67 @@ class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reboots: bool = False
 
 
+class UpdateState(StrEnum):
+    """What update-engine is doing on a host."""
+
+    IDLE = "idle"
+    CHECKING = "checking"
+    AVAILABLE = "available"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    FINALIZING = "finalizing"
+    STAGED = "staged"
+    STAGED_FORGOTTEN = "staged-forgotten"
+    REPORTING_ERROR = "reporting-error"
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The update of a host: `to` is the version that is staged or would be found."""
+
+    state: UpdateState = UpdateState.STAGED
+    to: str | None = "4152.2.0"
+    progress: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.42
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.to is None and self.state not in (UpdateState.IDLE, UpdateState.CHECKING):
+            raise ValueError(f"the update state {self.state} needs a version in `to`")
+
+
+class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host whose Zincati asks the scenario's FleetLock server for a slot of this group before it reboots."""
+
+    group: str = "default"
+
+
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said of a host, by its group or by an override; None leaves what was said before.
+
+    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
+    address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
+    by every boot. `commands` are what it answers to lines that the lab does not know. `agent`: FLUO's agent runs there,
+    and takes its word that a reboot is needed back after one.
+    """
+
+    version: str | None = None
+    update: Update | None = None
+    locksmithd: bool | None = None
+    cordoned: bool | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, Any], ...] | None = None
+    capacity: Mapping[str, str] = {}
+    faults: HostFaults | None = None
+    flaps: tuple[tuple[float, bool], ...] | None = None
+    address_of: str | None = None
+    system: System | None = None
+    files: Mapping[str, str] = {}
+    boot_files: Mapping[str, str] = {}
+    commands: Mapping[str, HostCommand] = {}
+    agent: bool | None = None
+    zincati: ZincatiHost | None = None
+
+
 class HostEvent(StrEnum):
     """What a machine tells its observers.
 
@@ -124,36 +188,29 @@ class Machine:
         self,
         name: str,
         address: str,
+        settings: HostSettings,
         *,
-        version: str,
         clock: LabClock,
         rng: random.Random,
-        engine: UpdateEngine | None = None,
-        faults: HostFaults = HEALTHY,
         timings: HostTimings | None = None,
-        locksmithd: bool = False,
-        system: System = System.FLATCAR,
-        files: Mapping[str, str] = MappingProxyType({}),
-        boot_files: Mapping[str, str] = MappingProxyType({}),
-        commands: Mapping[str, HostCommand] = MappingProxyType({}),
-        zincati: bool = False,
     ) -> None:
-        self.name = name
-        self.address = address
-        self.clock = clock
-        self.engine = engine or UpdateEngine()
-        self.faults = faults
+        self.name, self.address, self.clock = name, address, clock
+        self.engine = _engine(settings.update or Update(), clock.now())
+        self.faults = settings.faults or HEALTHY
         self.timings = timings or HostTimings()
         self.power = Power.RUNNING
         self.reboots = 0
         self.observers: list[Callable[[HostEvent], None]] = []
-        self.system = system
-        self.files: dict[str, str] = {**files, **boot_files}
-        self.boot_files = boot_files
-        self.commands = commands
+        self.system = settings.system or System.FLATCAR
+        self.boot_files, self.commands = settings.boot_files, settings.commands
+        self.files: dict[str, str] = {**settings.files, **settings.boot_files}
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
-        self.os_version = version
+        self.units = Units(
+            locksmithd=bool(settings.locksmithd),
+            flatcar=self.system is System.FLATCAR,
+            zincati=settings.zincati is not None,
+        )
+        self.os_version = settings.version or _VERSION
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
         self.background: set[asyncio.Task[object]] = set()
@@ -276,3 +333,15 @@ class Machine:
 
         timer = asyncio.get_running_loop().call_later(self.clock.scaled(seconds), run)
         self._timers.add(timer)
+
+
+def _engine(update: Update, now: datetime) -> UpdateEngine:
+    checked = int((now - _LAST_CHECK).timestamp())
+    if update.state in (UpdateState.STAGED, UpdateState.STAGED_FORGOTTEN) and update.to is not None:
+        engine = UpdateEngine.with_staged(update.to, checked=checked)
+        if update.state is UpdateState.STAGED_FORGOTTEN:
+            engine.restart()
+        return engine
+    operation = UpdateOperation.__members__[update.state.name]
+    progress = update.progress if operation is UpdateOperation.DOWNLOADING else 0.0
+    return UpdateEngine(operation=operation, progress=progress, available=update.to, last_checked=checked)

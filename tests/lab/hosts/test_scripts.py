@@ -22,9 +22,8 @@ from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Pr
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.commands import answer
-from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, SudoFault
-from rollout.lab.hosts.machine import HostCommand, Machine
+from rollout.lab.hosts.machine import HostCommand, HostSettings, Machine
 from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.session import TIMED_OUT, Output, Program, Session, Words, read_file
 from rollout.model.detection import Source
@@ -77,17 +76,9 @@ TIMEOUT = (
 def make_machine(
     *, faults: HostFaults = HEALTHY, locksmithd: bool = False, commands: Mapping[str, HostCommand] | None = None
 ) -> Machine:
-    return Machine(
-        "worker-1",
-        "127.0.0.2",
-        version="4081.2.0",
-        clock=LabClock(1000),
-        rng=random.Random(1),  # noqa: S311 - repeatable on purpose
-        engine=UpdateEngine.with_staged("4152.2.0", checked=1_700_000_000),
-        faults=faults,
-        locksmithd=locksmithd,
-        commands=commands or {},
-    )
+    settings = HostSettings(faults=faults, locksmithd=locksmithd, commands=commands or {})
+    rng = random.Random(1)  # noqa: S311 - repeatable on purpose
+    return Machine("worker-1", "127.0.0.2", settings, clock=LabClock(1000), rng=rng)
 
 
 def ask(machine: Machine, line: str) -> Output:

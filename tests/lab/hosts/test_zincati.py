@@ -11,8 +11,7 @@ from itertools import pairwise
 from aiohttp import web
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.machine import HostSettings, Machine, ZincatiHost
 from rollout.lab.hosts.zincati import (
     DROP_IN,
     PRE_REBOOT,
@@ -58,12 +57,6 @@ async def serving(server: Server) -> AsyncIterator[Server]:
         await runner.cleanup()
 
 
-def machine_with(clock: LabClock, **settings: object) -> Machine:
-    engine = UpdateEngine.with_staged("4152.2.0", checked=0)
-    usual = {"version": "4081.2.0", "engine": engine, "zincati": True, **settings}
-    return Machine("worker-1", "127.0.0.1", clock=clock, rng=random.Random(1), **usual)  # type: ignore[arg-type] # noqa: S311
-
-
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - of a machine and a server that know no events
@@ -73,14 +66,16 @@ async def until(condition: Callable[[], object]) -> None:
 Act = Callable[[Machine, Zincati, Server], Awaitable[None]]
 
 
-def live(act: Act, server: Server, *, url: str = "", **settings: object) -> Sequence[Answer]:
+def live(act: Act, server: Server) -> Sequence[Answer]:
     """One host's life until `act` has seen enough; what its agent asked."""
 
     async def lived() -> Sequence[Answer]:
-        machine = machine_with(LabClock(SPEED), **settings)
+        settings = HostSettings(zincati=ZincatiHost())
+        rng = random.Random(1)  # noqa: S311
+        machine = Machine("worker-1", "127.0.0.1", settings, clock=LabClock(SPEED), rng=rng)
         agent = Zincati(machine, rng=random.Random(2))  # noqa: S311
         async with serving(server):
-            machine.files[DROP_IN] = drop_in(url or server.url, "workers")
+            machine.files[DROP_IN] = drop_in(server.url, "workers")
             agent.start()
             try:
                 await act(machine, agent, server)
