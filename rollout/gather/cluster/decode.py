@@ -21,7 +21,6 @@ from rollout.model.cluster import (
     Budget,
     DaemonSet,
     Node,
-    NodeAddress,
     OwnerRef,
     PersistentVolume,
     Placement,
@@ -124,7 +123,7 @@ def node(read: wire.WireNode) -> Node:
             Taint(taint.key, taint.value or "", taint.effect or "", taint.time_added or "")
             for taint in spec.taints or ()
         ),
-        addresses=tuple(NodeAddress(address.type, address.address) for address in status.addresses or ()),
+        addresses=status.addresses or (),
         boot_id=(info.boot_id or "").lower(),
         machine_id=(info.machine_id or "").replace("-", "").lower(),
         os_image=info.os_image or "",

@@ -47,13 +47,6 @@ class _Affinity(wire.Wire, frozen=True):
     pod_anti_affinity: _PodTerms | None = None
 
 
-class _Toleration(wire.Wire, frozen=True):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
 class _Spread(wire.Wire, frozen=True):
     topology_key: str = ""
     max_skew: int = 1
@@ -70,7 +63,7 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=_terms(read.node_affinity),
-        tolerations=tuple(_toleration(item) for item in _read(tolerations, tuple[_Toleration, ...]) or ()),
+        tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
         spreads=tuple(
@@ -115,10 +108,6 @@ def _alternatives(selector: _NodeSelector) -> tuple[NodeTerm, ...]:
 
 def _requirement(read: wire.Expression) -> Requirement:
     return Requirement(read.key, SelectorOperator(read.operator), read.values or ())
-
-
-def _toleration(read: _Toleration) -> Toleration:
-    return Toleration(read.key or "", read.operator or "Equal", read.value or "", read.effect or "")
 
 
 def _pod_terms(affinity: _PodTerms | None) -> tuple[PodTerm, ...]:

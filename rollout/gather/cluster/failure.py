@@ -91,8 +91,13 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
         request: Method and path, for answers that say nothing themselves.
         retry_after: The header of that name, in seconds; anything else is ignored.
     """
-    answer = _read_status(body)
-    message = answer.message or _describe(status, body, request)
+    try:
+        answer = decoder_of(Status).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = Status()
+    answer = answer if answer.kind == "Status" else Status()
+    text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
+    message = answer.message or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
     if status == _UNAUTHORIZED:
         message = f"the API server does not accept the credentials: {message}"
     foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
@@ -105,27 +110,16 @@ def status_failure(status: Status) -> ApiError:
     return _build(status.code, message, status, "", _class(status.code, message))
 
 
-def _read_status(body: bytes) -> Status:
-    try:
-        status = decoder_of(Status).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Status()
-    return status if status.kind == "Status" else Status()
-
-
-def _describe(status: int, body: bytes, request: str) -> str:
-    text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
-    return f"the API server answered {status} to {request}" + (f": {text}" if text else "")
-
-
 def _build(status: int, message: str, answer: Status, retry_after: str, kind: type[ApiError]) -> ApiError:
-    causes = (answer.details.causes if answer.details else None) or ()
+    details = answer.details or Details()
+    causes = details.causes or ()
+    header = float(retry_after) if retry_after.strip().isdecimal() else None
     return kind(
         message,
         status=status,
         reason=answer.reason or "",
         causes=tuple(ApiCause(cause.reason or "", cause.message or "") for cause in causes),
-        retry_after=_patience(answer, retry_after),
+        retry_after=details.retry_after_seconds or header,
         hint=_hint(status, causes, message),
     )
 
@@ -134,12 +128,6 @@ def _class(status: int, message: str) -> type[ApiError]:
     if status == _INTERNAL:
         return ApiError if _LASTING_500 in message else ApiUnavailableError
     return _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
-
-
-def _patience(answer: Status, retry_after: str) -> float | None:
-    if answer.details is not None and answer.details.retry_after_seconds:
-        return answer.details.retry_after_seconds
-    return float(retry_after) if retry_after.strip().isdecimal() else None
 
 
 def _hint(status: int, causes: tuple[Cause, ...], message: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rollout.model.cluster import NodeAddress
 from rollout.model.memory import moment
 
 Labels = dict[str, str]
@@ -109,11 +110,6 @@ class NodeSpec(Wire, frozen=True):
     taints: tuple[WireTaint, ...] | None = None
 
 
-class WireAddress(Wire, frozen=True):
-    type: str = ""
-    address: str = ""
-
-
 class NodeInfo(Wire, frozen=True):
     boot_id: str | None = msgspec.field(name="bootID", default=None)
     machine_id: str | None = msgspec.field(name="machineID", default=None)
@@ -123,7 +119,7 @@ class NodeInfo(Wire, frozen=True):
 
 class NodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
-    addresses: tuple[WireAddress, ...] | None = None
+    addresses: tuple[NodeAddress, ...] | None = None
     allocatable: dict[str, Quantity] | None = None
     node_info: NodeInfo | None = None
 

@@ -53,17 +53,30 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
-    """Each host's Node by name, else by address, else by hostname label."""
-    by_name = {node.name: node.name for node in nodes}
+    """Each host's Node by name, else by address, else by hostname label.
+
+    Refused is a host by the name of one Node at the address of another: the wrong machine would reboot.
+    """
+    names = {node.name for node in nodes}
     by_address = _owners((node.name, address.address.lower()) for node in nodes for address in node.addresses)
     by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
     by_node: dict[str, Host] = {}
     for host in hosts:
         at_address = by_address.get(host.address.lower())
-        node = by_name.get(host.name) or at_address or by_label.get(host.name)
-        if node is not None:
-            _agree(host, node, at_address)
-            _claim(by_node, node, host)
+        node = host.name if host.name in names else at_address or by_label.get(host.name)
+        if node is None:
+            continue
+        if at_address not in (None, node):
+            raise InventoryError(
+                f"host {host.name} of the inventory has the address {host.address} of node {at_address}",
+                hint="Correct its ansible_host.",
+            )
+        if node in by_node:
+            raise InventoryError(
+                f"hosts {by_node[node].name} and {host.name} of the inventory are both node {node}",
+                hint="Give each host its own address, or remove one of the two.",
+            )
+        by_node[node] = host
     return by_node
 
 
@@ -73,24 +86,6 @@ def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     for node, sign in signs:
         owners[sign].add(node)
     return {sign: next(iter(names)) for sign, names in owners.items() if len(names) == 1 and sign}
-
-
-def _agree(host: Host, node: str, at_address: str | None) -> None:
-    """Refuse a host by the name of one Node at the address of another: the wrong machine would reboot."""
-    if at_address is not None and at_address != node:
-        raise InventoryError(
-            f"host {host.name} of the inventory has the address {host.address} of node {at_address}",
-            hint="Correct its ansible_host.",
-        )
-
-
-def _claim(by_node: dict[str, Host], node: str, host: Host) -> None:
-    if node in by_node:
-        raise InventoryError(
-            f"hosts {by_node[node].name} and {host.name} of the inventory are both node {node}",
-            hint="Give each host its own address, or remove one of the two.",
-        )
-    by_node[node] = host
 
 
 _Machine = tuple[str, str]
