@@ -4,6 +4,7 @@ Pods that nobody runs stay Pending, budgets keep the status they are given.
 """
 
 import asyncio
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TypeVar
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.credentials import new_authority, new_token, server_context, write_kubeconfig
+from rollout.lab.credentials import new_authority, server_context, write_kubeconfig
 
 Result = TypeVar("Result")
 
@@ -56,7 +57,7 @@ def standalone_api(
 ) -> Iterator[StandaloneApi]:
     """Serve an empty cluster on a free loopback port for as long as the context lasts."""
     clock = LabClock(speed, ahead=ahead)
-    authority, token = new_authority(datetime.now(UTC)), new_token()
+    authority, token = new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
     context = server_context(authority, directory)
     store = ObjectStore(now=clock.now, history=history)
     server = ApiServer(store, clock, tokens={token: "lab-admin"}, ssl_context=context)

@@ -7,7 +7,6 @@ import base64
 import datetime as dt
 import ipaddress
 import os
-import secrets
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,11 +52,6 @@ class InventoryHost:
     address: str
     port: int
     public_key: str
-
-
-def new_token() -> str:
-    """Make a bearer token."""
-    return secrets.token_urlsafe(32)
 
 
 def new_client_key() -> asyncssh.SSHKey:
@@ -106,11 +100,12 @@ def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
 
 def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
     """Write a kubeconfig with one context, readable by its owner only."""
+    trusted = base64.b64encode(authority.certificate).decode()
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": CONTEXT,
-        "clusters": [{"name": CONTEXT, "cluster": {"server": server, **_authority_data(authority)}}],
+        "clusters": [{"name": CONTEXT, "cluster": {"server": server, "certificate-authority-data": trusted}}],
         "users": [{"name": CONTEXT, "user": {"token": token}}],
         "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
     }
@@ -153,7 +148,3 @@ def _write_private(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as file:
         file.write(text)
-
-
-def _authority_data(authority: Authority) -> dict[str, str]:
-    return {"certificate-authority-data": base64.b64encode(authority.certificate).decode()}

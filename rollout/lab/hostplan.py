@@ -1,6 +1,6 @@
 """From a scenario's groups and overrides to one complete description per host. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -47,13 +47,16 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
     kept = masters if nodes >= 2 * masters else min(1, nodes - 1)
-    counts = [
-        *_shares(_of_role(scenario.nodes, Role.CONTROL_PLANE), kept),
-        *_shares(_of_role(scenario.nodes, Role.WORKER), nodes - kept),
-    ]
-    by_prefix = {group.prefix: count for group, count in counts}
-    groups = tuple(msgspec.structs.replace(group, count=by_prefix[group.prefix]) for group in scenario.nodes)
-    return msgspec.structs.replace(scenario, nodes=groups)
+    counts: dict[str, int] = {}
+    for role, left in ((Role.CONTROL_PLANE, kept), (Role.WORKER, nodes - kept)):
+        groups = [group for group in scenario.nodes if group.role is role]
+        weight = sum(group.count for group in groups)
+        for group in groups:
+            # each its share of what is left, rounded up
+            counts[group.prefix] = -(-left * group.count // weight) if weight else 0
+            left, weight = left - counts[group.prefix], weight - group.count  # noqa: PLW2901
+    resized = tuple(msgspec.structs.replace(group, count=counts[group.prefix]) for group in scenario.nodes)
+    return msgspec.structs.replace(scenario, nodes=resized)
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
@@ -69,21 +72,6 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
     return tuple(replace(draft, node=_node_setting(draft)) for draft in drafts)
-
-
-def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
-    return [group for group in groups if group.role is role]
-
-
-def _shares(groups: list[NodeGroup], total: int) -> list[tuple[NodeGroup, int]]:
-    """Return a total divided by the groups' counts; the first groups take the remainder."""
-    if not groups:
-        return []
-    weight = sum(group.count for group in groups) or len(groups)
-    counts = [total * group.count // weight for group in groups]
-    for index in range(total - sum(counts)):
-        counts[index % len(counts)] += 1
-    return list(zip(groups, counts, strict=True))
 
 
 def _draft(group: NodeGroup, index: int) -> HostPlan:

@@ -13,7 +13,6 @@ import msgspec
 
 from rollout.lab.api.resources import (
     BUDGETS,
-    CLAIMS,
     DAEMONSETS,
     DEPLOYMENTS,
     NODES,
@@ -61,31 +60,21 @@ def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
-    """Return the volume that attaches to certain nodes only (to more than one by a driver), and its claim."""
+    """Return the volume that attaches to certain nodes only, to more than one by a driver; its claim is but a name."""
     labels = _volume_labels(workload)
     if not labels:
         return []
     local = {"local": {"path": f"/mnt/{workload.name}"}}
     source = local if workload.volume_on else {"csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name}}
-    storage: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
     where = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
-    volume = {
-        "metadata": {"name": workload.name},
-        "spec": {
-            **storage,
-            "capacity": {"storage": "10Gi"},
-            "claimRef": {"kind": CLAIMS.kind, "namespace": workload.namespace, "name": workload.name},
-            **source,
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
-        },
-        "status": {"phase": "Bound"},
+    spec = {
+        **source,
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "10Gi"},
+        "claimRef": {"kind": "PersistentVolumeClaim", "namespace": workload.namespace, "name": workload.name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
     }
-    claim = {
-        "metadata": {"name": workload.name, "namespace": workload.namespace},
-        "spec": {**storage, "volumeName": workload.name, "resources": {"requests": {"storage": "10Gi"}}},
-        "status": {"phase": "Bound"},
-    }
-    return [(VOLUMES, volume), (CLAIMS, claim)]
+    return [(VOLUMES, {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}})]
 
 
 def _volume_labels(workload: Workload) -> Mapping[str, str]:

@@ -7,11 +7,10 @@ client reports of itself: that is what makes them worth asserting on.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from rollout.lab.api.resources import NODES, PODS
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.store import Change, ChangeType, Json, timestamp
 from rollout.lab.objects import (
     annotations_of,
     condition,
@@ -156,12 +155,6 @@ class ScoreKeeper:
         names = (node["metadata"]["name"] for node in self._cluster.store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
 
-    def _follow(self, host: HostState) -> None:
-        if host.running:
-            self._host_came_up(host)
-        else:
-            self._host_went_down(host)
-
     def _host_went_down(self, host: HostState) -> None:
         """Note that a host is off: whatever ran on it is dead."""
         pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
@@ -175,15 +168,18 @@ class ScoreKeeper:
         self._killed += victims
         if victims:
             self._undrained.setdefault(host.name)
-        self._judge_named(host.name)
 
-    def _host_came_up(self, host: HostState) -> None:
-        """Note that a host has booted."""
-        self._down.discard(host.name)
-        if self._boot_ids.get(host.name) != host.boot_id:
-            self._reboots[host.name] += 1
-        self._boot_ids[host.name] = host.boot_id
-        self._judge_named(host.name)
+    def _follow(self, host: HostState) -> None:
+        """Note that a host is off, or has booted."""
+        if not host.running:
+            self._host_went_down(host)
+        else:
+            self._down.discard(host.name)
+            self._reboots[host.name] += self._boot_ids.get(host.name) != host.boot_id
+            self._boot_ids[host.name] = host.boot_id
+        node = self._cluster.store.get(NODES, host.name)
+        if node is not None:
+            self._judge(node)
 
     def _observe(self, change: Change) -> None:
         if change.resource is NODES:
@@ -200,11 +196,6 @@ class ScoreKeeper:
             # Cordoned anew, it would be somebody's doing since the start.
             self._scenario_cordons.discard(name)
         self._judge(change.obj)
-
-    def _judge_named(self, name: str) -> None:
-        node = self._cluster.store.get(NODES, name)
-        if node is not None:
-            self._judge(node)
 
     def _judge(self, node: Json) -> None:
         """Whether the node is available, and how many are not by now."""
@@ -240,7 +231,7 @@ class ScoreKeeper:
             return
         if before >= desired or name in self._below_now:
             known = self._broken.get(name)
-            moment = known.at if known else _iso(self._cluster.now())
+            moment = known.at if known else timestamp(self._cluster.now())
             worst = max(desired - after, known.below if known else 0)
             self._broken[name] = BrokenBudget(name, moment, worst)
             self._below_now.add(name)
@@ -279,13 +270,7 @@ def _has_soft_taint(node: Json) -> bool:
 
 def _left_on(node: Json) -> tuple[str, ...]:
     """Our annotations that should have gone."""
-    return tuple(
-        sorted(
-            annotation
-            for annotation in annotations_of(node)
-            if annotation.startswith(OUR_PREFIX) and annotation not in _MAY_STAY
-        )
-    )
+    return tuple(sorted(name for name in annotations_of(node) if name.startswith(OUR_PREFIX) and name not in _MAY_STAY))
 
 
 def _began_to_go(change: Change) -> bool:
@@ -301,7 +286,3 @@ def _was_evicted(pod: Json) -> bool:
 
 def _full_name(obj: Json) -> str:
     return "/".join(key(obj))
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -7,6 +7,7 @@ meets a settled cluster.
 import asyncio
 import random
 import resource
+import secrets
 import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -94,7 +95,7 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     client_key = credentials.new_client_key()
     fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
     fleet.use_fleetlock(scenario.fleetlock)
-    authority, token = credentials.new_authority(datetime.now(UTC)), credentials.new_token()
+    authority, token = credentials.new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
     store = ObjectStore(now=clock.now)
     api = ApiServer(
         store,

@@ -30,6 +30,7 @@ from rollout.lab.objects import (
     is_deleting,
     is_finished,
     is_ready,
+    key,
     labels_of,
     node_name,
     spec_of,
@@ -76,9 +77,13 @@ class WorkloadController(ABC):
     def _act(self, obj: Json) -> None:
         """Create and delete what is missing and too much."""
 
-    @abstractmethod
     def _status(self, obj: Json) -> Json:
         """Return the counts that follow from the pods."""
+        active = self._active(obj)
+        return {"replicas": len(active), "readyReplicas": sum(map(is_ready, active))}
+
+    def _active(self, obj: Json) -> list[Json]:
+        return [pod for pod in self._pods(obj) if is_active(pod)]
 
     def _pods(self, obj: Json) -> list[Json]:
         return self._cluster.owned_by(obj["metadata"]["uid"])
@@ -125,10 +130,6 @@ def template_spec(obj: Json) -> Json:
 
 def _replicas(obj: Json) -> int:
     return int(spec_of(obj).get("replicas", 1))
-
-
-def _ready(pods: list[Json]) -> int:
-    return sum(map(is_ready, pods))
 
 
 class Deployments(WorkloadController):
@@ -186,18 +187,13 @@ class ReplicaSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        active = [pod for pod in self._pods(obj) if is_active(pod)]
+        active = self._active(obj)
         missing = _replicas(obj) - len(active)
         for _ in range(missing):
             self._create(obj, spec=template_spec(obj))
         if missing < 0:
             for pod in sorted(active, key=_worth)[:-missing]:
                 self._cluster.delete_pod(pod)
-
-    @override
-    def _status(self, obj: Json) -> Json:
-        active = [pod for pod in self._pods(obj) if is_active(pod)]
-        return {"replicas": len(active), "readyReplicas": _ready(active)}
 
 
 def _worth(pod: Json) -> tuple[bool, bool, str]:
@@ -218,11 +214,6 @@ class StatefulSets(WorkloadController):
             if last >= _replicas(obj) and not is_deleting(pods[last]):
                 self._cluster.delete_pod(pods[last])
 
-    @override
-    def _status(self, obj: Json) -> Json:
-        pods = self._pods(obj)
-        return {"replicas": len(pods), "readyReplicas": _ready([pod for pod in pods if is_active(pod)])}
-
     def _fill(self, obj: Json, ordinal: int, pod: Json | None) -> bool:
         """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
         if pod is None:
@@ -238,15 +229,14 @@ class StatefulSets(WorkloadController):
 
 def _numbered(spec: Json, ordinal: int) -> Json:
     """Return the spec of the pod with this number."""
-    volumes = spec.get("volumes")
-    if not volumes:
+    if not spec.get("volumes"):
         return spec
-    claimed = [(volume, (volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes]
-    own = [
-        {**volume, "persistentVolumeClaim": {"claimName": name.replace(ORDINAL, str(ordinal))}} if name else volume
-        for volume, name in claimed
-    ]
-    return {**spec, "volumes": own}
+    return {**spec, "volumes": [_own_volume(volume, ordinal) for volume in spec["volumes"]]}
+
+
+def _own_volume(volume: Json, ordinal: int) -> Json:
+    name = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+    return {**volume, "persistentVolumeClaim": {"claimName": name.replace(ORDINAL, str(ordinal))}} if name else volume
 
 
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
@@ -269,8 +259,7 @@ class DaemonSets(WorkloadController):
             if before.get("spec") == after.get("spec") and labels_of(before) == labels_of(after):
                 return
         for obj in self._cluster.store.items(DAEMONSETS):
-            metadata = obj["metadata"]
-            self._cluster.agenda.soon(self.reconcile, metadata.get("namespace", ""), metadata["name"])
+            self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     @override
     def _act(self, obj: Json) -> None:
@@ -310,7 +299,7 @@ class DaemonSets(WorkloadController):
 def _daemon_spec(obj: Json) -> Json:
     """Return the template's pod spec with the tolerations that the controller adds."""
     spec = template_spec(obj)
-    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+    added = [{"key": taint, "operator": "Exists", "effect": effect} for taint, effect in _TOLERATED]
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
