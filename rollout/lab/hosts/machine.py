@@ -50,7 +50,7 @@ class Units:
         return self._units.get(name if "." in name else f"{name}.service")
 
     def properties(self, name: str) -> dict[str, str]:
-        """What systemd shows of it."""
+        """Return what systemd shows of it."""
         unit = self.find(name)
         if unit is None:
             return {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
