@@ -240,11 +240,7 @@ def _pod_spec(pod: Json) -> Json:
 
 def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the labels that all of these have."""
-    return (
-        {key: value for key, value in labels[0].items() if all(other.get(key) == value for other in labels)}
-        if labels
-        else {}
-    )
+    return dict(sorted(set.intersection(*(set(own.items()) for own in labels)))) if labels else {}
 
 
 def _timing(uid: str, pace: CopiedPace) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing_extensions import override
 from rollout.adapters.kube.answers import continue_token
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
-from rollout.lab.api.endpoints import Answer, Call, Streaming
+from rollout.lab.api.endpoints import Answer, Call
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
 from rollout.lab.api.representation import encoded
@@ -62,19 +62,19 @@ class FakeServer(StandaloneApi):
         timer.daemon = True
         timer.start()
 
-    def answer(self, method: str, call: Call) -> Answer | Streaming:
+    def answer(self, method: str, call: Call) -> Answer | WatchRequest:
         """Compute an answer, or strike with a fault; note down the request."""
         fault = self.call(lambda: self.server.faults.strike(call.target))
         if fault is not None and fault.answer is FaultAnswer.SLOW:
             time.sleep(fault.delay)
         answer = self.call(lambda: self._struck(fault, call))
-        status = 200 if isinstance(answer, Streaming) else answer.status if answer else 0
+        status = 200 if isinstance(answer, WatchRequest) else answer.status if answer else 0
         self.call(lambda: self._note(method, call, status))
         if answer is None:
             raise ApiUnavailableError("the connection broke")
         return answer
 
-    def _struck(self, fault: ApiFault | None, call: Call) -> Answer | Streaming | None:
+    def _struck(self, fault: ApiFault | None, call: Call) -> Answer | WatchRequest | None:
         """None where no answer arrives."""
         if fault is None or fault.answer is FaultAnswer.SLOW:
             return self._computed(call)
@@ -90,7 +90,7 @@ class FakeServer(StandaloneApi):
             case other:
                 raise NotImplementedError(f"{other} is the wire's: mark the test `wire`")
 
-    def _computed(self, call: Call) -> Answer | Streaming:
+    def _computed(self, call: Call) -> Answer | WatchRequest:
         try:
             self.server.access.check("lab-admin", call.target)
             return self.server._endpoints.answer(call)
@@ -161,7 +161,7 @@ class FakeCluster:
 
     def _asked(
         self, method: str, path: str, query: Query, body: object = None, kind: str = "application/json"
-    ) -> Answer | Streaming:
+    ) -> Answer | WatchRequest:
         payload = b"" if body is None else msgspec.json.encode(body)
         call = Call(parse_target(method, path, query), query, "application/json", kind if payload else "", payload)
         answer = self._behind.answer(method, call)
@@ -194,7 +194,7 @@ class Heard(Watch):
 class Lines:
     """A watch's lines until its time is over, or it is left, by whichever thread."""
 
-    def __init__(self, behind: FakeServer, ask: Callable[[], Answer | Streaming]) -> None:
+    def __init__(self, behind: FakeServer, ask: Callable[[], Answer | WatchRequest]) -> None:
         self._behind = behind
         self._ask = ask
         self._left = False
@@ -202,9 +202,9 @@ class Lines:
 
     def __enter__(self) -> Self:
         streaming = self._ask()
-        assert isinstance(streaming, Streaming)
+        assert isinstance(streaming, WatchRequest)
         with self._behind.turn:
-            self._watch = Heard(self._behind.store, streaming.request)
+            self._watch = Heard(self._behind.store, streaming)
         self._end = time.monotonic() + self._watch.timeout
         self._next_bookmark = self._watch.next_bookmark(time.monotonic(), self._end)
         return self

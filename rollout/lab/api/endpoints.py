@@ -67,14 +67,6 @@ def refused(refusal: StatusError) -> Answer:
     return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Streaming:
-    """A watch that is to be streamed; `include` is what tables have of the objects, empty where none are wanted."""
-
-    request: WatchRequest
-    include: str
-
-
 class Endpoints:
     """The whole API but for its transport."""
 
@@ -84,7 +76,7 @@ class Endpoints:
         self._lists = Lists(store)
         self._writer = Writer(store)
         self._evictor = Evictor(store, self._writer)
-        self._verbs: dict[str, Callable[[Call, Resource], Answer | Streaming]] = {
+        self._verbs: dict[str, Callable[[Call, Resource], Answer | WatchRequest]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -94,7 +86,7 @@ class Endpoints:
             "delete": self._delete,
         }
 
-    def answer(self, call: Call) -> Answer | Streaming:
+    def answer(self, call: Call) -> Answer | WatchRequest:
         """Answer a request; raises StatusError for every refusal."""
         target = call.target
         resource = target.resource
@@ -106,7 +98,7 @@ class Endpoints:
             raise method_not_allowed()
         return self._verbs[target.verb](call, resource)
 
-    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Streaming:
+    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | WatchRequest:
         if name not in resource.subresources:
             raise unknown_path()
         if call.target.verb not in SUBRESOURCES[name]:
@@ -122,9 +114,8 @@ class Endpoints:
         body = list_body(resource, page, self._store.now(), _included(call))
         return Answer(_OK, encoded(body))
 
-    def _watch(self, call: Call, resource: Resource) -> Streaming:
-        request = watch_request(call.target, resource, call.query)
-        return Streaming(request, _included(call))
+    def _watch(self, call: Call, resource: Resource) -> WatchRequest:
+        return watch_request(call.target, resource, call.query, _included(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)

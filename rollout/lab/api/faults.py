@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from rollout.lab.api.endpoints import Answer, Streaming, refused
+from rollout.lab.api.endpoints import Answer, refused
+from rollout.lab.api.reads import WatchRequest
 from rollout.lab.api.requests import Target
 from rollout.lab.api.statuses import StatusError
 
@@ -188,11 +189,11 @@ def stand_in(fault: ApiFault) -> Answer | None:
             return None
 
 
-def halved(fault: ApiFault, answer: Answer | Streaming) -> Answer | Streaming:
+def halved(fault: ApiFault, answer: Answer | WatchRequest) -> Answer | WatchRequest:
     """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
     if fault.answer not in _HALVES:
         return answer
-    if isinstance(answer, Streaming):
+    if isinstance(answer, WatchRequest):
         half = Answer(200, _HALF_EVENT)
     else:
         half = replace(answer, payload=answer.payload[: len(answer.payload) // 2])

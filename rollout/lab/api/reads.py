@@ -107,7 +107,10 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """A watch as asked for; `since` is None for "from whatever is now", `timeout` in real seconds."""
+    """A watch as asked for; `since` is None for "from whatever is now", `timeout` in real seconds.
+
+    `include` is what tables have of the objects, empty where objects are wanted.
+    """
 
     target: Target
     resource: Resource
@@ -115,9 +118,10 @@ class WatchRequest:
     since: int | None
     timeout: float
     bookmarks: bool
+    include: str
 
 
-def watch_request(target: Target, resource: Resource, query: Mapping[str, str]) -> WatchRequest:
+def watch_request(target: Target, resource: Resource, query: Mapping[str, str], include: str) -> WatchRequest:
     """Read a watch from its query; 400 where it makes no sense."""
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")
@@ -130,6 +134,7 @@ def watch_request(target: Target, resource: Resource, query: Mapping[str, str]) 
         since=version or None,
         timeout=whole_number(query, "timeoutSeconds") or _DEFAULT_TIMEOUT,
         bookmarks=bookmarks,
+        include=include,
     )
 
 

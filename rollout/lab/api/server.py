@@ -18,10 +18,10 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from rollout.lab.api.access import Access, Denial
-from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming, refused
+from rollout.lab.api.endpoints import Answer, Call, Endpoints, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
-from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent
+from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
@@ -144,7 +144,7 @@ class ApiServer:
         except asyncio.CancelledError:
             self._log(request, call, 0)
             raise
-        if isinstance(answer, Streaming):
+        if isinstance(answer, WatchRequest):
             self._log(request, call, web.HTTPOk.status_code)
             date, bookmarks = _http_date(self._clock.now()), self._clock.scaled(BOOKMARK_SECONDS)
             return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=date)
@@ -157,7 +157,7 @@ class ApiServer:
             return response
         return await _break_off(request, response)
 
-    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
+    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | WatchRequest:
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._computed(request, call)
@@ -188,7 +188,7 @@ class ApiServer:
         if fault.answer in _WITHOUT_ANSWER:
             await _cut(request)
 
-    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
+    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | WatchRequest:
         try:
             user = self.access.user(request.headers.get("Authorization", ""))
             self.access.check(user, call.target)
@@ -271,10 +271,10 @@ async def _break_off(request: web.BaseRequest, answer: web.Response) -> web.Stre
 
 
 async def stream(
-    store: ObjectStore, request: web.BaseRequest, streaming: Streaming, *, bookmark_seconds: float, date: str
+    store: ObjectStore, request: web.BaseRequest, streaming: WatchRequest, *, bookmark_seconds: float, date: str
 ) -> web.StreamResponse:
     """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
-    watch = Watch(store, streaming.request, bookmark_seconds=bookmark_seconds)
+    watch = Watch(store, streaming, bookmark_seconds=bookmark_seconds)
     response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
     response.enable_chunked_encoding()
     try:
@@ -291,10 +291,10 @@ async def stream(
     return response
 
 
-def _line(store: ObjectStore, streaming: Streaming, event: WatchEvent) -> bytes:
+def _line(store: ObjectStore, streaming: WatchRequest, event: WatchEvent) -> bytes:
     shown = event.obj
     if event.type != "ERROR" and streaming.include:
-        shown = object_body(streaming.request.resource, shown, store.now(), streaming.include)
+        shown = object_body(streaming.resource, shown, store.now(), streaming.include)
         # A bookmark is no object, so a table has no row for it.
         shown = {**shown, "rows": []} if event.type == "BOOKMARK" else shown
     return encoded({"type": event.type, "object": shown})
