@@ -5,8 +5,7 @@ the first of them. Pods that were on their way out are gone, as if that had been
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,20 +119,6 @@ def _update(host: CopiedHost) -> Update:
     return Update(state=UpdateState.STAGED_FORGOTTEN, to=_MADE_UP)
 
 
-@dataclass(slots=True)
-class _Owner:
-    """A pods' controller as the pods tell it."""
-
-    namespace: str
-    reference: Json
-    pods: list[Json]
-
-    @property
-    def resource(self) -> Resource:
-        """What stands for it: kinds that the lab does not know do as ReplicaSets do."""
-        return _CONTROLLED.get(self.reference["kind"], REPLICASETS)
-
-
 def fill(store: ObjectStore, copy: ClusterCopy) -> None:
     """Store all but the Nodes, which their kubelets have registered."""
     pods = [pod for pod in copy.pods if not is_deleting(pod)]
@@ -144,8 +129,14 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
         _create(store, VOLUMES, volume, {**(volume.get("spec") or {}), **driver})
     for budget in copy.budgets:
         _create(store, BUDGETS, budget, budget.get("spec") or {})
-    owners = _owners(pods, copy.daemon_sets)
-    references = {uid: _owner(store, owner, copy) for uid, owner in owners.items()}
+    daemon_sets = {item["metadata"]["uid"]: item for item in copy.daemon_sets}
+    # also of DaemonSets that have no pod
+    owned: dict[str, list[Json]] = {uid: [] for uid in daemon_sets}
+    for pod in pods:
+        owner = controller_of(pod)
+        if owner and owner["kind"] not in _UNCONTROLLED and (owner["kind"] != "DaemonSet" or owner["uid"] in owned):
+            owned.setdefault(owner["uid"], []).append(pod)
+    references = {uid: _controller(store, own, daemon_sets.get(uid), copy.pace) for uid, own in owned.items()}
     nodes = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
     for pod in pods:
         _fill_pod(store, pod, references, nodes, copy.pace)
@@ -164,58 +155,37 @@ def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **met
     return store.create(resource, with_defaults(resource, {"metadata": {**known, **metadata}, "spec": spec}))
 
 
-def _owners(pods: Iterable[Json], daemon_sets: Iterable[Json]) -> dict[str, _Owner]:
-    """Return the controllers by UID, also those of DaemonSets that have no pod."""
-    owners = {
-        item["metadata"]["uid"]: _Owner(
-            item["metadata"].get("namespace", ""), {"kind": "DaemonSet", **item["metadata"]}, []
-        )
-        for item in daemon_sets
-    }
-    for pod in pods:
-        reference = controller_of(pod)
-        if reference is None or reference["kind"] in _UNCONTROLLED:
-            continue
-        if reference["kind"] != "DaemonSet":
-            owners.setdefault(reference["uid"], _Owner(pod["metadata"].get("namespace", ""), reference, []))
-        if owner := owners.get(reference["uid"]):
-            owner.pods.append(pod)
-    return owners
-
-
-def _owner(store: ObjectStore, owner: _Owner, copy: ClusterCopy) -> Json:
-    """Store a controller like that; what its pods refer to."""
-    uid, name = owner.reference["uid"], owner.reference["name"]
-    daemon_set = next((item for item in copy.daemon_sets if item["metadata"]["uid"] == uid), None)
-    labels = _common([labels_of(pod) for pod in owner.pods]) or {"app": name}
+def _controller(store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, pace: CopiedPace) -> Json:
+    """Store a controller like that of these pods; what they refer to. One of an unknown kind does as ReplicaSets do."""
+    reference = controller_of(pods[0]) if pods else None
+    known: Json = reference or {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
+    resource = _CONTROLLED.get(known["kind"], REPLICASETS)
+    labels = _common([labels_of(pod) for pod in pods]) or {"app": known["name"]}
     template = {
-        "metadata": {"labels": labels, "annotations": _timing(uid, copy.pace)},
-        "spec": _template(owner, daemon_set),
+        "metadata": {"labels": labels, "annotations": _timing(known["uid"], pace)},
+        "spec": _template(resource, pods, daemon_set or {}),
     }
     spec: Json = {"selector": {"matchLabels": labels}, "template": template}
-    if owner.resource is not DAEMONSETS:
-        spec["replicas"] = _replicas(owner)
-    obj = {"metadata": {"name": name, "namespace": owner.namespace, "labels": labels}}
-    return owner_reference(_create(store, owner.resource, obj, spec), owner.resource)
+    active = [pod["metadata"]["name"] for pod in pods if not is_finished(pod)]
+    if resource is STATEFULSETS:
+        spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in active), default=-1)
+    elif resource is REPLICASETS:
+        spec["replicas"] = len(active)
+    namespace = (pods[0] if pods else daemon_set or {})["metadata"].get("namespace", "")
+    obj = {"metadata": {"name": known["name"], "namespace": namespace, "labels": labels}}
+    return owner_reference(_create(store, resource, obj, spec), resource)
 
 
-def _replicas(owner: _Owner) -> int:
-    active = [pod for pod in owner.pods if not is_finished(pod)]
-    if owner.resource is not STATEFULSETS:
-        return len(active)
-    return 1 + max((int(pod["metadata"]["name"].rpartition("-")[2]) for pod in active), default=-1)
-
-
-def _template(owner: _Owner, daemon_set: Json | None) -> Json:
+def _template(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
     """Return the spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
-    spec = _pod_spec(owner.pods[0]) if owner.pods else {"containers": [{"name": "main"}]}
-    spec = {name: value for name, value in spec.items() if name != "nodeName"}
-    if daemon_set is not None:
+    spec = _pod_spec(pods[0]) if pods else {"containers": [{"name": "main"}]}
+    spec.pop("nodeName", None)
+    if resource is DAEMONSETS:
         demands = ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
-        placed = {"nodeSelector", "affinity", "tolerations"}
-        spec = {name: value for name, value in spec.items() if name not in placed}
-        return {**spec, **{name: value for name, value in demands.items() if name in placed}}
-    if owner.resource is STATEFULSETS:
+        for name in ("nodeSelector", "affinity", "tolerations"):
+            spec.pop(name, None)
+            spec |= {name: demands[name]} if name in demands else {}
+    elif resource is STATEFULSETS:
         spec["volumes"] = [_by_ordinal(volume) for volume in spec.get("volumes") or ()]
     return spec
 

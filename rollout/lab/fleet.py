@@ -36,26 +36,22 @@ class Fleet:
         self.servers: dict[str, HostServer] = {}
         self.agents: dict[str, Zincati] = {}
         self._groups = {plan.name: plan.settings.zincati.group for plan in plans if plan.settings.zincati is not None}
-        self._inventory: list[InventoryHost] = []
+        # what known_hosts and the inventory say
+        self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
             address = listening.getsockname()[0]
             machine = Machine(plan.name, address, plan.settings, clock=clock, rng=rng, timings=timings)
             key = new_host_key()
             self.machines[plan.name] = machine
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
-            self._inventory.append(_inventory_host(plan, listening, key))
+            self.inventory.append(_inventory_host(plan, listening, key))
             if plan.settings.zincati is not None:
                 self.agents[plan.name] = Zincati(machine, rng=rng)
 
     @property
-    def inventory(self) -> Sequence[InventoryHost]:
-        """What known_hosts and the inventory say."""
-        return self._inventory
-
-    @property
     def shared_port(self) -> int | None:
         """The port that all hosts listen on, each on its own address; None where each has its own port."""
-        ports = {host.port for host in self._inventory}
+        ports = {host.port for host in self.inventory}
         return ports.pop() if len(ports) == 1 else None
 
     def use_fleetlock(self, base_url: str) -> None:
