@@ -64,8 +64,6 @@ def plan(
         return
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
-    if anonymous and not snapshot:
-        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     date = _date(finish_by, settings)
     for target in (out, markdown, snapshot):
         check_target(target)
