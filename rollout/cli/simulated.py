@@ -19,7 +19,10 @@ SPEED = "Simulated seconds per real second."
 
 
 def scoreboard_text(scores: "Scoreboard") -> str:
-    """Return the figures, and the word on them."""
+    """Return the figures, and the word on them.
+
+    A host on its old version was not harmed: it works as before.
+    """
     from tabulate import tabulate
 
     reboots = Counter(scores.reboots.values())
@@ -31,35 +34,20 @@ def scoreboard_text(scores: "Scoreboard") -> str:
         ("most nodes unavailable at once", str(scores.most_unavailable)),
         ("pods evicted", str(scores.evictions)),
         ("pods moved more than once", str(scores.moved_twice)),
-        ("pods killed without eviction", _number(scores.killed)),
-        ("disruption budgets broken", _number([budget.name for budget in scores.budgets_broken])),
-        ("cordons left", _number(scores.cordons_left)),
     ]
+    troubles = {
+        "pods killed without eviction": scores.killed,
+        "disruption budgets broken": [budget.name for budget in scores.budgets_broken],
+        "cordons left": scores.cordons_left,
+        "taints left": scores.taints_left,
+        "nodes left out of load balancers": scores.exclusions_left,
+        "hosts down": scores.hosts_down,
+        "hosts back on their old version": scores.rolled_back,
+    }
+    rows += [(what, f"{len(names)} ({shortened(names)})" if names else "0") for what, names in troubles.items()]
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
-    return f"{table}\n\n{_verdict(scores)}"
-
-
-def _verdict(scores: "Scoreboard") -> str:
-    """Whether it went well, and what did not."""
-    troubles = (
-        ("host down", scores.hosts_down),
-        ("still cordoned", scores.cordons_left),
-        ("still tainted", scores.taints_left),
-        ("still out of load balancers", scores.exclusions_left),
-        ("killed without eviction", scores.killed),
-        ("budget broken", [budget.name for budget in scores.budgets_broken]),
-        ("rebooted, and on its old version", scores.rolled_back),
-    )
-    sentence = "; ".join(f"{word}: {shortened(names)}" for word, names in troubles if names)
-    if not scores.clean or scores.hosts_down:
-        return f"Not clean. {sentence}."
-    if sentence:
-        return f"Nothing is left behind. {sentence[:1].upper()}{sentence[1:]}."
-    return "Clean: nothing was harmed, and nothing is left behind."
-
-
-def _number(names: "tuple[str, ...] | list[str]") -> str:
-    return f"{len(names)} ({shortened(names)})" if names else "0"
+    clean = "Clean: nothing was harmed, and nothing is left behind."
+    return f"{table}\n\n{clean if scores.clean and not scores.hosts_down else 'Not clean.'}"
 
 
 def own_path() -> Path | None:

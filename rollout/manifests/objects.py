@@ -101,7 +101,7 @@ _Dumper.add_representer(str, _text)
 
 
 def manifest_text(installation: Installation) -> str:
-    """A YAML stream of all of them; of `roles` the roles alone."""
+    """Write all of them as a YAML stream; of `roles` the roles alone."""
     serves = installation.kind is Kind.FLEETLOCK
     component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
     return (
@@ -123,7 +123,7 @@ def manifest_text(installation: Installation) -> str:
 
 
 def objects(installation: Installation) -> Sequence[Json]:
-    """The same, read."""
+    """Return the same, read."""
     return tuple(yaml.safe_load_all(manifest_text(installation)))
 
 
@@ -143,18 +143,18 @@ def _environment() -> Environment:
 
 
 def _scalar(value: object) -> str:
-    """A value on one line, as JSON, which is YAML."""
+    """Write a value on one line, as JSON, which is YAML."""
     return value if isinstance(value, Markup) else json.dumps(value)
 
 
 def _block(value: Json) -> Markup:
-    """A mapping in lines, with the line's end of its last one."""
+    """Write a mapping in lines, with the line's end of its last one."""
     # what it says at the end of a text with empty lines there belongs between documents
     return Markup(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n"))  # noqa: S704
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    """A ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
+    """Return a ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
     places: dict[str, list[Right]] = {"": []}
     for right in rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction):
@@ -171,7 +171,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[Json]:
-    """The verbs of one resource together, then the resources with the same verbs."""
+    """Bring the verbs of one resource together, then the resources with the same verbs."""
     verbs: dict[tuple[str, str, str], dict[str, None]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource

@@ -28,6 +28,7 @@ _NAME = values.shaped(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes"
 )
 _MINUTE = 60
+_NAME_HELP = f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock"
 _IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
 _NAMESPACE = get_args(values.Namespace)[1].read
 # What is told and written around the work itself.
@@ -54,20 +55,12 @@ def manifests(
     kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints the roles alone.", "KIND"),
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
-    namespace: str = option(
-        DEFAULT_NAME, "Namespace of the pod, its account and its settings", "NAME", parser=_NAMESPACE
-    ),
-    name: str | None = option(
-        None, f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock", "NAME", parser=_NAME
-    ),
-    env_secret: str = option(
-        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase", "NAME"
-    ),
+    namespace: str = option(DEFAULT_NAME, "Namespace of all but the roles", "NAME", parser=_NAMESPACE),
+    name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
+    env_secret: str = option("", "Secret whose keys are variables: secret settings, tokens, a passphrase", "NAME"),
     schedule: str = option("0 1 * * *", "cronjob: when a pass begins, in cron's five fields", "CRON"),
     time_zone: str = option("Etc/UTC", "cronjob: timezone of the schedule", "ZONE", parser=checked_zone),
-    tls_secret: str = option(
-        "", "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls", "NAME"
-    ),
+    tls_secret: str = option("", "fleetlock: its certificate's Secret, of the type kubernetes.io/tls", "NAME"),
     cluster_ip: str = option("", "fleetlock: fixed address of the Service, which hosts are configured with", "ADDRESS"),
     hosts_network: list[str] | None = option(None, "fleetlock: only these addresses may ask. Repeatable", "CIDR"),
 ) -> None:

@@ -40,11 +40,8 @@ def status(
     from rollout.report.status import status_text
 
     namespace, output, policy = settings.lock.namespace, settings.output, policy_of(settings)
-    if watch:
-        watch_run(connect_cluster(settings.cluster), namespace, output)
-        return
-    if run:
-        show_run(connect_cluster(settings.cluster), namespace, output)
+    if watch or run:
+        (watch_run if watch else show_run)(connect_cluster(settings.cluster), namespace, output)
         return
     session = connect(settings, selection_of(settings), policy)
     targets = ask_hosts(session, nodes := read_nodes(session))
