@@ -36,7 +36,7 @@ EVERY = (
 )
 
 
-QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "8s", "--max-failures", "9")
+QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "5s", "--max-failures", "9")
 
 
 FLUO = FLUO_PREFIX + "reboot-needed"
@@ -229,7 +229,7 @@ def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
 def test_the_proof_is_made_by_whoever_goes_on(source: str, started: Started, rollout: Rollout, tmp_path: Path) -> None:
     """What asked for the reboot stands on the Node."""
     lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
-    rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "8s")
+    rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "5s")
     node = stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent))
     unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
     ended = rollout(lab, *unlocked, *command)

@@ -19,7 +19,7 @@ FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 EXCLUDING = ("--set", "drain.exclude-from-load-balancers=1s")
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
-FIVE = 5
+NUMBER = 4
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
 TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
@@ -100,7 +100,7 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     """It leaves load balancers with its cordon until its uncordon; all that wait have a soft taint; FLUO's labels say
     what the hosts say. What others have written there stays.
     """
-    lab = started("default", FIVE)
+    lab = started("default", NUMBER)
     first, second, theirs, *_ = names(lab)
     write_spec(lab, first, taints=[TIMED])
     write_spec(lab, second, taints=[THEIRS])
@@ -108,7 +108,7 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     version, watched = lab.machines[first].os_version, Watched(lab)
     ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true").ends(0)
 
-    assert len(watched.labelled) == FIVE - 1
+    assert len(watched.labelled) == NUMBER - 1
     assert all(watched.together.values())
     waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
     assert min(waits) >= 1
@@ -120,13 +120,13 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
 
     # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place
     turn = watched.begun.index(second)
-    assert watched.waiting == [FIVE - 1 - at - (at < turn) for at in range(FIVE)]
+    assert watched.waiting == [NUMBER - 1 - at - (at < turn) for at in range(NUMBER)]
     assert (tainted(lab), taints(lab, second)) == ([], [THEIRS])
     assert TIMED in taints(lab, first)
 
     before, after = ({"id": "flatcar", "group": "stable", "version": each} for each in (version, "4152.2.0"))
     assert [said for said in watched.fluo.values() if said != before] == []
-    assert [fluo(lab, name) for name in names(lab)] == [after] * FIVE
+    assert [fluo(lab, name) for name in names(lab)] == [after] * NUMBER
 
     # set after the lab's start, as anything of ours would be
     score = lab.scoreboard()
@@ -139,13 +139,13 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
     started: Started, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
     """The soft taints of all that wait, and the label of the one that left its load balancers."""
-    lab = started("default", FIVE)
+    lab = started("default", NUMBER)
     watched = Watched(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK)
     wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()
-    assert (len(tainted(lab)), len(labelled(lab))) == (FIVE - 1, 1)
+    assert (len(tainted(lab)), len(labelled(lab))) == (NUMBER - 1, 1)
     seen = rollout(lab, "status", "--run", "-o", "json")
     assert '"tainted"' in seen.stdout
     assert tainted(lab)[0] in seen.stdout
@@ -158,7 +158,7 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
 def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab = started("default", FIVE)
+    lab = started("default", NUMBER)
     watched = Watched(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
     wait_until(lambda: bool(watched.begun))
@@ -166,5 +166,5 @@ def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     end_of(process).ends(130)
     assert tainted(lab) == []
     rollout(lab, "resume", "--yes").ends(0)
-    assert watched.waiting[1:] == list(range(FIVE - 2, -1, -1))
+    assert watched.waiting[1:] == list(range(NUMBER - 2, -1, -1))
     assert tainted(lab) == []

@@ -68,7 +68,7 @@ def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Started, b
 
 def test_one_works_and_the_other_stands_by_and_takes_over(started: Started, begin: Begin) -> None:
     """Once the Lease has run out, and though its own next pass is an hour away."""
-    lab = started("default", 5)
+    lab = started("default", 4)
     other = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--window", open_now(hours=6))
     other.await_words("outside the maintenance window")
     other.end()

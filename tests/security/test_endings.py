@@ -130,7 +130,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
     """And can still try it again: the record stays for as long as the rollout owes a node."""
     lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
-    first = rollout(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
+    first = rollout(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "2s")
     (failed,) = first.failures
     assert (first.code, first.failures[failed]["left_cordoned"]) == (4, False)
     inflict(lab, HostFaults())
@@ -145,7 +145,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
 def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
     lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
-    rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").ends(4)
+    rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "2s").ends(4)
     inflict(lab, HostFaults(ssh=SshFault.CLOSED))
     ended = rollout(lab, "resume", "--yes")
     assert (ended.code, ended.stdout.count("unreachable: ")) == (4, 1), ended.stdout

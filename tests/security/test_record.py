@@ -27,6 +27,14 @@ from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
 UNPASSED = ("--set", "gates.after-reboot-annotations=checks.example/after")
+# Asked for the rollout, a gate command waits as long.
+WAITS = """
+import pathlib, sys, time
+place = pathlib.Path(sys.argv[1])
+(place / "asked").touch()
+while not (place / "go").exists():
+    time.sleep(0.02)
+"""
 TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "no health", "no gzip", "a bomb")
 
 
@@ -120,11 +128,19 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started,
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
         on_node, asked, gate = marks_of(lab, node), tmp_path / "asked", tmp_path / "gate.py"
-        gate.write_text(f"import pathlib, time\npathlib.Path({str(asked)!r}).touch()\ntime.sleep(4)\n")
-        words = ("resume", "--yes", "--force-unlock", run_of(lab), "--set", f"gates.command={sys.executable} {gate}")
+        gate.write_text(WAITS)
+        words = (
+            "resume",
+            "--yes",
+            "--force-unlock",
+            run_of(lab),
+            "--set",
+            f"gates.command={sys.executable} {gate} {tmp_path}",
+        )
         process = command(lab, tmp_path, *words)
         wait_until(asked.exists)
         put_record(lab, None)
+        (tmp_path / "go").touch()
         ended = end_of(process).ends(6)
         assert "was changed or removed since it was read" in ended.stderr
         assert (record(lab), marks_of(lab, node)) == (None, on_node)
