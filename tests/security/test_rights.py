@@ -7,7 +7,7 @@ is missing is named before anything is touched. Played by the lab's API server, 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS, EVENTS
+from rollout.lab.api.lifecycle import with_defaults
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NAMESPACES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -198,6 +199,22 @@ def kill_a_pass_and_finish_it(lab: Lab, home: Path, run_there: Run) -> None:
     run_there("operate", "--once", *QUICK_LOCK).ends(ExitCode.OK)
 
 
+# Pods by which the program sees that there is something to ask of Longhorn and Ceph, and their owners.
+STORAGE: Mapping[str, Json] = {
+    "longhorn-manager": {"apiVersion": "longhorn.io/v1beta2", "kind": "InstanceManager", "name": "m", "uid": "m"},
+    "rook-ceph-osd": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "osd", "uid": "osd"},
+}
+
+
+def put_storage(lab: Lab, node: str) -> None:
+    lab.store.create(NAMESPACES, {"metadata": {"name": "storage"}})
+    for name, owner in STORAGE.items():
+        reference = {**owner, "controller": True}
+        meta = {"name": name, "namespace": "storage", "labels": {"app": name}, "ownerReferences": [reference]}
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "registry.example/storage:1"}]}
+        lab.store.create(PODS, with_defaults(PODS, {"metadata": meta, "spec": spec}))
+
+
 def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
     acts = used(quiet_lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
@@ -208,9 +225,11 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
     grants = printed_grants(run_there)
     grant(quiet_lab, grants)
+    quiet_lab.call(lambda: put_storage(quiet_lab, "worker-1"))
     for arguments in QUIET:
         ended = run_there(*arguments)
         assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
+    quiet_lab.call(lambda: [quiet_lab.store.remove(PODS, name, "storage") for name in STORAGE])
     kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
     assert sum(quiet_lab.scoreboard().reboots.values()) == 3
     killed_at(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
