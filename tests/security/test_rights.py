@@ -8,6 +8,7 @@ is missing is named before anything is touched. Played by the lab's API server, 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,8 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     for arguments in QUIET:
         ended = run_there(*arguments)
         assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
-    quiet_lab.call(lambda: [quiet_lab.store.remove(PODS, name, "storage") for name in STORAGE])
+    for name in STORAGE:
+        quiet_lab.call(partial(quiet_lab.store.remove, PODS, name, "storage"))
     kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
     assert sum(quiet_lab.scoreboard().reboots.values()) == 3
     killed_at(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
