@@ -8,36 +8,7 @@ from enum import StrEnum
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.placement import ANYWHERE, KEEPING_AWAY, PersistentVolume, Placement, Taint
 from rollout.model.rivals import Coordinator
-from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
-
-__all__ = [
-    "ANYWHERE",
-    "CONTROL_PLANE_LABELS",
-    "CRITICAL",
-    "HOST_PORT",
-    "OSD_APP",
-    "ZONE_LABEL",
-    "Budget",
-    "ClusterIdentity",
-    "ClusterSnapshot",
-    "DaemonSet",
-    "LabelSelector",
-    "Node",
-    "NodeAddress",
-    "OwnerRef",
-    "PersistentVolume",
-    "Placement",
-    "Pod",
-    "PodPhase",
-    "ReadyState",
-    "Requirement",
-    "Resources",
-    "SelectorOperator",
-    "StoredData",
-    "Taint",
-    "VolumeAttachment",
-    "finding_of",
-]
+from rollout.model.selectors import LabelSelector
 
 # What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that are alone.
 CONTROL_PLANE_LABELS = (

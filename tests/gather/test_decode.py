@@ -9,18 +9,8 @@ import pytest
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line
-from rollout.model.cluster import (
-    Budget,
-    LabelSelector,
-    Node,
-    OwnerRef,
-    Pod,
-    PodPhase,
-    ReadyState,
-    Requirement,
-    Resources,
-    SelectorOperator,
-)
+from rollout.model.cluster import Budget, LabelSelector, Node, OwnerRef, Pod, PodPhase, ReadyState, Resources
+from rollout.model.selectors import Requirement, SelectorOperator
 
 Json = dict[str, Any]
 

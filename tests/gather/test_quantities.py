@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from rollout.gather.cluster.demands import milli, parse_quantity, read_placement, whole
-from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
+from rollout.model.cluster import LabelSelector
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
+from rollout.model.selectors import Requirement, SelectorOperator
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,14 @@ from rollout.model.cluster import (
     Pod,
     PodPhase,
     ReadyState,
-    Requirement,
     Resources,
-    SelectorOperator,
 )
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread
 from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
+from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.layout.rolling import Following
 from rollout.planning.plan.build import PlanInputs
 

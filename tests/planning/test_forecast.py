@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
-from rollout.model.cluster import LabelSelector, OwnerRef, Pod, PodPhase, Requirement, Resources, SelectorOperator
+from rollout.model.cluster import LabelSelector, OwnerRef, Pod, PodPhase, Resources
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
+from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import HOSTNAME, ago, budget, hosted, inputs, node, pod, random_cluster

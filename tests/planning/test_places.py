@@ -6,20 +6,12 @@ from random import Random
 
 import pytest
 
-from rollout.model.cluster import (
-    ZONE_LABEL,
-    LabelSelector,
-    Node,
-    PersistentVolume,
-    Pod,
-    Requirement,
-    Resources,
-    SelectorOperator,
-)
+from rollout.model.cluster import ZONE_LABEL, LabelSelector, Node, PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
+from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.explanation import explain

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
-from rollout.model.cluster import HOST_PORT, LabelSelector, Requirement, Resources, SelectorOperator
+from rollout.model.cluster import HOST_PORT, LabelSelector, Resources
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
+from rollout.model.selectors import Requirement, SelectorOperator
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ The grammar, and the rules for names and values, are those of kubectl and the AP
 import re
 
 from rollout.errors import UsageError
-from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
-from rollout.model.selectors import whole_number
+from rollout.model.cluster import LabelSelector
+from rollout.model.selectors import Requirement, SelectorOperator, whole_number
 
 _WORD, _S = r"[^ \t\r\n=!(),<>]+", r"[ \t\r\n]"
 # A requirement, and whether another follows.

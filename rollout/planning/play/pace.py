@@ -22,9 +22,9 @@ _CALL_SECONDS = 5
 _LONGEST_START = 600
 # Their controllers count a pod that is being deleted as gone, and replace it while it still ends (a Job unless its
 # podReplacementPolicy is Failed, which pods do not tell). Those of other kinds, StatefulSets first, wait until it is.
-_REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
+REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 # Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
-_ORDERED = "StatefulSet"
+ORDERED = "StatefulSet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Pace:
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
         """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
         ending, starting = self.ending_of(owners, grace), self.starting(owners)
-        turn = starting if all(map(is_replaced_at_once, owners.values())) else ending + starting
+        turn = starting if REPLACED_AT_ONCE.issuperset(owners.values()) else ending + starting
         return Rate(permits, ending, turn)
 
     def starting(self, owners: Iterable[str]) -> int:
@@ -171,16 +171,6 @@ def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Map
     """By the UID of their owner, how long pods took to end: the median."""
     owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
     return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
-
-
-def is_replaced_at_once(kind: str) -> bool:
-    """Whether controllers of this kind start a replacement while the pod still ends."""
-    return kind in _REPLACED_AT_ONCE
-
-
-def is_ordered(kind: str) -> bool:
-    """Whether controllers of this kind start a pod once the one before is ready."""
-    return kind == _ORDERED
 
 
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.text import natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.play.pace import Pace, is_ordered, is_replaced_at_once
+from rollout.planning.play.pace import ORDERED, REPLACED_AT_ONCE, Pace
 
 Action = Callable[[], None]
 """What happens at a moment."""
@@ -293,7 +293,7 @@ class PodFlow:
         if alike not in self._alike:
             pace, grace = self.pace, self.rules.grace_of(pod.grace_period)
             ending, start = pace.ending_of((uid,), grace), pace.starting((uid,))
-            self._alike[alike] = _Traits(uid, keys, ending, start, is_ordered(kind), is_replaced_at_once(kind))
+            self._alike[alike] = _Traits(uid, keys, ending, start, kind == ORDERED, kind in REPLACED_AT_ONCE)
         return self._alike[alike]
 
 
