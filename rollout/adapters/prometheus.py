@@ -1,6 +1,5 @@
 """Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state, and by silences."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -59,8 +58,6 @@ class PrometheusAlerts:
     Where there is an `alertmanager`, alerts do not count that it has silenced; it knows them with the labels that
     Prometheus adds to what it sends. No token is sent there.
 
-    `pattern` names alerts that do not count; with `match_only`, the only ones that do.
-
     `token` is sent as it is, see `token_for`; empty for none.
     """
 
@@ -68,8 +65,6 @@ class PrometheusAlerts:
         self,
         url: str,
         *,
-        pattern: str,
-        match_only: bool,
         matchers: Sequence[str] = (),
         token: str = "",
         alertmanager: str = "",
@@ -77,8 +72,6 @@ class PrometheusAlerts:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
         self._parameters = urlencode({"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"})
         self._token = token
-        self._pattern = checked_pattern(pattern)
-        self._match_only = match_only
         self._silenced_url = f"{checked_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
 
     def active(self) -> tuple[str, ...]:
@@ -110,13 +103,7 @@ class PrometheusAlerts:
         return GateError(masked(f"{url} {what}", [self._token]))
 
     def _counts(self, sample: _Sample) -> bool:
-        if not sample.name or float(sample.value[1]) == 0:
-            return False
-        if sample.metric.get("alertstate") != "firing":
-            return False
-        if self._pattern is None:
-            return True
-        return (self._pattern.search(sample.name) is not None) is self._match_only
+        return bool(sample.name) and float(sample.value[1]) != 0 and sample.metric.get("alertstate") == "firing"
 
 
 def checked_url(url: str) -> str:
@@ -163,11 +150,3 @@ def token_for(url: str, own_url: str, token: str) -> str:
         return header_value(token)
     except ValueError as error:
         raise UsageError(f"{TOKEN_VARIABLE} is not a token: it has {error}") from None
-
-
-def checked_pattern(pattern: str) -> "re.Pattern[str] | None":
-    """Return the regular expression, read; None for none."""
-    try:
-        return re.compile(pattern) if pattern else None
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error

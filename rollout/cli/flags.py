@@ -9,10 +9,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.keys import Setting, written
 from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
 from rollout.cli.settings.schema import settings
-from rollout.cli.settings.values import Form
+from rollout.cli.settings.values import Form, Setting, written
 from rollout.errors import UsageError
 
 T = TypeVar("T")

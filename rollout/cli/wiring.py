@@ -130,8 +130,6 @@ def _alert_source(alerts: "AlertPolicy", own: "Alerts") -> "AlertSource":
 
     return PrometheusAlerts(
         alerts.url,
-        pattern=alerts.pattern,
-        match_only=alerts.match_only,
         matchers=alerts.matchers,
         token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
         alertmanager=own.alertmanager_url,

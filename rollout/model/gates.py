@@ -55,13 +55,10 @@ class HookPolicy:
 class AlertPolicy:
     """Prometheus' firing alerts that keep nodes from being begun; an empty `url` asks for none.
 
-    `pattern` names alerts that do not count; with `match_only`, the only ones that do. `matchers` are Prometheus' own,
-    of labels: an alert that one of them does not match does not count.
+    `matchers` are Prometheus' own, of labels: an alert that one of them does not match does not count.
     """
 
     url: str = ""
-    pattern: str = ""
-    match_only: bool = False
     matchers: tuple[str, ...] = ()
 
 

@@ -95,18 +95,16 @@ class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
-    `waited_for` is the rollout of people for which passes have waited for a day, and told of it. `evidence` is when the
-    latest evidence of each version was made that has counted. `slip` is of the date that `operate` is to be done by,
-    None while it is in time. `problem` says why what stands on the cluster is not understood, and is empty where it is;
-    what is not understood counts as nothing. `is_newer`: another version of this program has written it, and it is not
-    written over.
+    `evidence` is when the latest evidence of each version was made that has counted. `slip` is of the date that
+    `operate` is to be done by, None while it is in time. `problem` says why what stands on the cluster is not
+    understood, and is empty where it is; what is not understood counts as nothing. `is_newer`: another version of this
+    program has written it, and it is not written over.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
     aborted: Pause | None = None
-    waited_for: str = ""
     evidence: Mapping[str, str] = field(default_factory=dict)
     slip: Slip | None = None
     problem: str = ""

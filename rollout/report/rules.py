@@ -65,8 +65,6 @@ _KEYS = {
     "gates.hooks.prefix": "gates.hook-prefix",
     "gates.hooks.timeout": "gates.hook-timeout",
     "gates.alerts.url": "alerts.prometheus-url",
-    "gates.alerts.pattern": "alerts.filter-regexp",
-    "gates.alerts.match_only": "alerts.filter-match-only",
     "gates.alerts.matchers": "alerts.matchers",
     "gates.blocking_pods": "gates.blocking-pod-selector",
     "gates.timeout": "gates.timeout",

@@ -83,7 +83,7 @@ def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> No
     lab = start_lab(TINY, nodes=2)
     ended = answered(home, lab.environment, ["apply"], answer).ends(ExitCode.DECLINED)
     assert ended.stdout.startswith("2 nodes on ")
-    assert re.search(r"Reboot 2 nodes of https?://\S+ \(context \S+\)\? Type yes: ", ended.stderr)
+    assert re.search(r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Type yes: ", ended.stderr)
     assert "nothing was changed" in ended.stderr
     assert untouched(lab)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rollout.cli.main import program
-from rollout.cli.settings.keys import Setting, written
 from rollout.cli.settings.schema import LISTS, settings, settings_in
+from rollout.cli.settings.values import Setting, written
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE

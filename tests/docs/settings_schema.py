@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rollout.cli.settings.keys import Setting, written
 from rollout.cli.settings.schema import LISTS, settings, settings_in
+from rollout.cli.settings.values import Setting, written
 from rollout.model.quantity import Count
 
 NAME = "settings"

@@ -89,11 +89,11 @@ def test_pools_of_other_nodes_cannot_be_compared() -> None:
 
 
 def test_alerts_that_either_counts_count() -> None:
-    one = AlertPolicy("http://a", pattern="Noise")
-    other = AlertPolicy("http://b", pattern="Other")
+    one = AlertPolicy("http://a", matchers=('team="a"',))
+    other = AlertPolicy("http://b", matchers=('team="b"',))
     rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
     assert rules.gates.alerts == AlertPolicy("http://b")
-    alike = AlertPolicy("http://b", pattern="Noise")
+    alike = AlertPolicy("http://b", matchers=('team="a"',))
     assert stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3).gates.alerts == (
         alike
     )

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rollout.adapters.clock import SystemClock
-from rollout.cli.stages.metrics import Delivery
+from rollout.cli.stages.metrics import delivered
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
@@ -144,13 +144,13 @@ def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_it
 
 
 def test_what_is_new_is_delivered_and_nothing_twice() -> None:
-    delivered, generation = list[int](), [0]
+    taken, generation = list[int](), [0]
     clock = SystemClock(hurried=200)
-    with Delivery("there", lambda: delivered.append(generation[0]), lambda: generation[0], clock):
+    with delivered("there", lambda: taken.append(generation[0]), lambda: generation[0], clock):
         generation[0] = 4
-        while not delivered:
+        while not taken:
             pass
-    assert delivered == [4]
+    assert taken == [4]
 
 
 def test_a_delivery_that_hangs_ends_with_the_patience_for_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +159,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(capsys: pytest.Capt
     def hang() -> None:
         released.wait()
 
-    with Delivery("there", hang, lambda: 1, SystemClock(hurried=200), last=0.1):
+    with delivered("there", hang, lambda: 1, SystemClock(hurried=200), last=0.1):
         pass
     released.set()
     assert capsys.readouterr().err == "warning: the metrics do not reach there: no answer within 0.1s\n"

@@ -79,7 +79,7 @@ NONSENSE: tuple[tuple[str, object], ...] = (
     ("spread_by", "a b"),
     ("gates.hooks.after", ["../../evil"]),
     ("gates.hooks.prefix", "evil"),
-    ("gates.alerts.pattern", "((("),
+    ("gates.alerts.matchers", ["((("]),
 )
 
 

@@ -38,7 +38,7 @@ def apply(
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
-    from rollout.cli.stages import execute, lock, metrics, plan, refusals
+    from rollout.cli.stages import execute, metrics, plan, refusals
     from rollout.cli.stages.session import connect
 
     consent.refuse_if_nobody_can_be_asked(
@@ -47,19 +47,16 @@ def apply(
     selection, policy = selection_of(settings), policy_of(settings)
     saved = plan.load_saved(file) if file else None
     if saved:
-        selection, policy = saved.plan.selection, saved.plan.policy
+        selection, policy = saved.selection, saved.policy
         _refuse_rules_beside_plan(settings, policy)
     gates = wiring.gates(settings, policy.gates.alerts)
-    session = replace(connect(settings, selection, policy), saved=saved, gates=gates)
+    session = replace(connect(settings, selection, policy), saved=saved, saved_in=str(file or ""), gates=gates)
     measured = Metrics() if dry_run else settings.metrics
     metering = metrics.metered(measured, settings.cluster.name, session.api.server)
     with metering as meter, meter.measured_pass():
-        watch = lock.refuse_beside_living(session.api, session.namespace)
-        session = replace(session, watch=watch, observers=meter.observers)
-        gathered = plan.gather_for_run(session)
-        meter.observe_hosts(gathered.targets.observations)
-        meter.observe_memory(gathered.snapshot.memory)
-        run = plan.planned_run(session, gathered)
+        watch = refusals.refuse_beside_living(session.api, session.namespace)
+        session = replace(session, watch=watch, meter=meter)
+        run = plan.planned_run(session)
         refusals.refuse_unfit(session, run.plan)
         if dry_run:
             raise typer.Exit(execute.rehearse(run))
@@ -73,11 +70,9 @@ def apply(
 
 def _ask(run: "Run") -> None:
     """Whether what was shown may be done; nothing where that is nothing."""
-    from rollout.cli.stages.plan import despite_hold
-
     if run.plan.waves:
         nodes = counted(run.plan.summary.nodes, "node")
-        consent.ask(f"Reboot {nodes} of {run.session.place}{despite_hold(run.plan)}")
+        consent.ask(f"Reboot {nodes} of {run.session.place}")
     elif run.deferred:
         consent.ask("Mark the node under this process for the next run")
 

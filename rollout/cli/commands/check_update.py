@@ -45,17 +45,15 @@ def check_update(settings: Given) -> None:
 def _results(session: "Session", targets: "Targets") -> "list[CheckResult]":
     """Return what became of all hosts, in the order of their names; on a terminal a bar meanwhile."""
     from rollout.gather.updates import check_hosts
-    from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
 
-    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, session.selection))
     concurrency = session.settings.ssh.probe_concurrency
     results: dict[str, CheckResult] = {}
-    with asking_progress(error_console(), len(chosen)) as advance:
-        for result in check_hosts(chosen, targets.observations, session.shell, concurrency=concurrency):
+    with asking_progress(error_console(), len(targets.meant)) as advance:
+        for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
             advance(result.node, result)
             results[result.node] = result
-    return [results[name] for name in chosen]
+    return [results[name] for name in targets.meant]
 
 
 def _document(results: "list[CheckResult]") -> bytes:

@@ -12,9 +12,9 @@ from rollout.cli.settings.reading import CLUSTER, HOSTS, RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
-from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
-from rollout.cli.stages.plan import decide
-from rollout.cli.stages.session import Gathered, Session, Targets, connect
+from rollout.cli.stages.plan import decide, inputs_of
+from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive
+from rollout.cli.stages.session import Session, Targets, connect
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of
@@ -77,7 +77,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(session)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
-        meant = targets.meant(nodes, selection)
+        meant = targets.among(nodes)
         memory = read_memory(session, quiet=True)
         yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
         yield from cluster.pause_checks(memory, meant, session.api.server_time())
@@ -117,7 +117,7 @@ def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
-    plan = decide(replace(session, policy=rules), Gathered(snapshot, targets))
+    plan = decide(inputs_of(replace(session, policy=rules), snapshot, targets))
     yield from cluster.rival_checks(rivals(snapshot, ()))
     yield from cluster.exclusion_checks(plan)
     yield from cluster.drain_checks(plan)

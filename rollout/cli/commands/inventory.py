@@ -9,9 +9,9 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
-from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import Output
 from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.model.plan import FORMAT_VERSION
@@ -42,7 +42,7 @@ def inventory(
     session = connect(settings, selection_of(settings), policy_of(settings))
     nodes = read_nodes(session)
     targets = ask_hosts(session, nodes)
-    chosen = targets.meant(nodes, session.selection)
+    chosen = targets.among(nodes)
     ssh = settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     shown = inventory_document(chosen, targets.hosts, targets.observations, connection)
@@ -77,7 +77,7 @@ def known_hosts(
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
-    from rollout.cli.stages.gather import find_hosts, with_patience
+    from rollout.cli.stages.gather import choose, find_hosts, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
 
     ssh, as_json = settings.ssh, settings.output.as_json
@@ -87,7 +87,7 @@ def known_hosts(
     api = wiring.cluster_api(settings.cluster)
     nodes = with_patience(lambda: read_nodes(api))
     # none is logged in to, so that no key and no known_hosts is needed
-    hosts = find_hosts(nodes, api, selection_of(settings), ssh)[1]
+    hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):
         scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)

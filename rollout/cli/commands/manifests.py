@@ -10,9 +10,9 @@ from typing import get_args
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings import values
 from rollout.cli.settings.reading import Given, read_file
+from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.stages.pod_settings import read_pod_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.objects import DEFAULT_NAME, SSH_KEY, SSH_SECRET, Installation, Kind, manifest_text, objects

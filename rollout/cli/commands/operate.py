@@ -27,7 +27,7 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
     from rollout.cli.signals import interrupted_by_signals
-    from rollout.cli.stages.evidence import evidence_rules
+    from rollout.cli.stages.gather import evidence_rules
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.stop import StopRequest

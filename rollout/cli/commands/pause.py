@@ -6,7 +6,7 @@ from functools import partial
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import CLUSTER, Given
-from rollout.cli.settings.values import node_name, one_line, time_meant, written_time
+from rollout.cli.settings.values import node_name, one_line, time_meant
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
 from rollout.model.cluster import Node
@@ -26,7 +26,7 @@ def pause(
     node: list[str] | None = _NODES,
     all: bool = option(False, "All nodes at once, also those that join later, instead of single ones"),  # noqa: A002 - the flag's name
     reason: str = option("", "Why; everybody sees it", "TEXT", parser=one_line),
-    until: str = option("", _UNTIL, "TIME", parser=written_time),
+    until: str = option("", _UNTIL, "TIME"),
 ) -> None:
     """Have no rollout begin these nodes, or any: plans leave them out, and one that runs stops before the next.
 

@@ -11,10 +11,10 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
-from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.values import node_name, time_meant, written_time
+from rollout.cli.settings.schema import Output
+from rollout.cli.settings.values import node_name, time_meant
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, UsageError
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -22,8 +22,9 @@ from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import shell_word
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.session import Gathered, Session
+    from rollout.cli.stages.session import Session
     from rollout.gather.cluster.snapshot import Kept
+    from rollout.planning.plan.build import PlanInputs
     from rollout.report.status import FollowUp
 
 _FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
@@ -39,7 +40,7 @@ def plan(
     markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE"),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
     explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
-    finish_by: str = option("", _FINISH_BY, "TIME", parser=written_time),
+    finish_by: str = option("", _FINISH_BY, "TIME"),
     snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
@@ -55,8 +56,7 @@ def plan(
       rollout plan --finish-by 8h --window '22:00 6h'
     """
     from rollout.cli.files import check_target, write_whole
-    from rollout.cli.stages.gather import gather
-    from rollout.cli.stages.plan import cluster_copy
+    from rollout.cli.stages.plan import cluster_copy, gathered
     from rollout.cli.stages.session import connect
 
     if file is not None:
@@ -69,14 +69,14 @@ def plan(
         check_target(target)
     session = connect(settings, selection, policy)
     kept: Kept = {}
-    gathered = gather(session, kept if snapshot else None)
+    inputs = gathered(session, kept if snapshot else None)
     if snapshot is not None:
-        write_whole(snapshot, cluster_copy(gathered, kept, policy))
+        write_whole(snapshot, cluster_copy(inputs, kept))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
-        _show_explanation(explain, session, gathered)
+        _show_explanation(explain, session, inputs)
         return
-    raise typer.Exit(_plan(session, gathered, date, out=out, markdown=markdown, detailed=detailed_exitcode))
+    raise typer.Exit(_plan(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode))
 
 
 def _date(finish_by: str, settings: Given) -> datetime | None:
@@ -88,7 +88,7 @@ def _date(finish_by: str, settings: Given) -> datetime | None:
 
 def _plan(
     session: "Session",
-    gathered: "Gathered",
+    inputs: "PlanInputs",
     date: datetime | None,
     *,
     out: Path | None,
@@ -106,17 +106,17 @@ def _plan(
 
     limit, is_late = "", False
     if date is not None:
-        finish = stage.limit_for(session, gathered, date)
+        finish = stage.limit_for(inputs, date)
         say(stage.finish_text(finish, date))
         limit, is_late = f" --max-unavailable {finish.limit}", not finish.is_by(date)
-        session = replace(session, policy=finish.plan.policy)
-    planned = stage.decide(session, gathered)
-    blockers, zones = refused(session, planned), stage.zones(gathered.snapshot)
+        inputs = replace(inputs, policy=finish.plan.policy)
+    planned = stage.decide(inputs)
+    blockers, zones = refused(session, planned), stage.zones(inputs.snapshot)
     next_step = stage.next_without_waves(planned, session.settings)
     if planned.waves and not (blockers or is_late):
         next_step = _apply(out) if out else session.settings.repeated("rollout apply") + limit
-    other, _ = rollout_beside(session, gathered.snapshot.nodes)
-    where, blocked = stage.where_of(session, planned), blocked_line(blockers)
+    other, _ = rollout_beside(session, inputs.snapshot.nodes)
+    where, blocked = session.place, blocked_line(blockers)
     _show(planned, session.settings.output, zones, where=where, next_step=next_step, blocked=blocked, other=other)
     if out is not None:
         write_whole(out, encode_plan(planned))
@@ -133,7 +133,7 @@ def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None
     if any(flags):
         raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
     settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
-    plan = load_saved(file).plan
+    plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
     next_step = _apply(file) if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
@@ -179,18 +179,17 @@ def _apply(file: Path) -> str:
     return f"rollout apply {shell_word(str(file))}"
 
 
-def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:
+def _show_explanation(node: str, session: "Session", inputs: "PlanInputs") -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.gather import close_names
-    from rollout.cli.stages.plan import inputs_of
     from rollout.planning.plan.build import assemble, decide
     from rollout.planning.plan.explanation import explain
     from rollout.report.plan_parts import explanation_text
 
     name = node_name(node)
-    if name not in {known.name for known in gathered.snapshot.nodes}:
-        raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
-    decisions = decide(inputs_of(session, gathered))
+    if name not in {known.name for known in inputs.snapshot.nodes}:
+        raise UsageError(f"there is no node {name}", hint=close_names(name, inputs.snapshot.nodes))
+    decisions = decide(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, assemble(decisions).estimate)
     session.settings.output.show(explanation, text, is_prose=True)

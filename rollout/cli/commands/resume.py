@@ -50,14 +50,14 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli.stages import execute, gather, lock, metrics, plan, refusals
+    from rollout.cli.stages import execute, gather, metrics, plan, refusals
     from rollout.cli.stages.session import connect
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.continuation import is_nothing_left
     from rollout.model.progress import RunResult
 
     session = connect(settings, Selection())
-    watch = lock.refuse_beside_living(session.api, session.namespace, force_unlock)
+    watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
@@ -69,8 +69,7 @@ def resume(
     session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
     metering = metrics.metered(settings.metrics, settings.cluster.name, session.api.server)
     with metering as meter, meter.measured_pass():
-        run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
-        meter.observe_hosts(run.targets.observations, among_others=True)
+        run = plan.planned_rest(replace(session, meter=meter), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
             # all of it has been shown, and the next command is the last line
             execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())
@@ -124,22 +123,22 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli.stages import gather, lock
-    from rollout.cli.stages.journal import note_abort
+    from rollout.cli.stages import gather, refusals
+    from rollout.cli.stages.observers import note_abort
     from rollout.cli.stages.session import connect
     from rollout.model.json_text import json_line
     from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
     session = connect(settings, Selection())
-    watch = lock.refuse_beside_living(session.api, session.namespace, force_unlock)
+    watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
     if unfinished is None and not gather.has_slots(session.api, session.namespace):
         show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     if not session.as_json:
-        lock_now = lock.glance_at_lock(session.api, session.namespace)
+        lock_now = refusals.glance_at_lock(session.api, session.namespace)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0

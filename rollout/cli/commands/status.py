@@ -32,9 +32,8 @@ def status(
       rollout status -l node-role.kubernetes.io/worker -o json
       rollout status --watch
     """
-    from rollout.cli.stages.evidence import proven_as_known
-    from rollout.cli.stages.gather import ask_hosts, read_nodes
-    from rollout.cli.stages.run_status import remembered, rollout_beside, show_run, watch_run
+    from rollout.cli.stages.gather import ask_hosts, read_nodes, seen_before
+    from rollout.cli.stages.run_status import rollout_beside, show_run, watch_run
     from rollout.cli.stages.session import connect, connect_cluster
     from rollout.planning.eligibility.status import node_statuses
     from rollout.report.status import status_text
@@ -45,10 +44,9 @@ def status(
         return
     session = connect(settings, selection_of(settings), policy)
     targets = ask_hosts(session, nodes := read_nodes(session))
-    memory, now = remembered(session), session.api.server_time()
+    (memory, proven), now = seen_before(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
-    proven = proven_as_known(session, memory)
-    shown, own = targets.meant(nodes, session.selection), targets.own_node
+    shown, own = targets.among(nodes), targets.own_node
     rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own, proven)
     statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
     if output.as_json:

@@ -42,9 +42,8 @@ PLANNED = tuple(
 )
 """Settings that a saved plan has decided."""
 _BY_RULES = ("apply", "plan", "doctor", "status")
-_CONFIG = "ROLLOUT_CONFIG"
-# What is taken from the environment alone: by the adapters.
-_WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
+# What is taken from the environment besides: by --config, and by the adapters.
+_WITHOUT_SETTING = ("ROLLOUT_CONFIG", "ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 _LINE = re.compile(r"""\s*(\[+\s*)?["']?([\w.-]+)["']?\s*[\]=]""")
@@ -82,8 +81,10 @@ class Given(Settings):
 
     def refuse_typed(self, tables: Iterable[str], why: str, hint: str) -> None:
         """`UsageError` for settings of these tables, or these settings, that were typed."""
-        if given := sorted(name for name in self.typed if name in tables or name.partition(".")[0] in tables):
-            raise UsageError(f"{', '.join(map(shown, given))} {why}", hint=hint)
+        typed = (setting for name, setting in settings().items() if name in self.typed)
+        if given := [item for item in typed if item.name in tables or item.name.partition(".")[0] in tables]:
+            flags = (f"--{item.flag}" if item.flag else f"--set {item.name}" for item in given)
+            raise UsageError(f"{', '.join(flags)} {why}", hint=hint)
 
 
 Source = Mapping[str, tuple[Any, str]]
@@ -139,12 +140,6 @@ class SettingsFile:
                     hint = f"{key}: {setting.help}."
                     raise UsageError(f"{self.place(name, '', number)}: {of} has no {key}", hint=hint)
             yield read
-
-
-def shown(name: str) -> str:
-    """Return a setting as an operator types it: its flag, or --set with its name."""
-    setting = settings()[name]
-    return f"--{setting.flag}" if setting.flag else f"--set {name}"
 
 
 def read_file(path: Path | None) -> SettingsFile:
@@ -239,17 +234,16 @@ def without_flag(word: str) -> str:
 
 def variables(environ: Mapping[str, str]) -> Source:
     """Return the secrets that the environment holds."""
-    secrets = {name: setting.hidden_in for name, setting in settings().items() if setting.hidden_in}
     return {
-        name: (environ[variable], f"the variable {variable}")
-        for name, variable in secrets.items()
-        if environ.get(variable)
+        name: (environ[setting.hidden_in], f"the variable {setting.hidden_in}")
+        for name, setting in settings().items()
+        if setting.hidden_in and environ.get(setting.hidden_in)
     }
 
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each variable that looks like a setting and is none, of which the name alone is told."""
-    valid = {_CONFIG, *_WITHOUT_SETTING, *GateVariable, *(setting.variable for setting in settings().values())}
+    valid = {*_WITHOUT_SETTING, *GateVariable, *(setting.variable for setting in settings().values())}
     for name in sorted(environ):
         if name.startswith("ROLLOUT_") and name not in valid and not _OF_SERVICES.fullmatch(name):
             close = get_close_matches(name, valid, n=1, cutoff=0.8)

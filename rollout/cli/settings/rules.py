@@ -1,12 +1,14 @@
-"""The rules of a rollout, as its plan and its record hold them, from the settings."""
+"""The rules of a rollout, as its plan and its record hold them, from the settings: those given here, or to a pod."""
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
-from rollout.cli.settings.keys import Table, settings_of
-from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.reading import Given, SettingsFile, given
+from rollout.cli.settings.schema import Allow, Detect, FleetLock, Settings, Skip, settings
+from rollout.cli.settings.values import Table
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -15,6 +17,7 @@ from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
+from rollout.planning.eligibility.pools import ordered
 
 
 def selection_of(settings: Settings) -> Selection:
@@ -24,45 +27,39 @@ def selection_of(settings: Settings) -> Selection:
 
 def policy_of(settings: Settings) -> Policy:
     """All rules; `UsageError` for those that contradict one another."""
-    nodes, waves, reboot = settings.nodes, settings.waves, settings.reboot
-    most = {"max_unavailable": waves.max_unavailable or Count(1)}
+    nodes, waves, drain, reboot = settings.nodes, settings.waves, settings.drain, settings.reboot
+    critical = tuple(Critical(**vars(rule)) for rule in settings.critical)
+    ordered(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
     return Policy(
-        **{**_alike(Policy, waves, settings.drain, reboot), **most},
+        **{**_alike(Policy, waves, drain, reboot), "max_unavailable": waves.max_unavailable or Count(1)},
         include_cordoned=Allow.CORDONED in nodes.allow,
         reboot_idle=Allow.IDLE in nodes.allow,
         skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
         include_held=Allow.HELD in nodes.allow,
-        drain=DrainPolicy(
-            **_alike(DrainPolicy, settings.drain), critical=tuple(Critical(**vars(rule)) for rule in settings.critical)
-        ),
+        drain=DrainPolicy(**_alike(DrainPolicy, drain), critical=critical),
         reboot_timeout=reboot.timeout,
         own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
-        detect=detected_by(settings),
+        detect=_detected_by(settings.detect),
         gates=_gates(settings),
-        courtesy=_courtesy(settings),
-        pools=_pools(settings.pool, settings.file if isinstance(settings, Given) else ""),
+        courtesy=CourtesyPolicy(drain.delay, reboot.delay, settings.labels.fluo),
+        pools=pools,
     )
 
 
 def _alike(rules: type[Policy] | type[DrainPolicy], *tables: Table) -> dict[str, Any]:
     """Return the rules that stand in these tables by the same names."""
     names = {rule.name for rule in fields(rules)}
-    return {
-        item.field: getattr(table, item.field)
-        for table in tables
-        for item in settings_of(type(table))
-        if item.field in names
-    }
+    return {name: value for table in tables for name, value in vars(table).items() if name in names}
 
 
 def _gates(settings: Settings) -> GatePolicy:
     gates, alerts = settings.gates, settings.alerts
     return GatePolicy(
-        windows=WindowPolicy(gates.window, gates.wait_window, freezes_of(settings)),
+        windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *_events(gates.calendar))),
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
-        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only, alerts.matchers),
+        alerts=AlertPolicy(alerts.prometheus_url, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,
@@ -71,52 +68,34 @@ def _gates(settings: Settings) -> GatePolicy:
     )
 
 
-def freezes_of(settings: Settings) -> tuple[str, ...]:
-    """Return the freezes that are written, and those of the calendar as it is now."""
-    freezes, calendar = settings.gates.freeze, settings.gates.calendar
+def _events(calendar: Path | None) -> Sequence[str]:
+    """Return the freezes of the calendar as it is now."""
     if calendar is None:
-        return freezes
+        return ()
     from rollout.adapters.calendar_file import read_calendar
     from rollout.adapters.clock import SystemClock
 
-    return (*freezes, *read_calendar(calendar, SystemClock().now()))
+    return read_calendar(calendar, SystemClock().now())
 
 
-def _courtesy(settings: Settings) -> CourtesyPolicy:
-    return CourtesyPolicy(settings.drain.delay, settings.reboot.delay, settings.labels.fluo)
-
-
-def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
-    from rollout.planning.eligibility.pools import ordered
-
-    pools = tuple(Pool(**vars(table)) for table in tables)
-    try:
-        ordered(pools)
-    except UsageError as error:
-        raise UsageError(f"{file}: {error.message}" if file else error.message, hint=error.hint) from error
-    return pools
-
-
-def detected_by(settings: Settings) -> tuple[Source, ...]:
+def _detected_by(detect: Detect) -> tuple[Source, ...]:
     """Return what hosts are asked; `UsageError` where that is a command, and there is none."""
-    sources, command = settings.detect.sources, settings.detect.command
-    if Source.COMMAND in sources and not command:
+    if Source.COMMAND in detect.sources and not detect.command:
         raise UsageError(
             "detect.sources has command, and there is none", hint="Give one: --set detect.command=COMMAND."
         )
-    if command and Source.COMMAND not in sources:
+    if detect.command and Source.COMMAND not in detect.sources:
         say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
-    return sources
+    return detect.sources
 
 
 def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
     """`UsageError` where these rules need a command of this process, and it has none: no rules hold commands."""
-    missing = []
-    if Source.COMMAND in policy.detect and not settings.detect.command:
-        missing.append("detect.command")
-    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
-        missing.append("reboot.command")
-    if missing:
+    needed = {
+        "detect.command": Source.COMMAND in policy.detect and not settings.detect.command,
+        "reboot.command": policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND),
+    }
+    if missing := [name for name, is_missing in needed.items() if is_missing]:
         raise UsageError(
             f"it was started or planned with a {' and a '.join(missing)}, and none is given",
             hint=f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the cluster nor in the plan.",
@@ -137,16 +116,15 @@ def refuse_another_address(settings: Given, policy: Policy) -> None:
 
 def groups_of(server: FleetLock) -> Groups:
     """Which of FleetLock's groups may have how many slots."""
-    counts, selectors = _by_group(server.group), _by_group(server.group_selector)
-    names = dict.fromkeys((*counts, *selectors))
+    counts, selectors = (
+        {name: rest for name, _, rest in (text.partition("=") for text in written)}
+        for written in (server.group, server.group_selector)
+    )
     rules = {
-        name: GroupRules(Count.parse(counts.get(name, str(server.slots))), selectors.get(name, "")) for name in names
+        name: GroupRules(Count.parse(counts[name]) if name in counts else server.slots, selectors.get(name, ""))
+        for name in {**counts, **selectors}
     }
     return Groups(GroupRules(server.slots), rules)
-
-
-def _by_group(written: Sequence[str]) -> dict[str, str]:
-    return {name: rest for name, _, rest in (text.partition("=") for text in written)}
 
 
 def server_policy(settings: Settings) -> Policy:
@@ -159,3 +137,60 @@ def server_policy(settings: Settings) -> Policy:
     shares = [count for count in counts if count.is_share]
     most = max(shares, key=lambda share: share.of(100)) if shares else Count(sum(count.of(0) for count in counts))
     return replace(policy, max_unavailable=most)
+
+
+_THIS_MACHINES = {
+    "cluster.kubeconfig": "the pod has its own account",
+    "cluster.context": "the pod has its own account",
+    "gates.interactive": "no operator is there to be asked",
+    "notify.url": "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret",
+}
+_WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
+_WRITTEN = frozenset({"output.journal", "metrics.textfile"})
+_SECRET = re.compile(
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """The file's text, empty without one, and what the pod makes of it."""
+
+    text: str
+    settings: Settings
+    policy: Policy
+
+
+def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
+    """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
+    for number, line in enumerate(file.text.splitlines(), 1):
+        # everybody who may read the ConfigMap would read them, in whatever table or comment they stand
+        if _SECRET.search(line):
+            raise UsageError(
+                f"{file.name}:{number} may hold a secret, and would stand in a ConfigMap",
+                hint="Leave it out: put it into a Secret as a variable, name that Secret with --env-secret.",
+            )
+    read = given(file)
+    if reasons := ", ".join(_unfit(file)):
+        raise UsageError(
+            f"{file.name} cannot be a pod's settings: {reasons}", hint="Leave it out: have a file for the cluster."
+        )
+    # a calendar is read by the pod, where it is
+    rules = replace(read, gates=replace(read.gates, calendar=None))
+    return PodSettings(file.text, read, server_policy(rules) if serves else policy_of(rules))
+
+
+def _unfit(file: SettingsFile) -> Iterator[str]:
+    """Yield what means something on this machine alone, or is written where the pod's root is read-only."""
+    for name, setting in settings().items():
+        table, _, key = name.partition(".")
+        value = file.document.get(table, {}).get(key)
+        if value is None:
+            continue
+        if name in _THIS_MACHINES:
+            yield f"{name} ({_THIS_MACHINES[name]})"
+        elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
+            yield f"{name} (the pod can write in {_WRITABLE} alone)"
+        elif setting.kind is Path and name not in _WRITTEN and value != "none" and not Path(value).is_absolute():
+            yield f"{name} (name it by its path in the pod: have it in the image, or in a volume)"

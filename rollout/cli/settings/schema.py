@@ -7,16 +7,15 @@ is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m
 flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
+from rollout.cli import terminal
 from rollout.cli.settings import values
-from rollout.cli.settings.keys import Setting, Table, flag, setting, settings_of
-from rollout.cli.settings.output import Output
-from rollout.cli.settings.values import Form
+from rollout.cli.settings.values import Form, Setting, Table, flag, setting, settings_of
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
@@ -98,7 +97,7 @@ class Detect(Table):
         "/run), rpm-ostree (a staged deployment), command (detect.command)",
     )
     command: values.Command = setting(
-        "", "Command that tells, by exit status 0, that its host needs a reboot; run as the SSH user, 15 s at most"
+        "", "A host needs a reboot where this exits with 0; as the SSH user, 15 s at most"
     )
 
 
@@ -107,10 +106,8 @@ class Ssh(Table):
 
     executor: Executor = flag(Executor.SSH, "ssh, or ansible: as your inventory says")
     inventory: Path | None = flag(None, "As Ansible reads it; default: the Nodes' addresses", short="-i")
-    user: values.Name = flag("", f"Default: the SSH configuration's, else {DEFAULT_SSH_USER}", "ssh-user")
-    port: int | None = flag(
-        None, f"Default: the SSH configuration's, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535
-    )
+    user: values.Name = flag("", f"Default: as ssh has it, else {DEFAULT_SSH_USER}", "ssh-user")
+    port: int | None = flag(None, f"Default: as ssh has it, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535)
     key: Path | None = flag(None, "Private key; default: the agent's, ~/.ssh", "ssh-key")
     known_hosts: Path | None = flag(None, "Host keys to trust; default: as ssh has them")
     config: Path | None = flag(None, "OpenSSH configuration, or none; default: ssh's own", "ssh-config")
@@ -133,15 +130,11 @@ class Waves(Table):
         "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
         "for Typhoon",
     )
-    ramp: tuple[Count, ...] = setting(
-        (), "Sizes of the first waves, the last for all that follow: 1,10%,25%; never above waves.max-unavailable"
-    )
+    ramp: tuple[Count, ...] = setting((), "Sizes of the first waves, the last for all others: 1,10%,25%")
     health_checks: int = setting(_GATES.health_checks, "How many good checks in a row settle a wave", least=1)
     settle_timeout: values.Pause = flag(_POLICY.settle_timeout, "Time for moved pods to be available again")
     soak: values.Pause = setting(_GATES.soak, "Pause between two waves")
-    stop: StopMode = setting(
-        StopMode.FINISH, "At the first Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet"
-    )
+    stop: StopMode = setting(StopMode.FINISH, "At Ctrl-C finish the nodes in flight, or revert those not rebooting yet")
 
 
 class Drain(Table):
@@ -162,9 +155,7 @@ class Drain(Table):
         most=LONGEST,
     )
     delay: values.Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
-    prefer_no_schedule_taint: bool = setting(
-        True, "Taint nodes that wait for their turn PreferNoSchedule, so that evicted pods go to nodes that are done"
-    )
+    prefer_no_schedule_taint: bool = setting(True, "Taint waiting nodes PreferNoSchedule: pods go to those done")
     exclude_from_load_balancers: values.Pause = setting(
         _POLICY.exclude_from_load_balancers,
         "Take a node out of external load balancers, and wait this long before its drain; 0s: leave it in",
@@ -177,15 +168,9 @@ class Reboot(Table):
     timeout: Duration = flag(_POLICY.reboot_timeout, "Time for a host to come back", "reboot-timeout")
     ready_timeout: Duration = flag(_POLICY.ready_timeout, "Time for it to be Ready then")
     delay: values.Pause = setting(_POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot")
-    command: values.Command = setting(
-        "", "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n"
-    )
-    pre_playbook: Path | None = setting(
-        None, "Ansible playbook to run on each drained node; if it fails, the node is given back"
-    )
-    post_playbook: Path | None = setting(
-        None, "The same on each node that is Ready again; if it fails, the node stays cordoned"
-    )
+    command: values.Command = setting("", "Reboots a host, as the SSH user. Default: systemctl reboot, through sudo -n")
+    pre_playbook: Path | None = setting(None, "Ansible playbook for each drained node; if it fails, it is given back")
+    post_playbook: Path | None = setting(None, "The same for each that is Ready again; if it fails, it stays cordoned")
 
 
 class Gates(Table):
@@ -197,47 +182,71 @@ class Gates(Table):
         "Start no node then, window or not: 2026-12-20..2027-01-04, each year 12-20..01-04, last fri; with HH:MM "
         "LENGTH where it is no whole day, and a ZONE",
     )
-    calendar: Path | None = setting(
-        None, "Start no node during the events of this iCalendar file; operate reads it at each pass"
-    )
+    calendar: Path | None = setting(None, "Start no node during this iCalendar file's events, read at each pass")
     wait_window: bool = setting(False, "Wait for the next window instead of ending with what is left")
     interactive: bool = flag(False, "Ask before each wave")
-    command: values.GateCommand = setting(
-        "", "Command to run before the rollout, each wave and each node; it holds them until it succeeds"
-    )
+    command: values.GateCommand = setting("", "Command that holds rollout, waves and nodes until it succeeds")
     timeout: Duration = setting(_GATES.timeout, "How long pods, alerts or the gate command may hold a node")
-    blocking_pod_selector: tuple[values.Selector, ...] = setting(
-        (), "Do not start a node while a pod with these labels runs on it"
-    )
-    before_reboot_annotations: tuple[values.Label, ...] = setting(
-        (), "Drain a node only once its checks have set these annotations to true"
-    )
-    after_reboot_annotations: tuple[values.Label, ...] = setting(
-        (), "Give a rebooted node back only once its checks have set these to true"
-    )
-    hook_prefix: values.LabelPrefix = setting(
-        _HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot that ask for checks"
-    )
+    blocking_pod_selector: tuple[values.Selector, ...] = setting((), "Start no node that runs a pod with these labels")
+    before_reboot_annotations: tuple[values.Label, ...] = setting((), "Drain a node once its checks set these to true")
+    after_reboot_annotations: tuple[values.Label, ...] = setting((), "Uncordon it once its checks set these to true")
+    hook_prefix: values.LabelPrefix = setting(_HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot")
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long checks may take")
+
+
+class OutputFormat(StrEnum):
+    """How data is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    WIDE = "wide"
+
+
+class Output(Table):
+    """How to print, and what is written down."""
+
+    format: OutputFormat = flag(OutputFormat.TEXT, "text, json, wide: every column", "output", short="-o")
+    verbose: int = flag(0, "Print more: stages; -vv: requests", short="-v", least=0)
+    journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read it."""
+        return self.format is OutputFormat.JSON
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether every column is asked for."""
+        return self.format is OutputFormat.WIDE
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return None if self.is_wide else terminal.width()
+
+    def show(self, document: object, text: Callable[[], str], *, is_prose: bool = False) -> None:
+        """Show what a command found: as JSON, or as a text, of which prose is wrapped."""
+        if self.as_json:
+            from rollout.model.json_text import json_document
+
+            terminal.show_bytes(document if isinstance(document, bytes) else json_document(document))
+        elif is_prose:
+            terminal.show_lines(text())
+        else:
+            terminal.show(text())
 
 
 class Alerts(Table):
     """Prometheus' firing alerts that hold nodes."""
 
-    prometheus_url: values.PrometheusUrl = setting(
-        "", "Start no node while this Prometheus has firing alerts, or cannot be reached"
-    )
+    prometheus_url: values.PrometheusUrl = setting("", "Start no node while alerts fire here, or it is away")
     alertmanager_url: values.PrometheusUrl = setting("", "Alerts that this Alertmanager has silenced do not count")
     silence: values.AlertLabel = setting(
         "",
         "Have that Alertmanager silence, while a node is under way, alerts in which this label is its name or address: "
         "node, instance",
     )
-    filter_regexp: values.Pattern = setting("", "Alerts whose names match do not count")
-    filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
-    matchers: tuple[values.Matcher, ...] = setting(
-        (), 'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"'
-    )
+    matchers: tuple[values.Matcher, ...] = setting((), 'Only alerts with these labels count: severity=~"critical|page"')
 
 
 class Labels(Table):
@@ -249,17 +258,13 @@ class Labels(Table):
 class Metrics(Table):
     """Where metrics go."""
 
-    textfile: values.Textfile | None = setting(
-        None, "Keep metrics in this .prom file, for node_exporter's textfile collector"
-    )
+    textfile: values.Textfile | None = setting(None, "Keep metrics in this .prom file, for node_exporter to collect")
     pushgateway: values.PushgatewayUrl = setting(
         "",
         "Push metrics to this Pushgateway; a URL with a password: in the variable",
         hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
     )
-    listen: values.ListenAddress = setting(
-        "", "operate: serve /metrics, /healthz and /readyz here: :9732 is all addresses, 127.0.0.1:9732 this machine"
-    )
+    listen: values.ListenAddress = setting("", "operate: serve /metrics, /healthz, /readyz; :9732 is all addresses")
 
     @property
     def is_used(self) -> bool:
@@ -285,18 +290,14 @@ class Operate(Table):
     """The pace of unattended passes."""
 
     every: Duration = flag(Duration(600), "Time from the start of one pass to the next")
-    active_deadline: Duration | None = flag(
-        None, "How long a pass may take: it starts no node that is not estimated to be back by then"
-    )
+    active_deadline: Duration | None = flag(None, "Time for a pass: no node starts that would not be back by then")
     finish_by: values.Time = flag("", "By when all is to be done: it tells as soon as its forecast is later")
 
 
 class Evidence(Table):
     """What another cluster has to prove of a version before operate takes it."""
 
-    source: values.Source = flag(
-        "", "Take only versions proven so: a file, folder or URL of rollout evidence, or configmap", "require-evidence"
-    )
+    source: values.Source = flag("", "Take only versions proven by file, folder, URL or configmap", "require-evidence")
     cluster: values.Principal = setting("", "The cluster that proves: its cluster.name or UID, and its principal")
     allowed_signers: Path | None = setting(None, "OpenSSH's file of who may sign: PRINCIPAL KEY-TYPE KEY")
     nodes: int = setting(1, "How many nodes have to run it there", least=1)

@@ -1,26 +1,30 @@
-"""How single values are written: `UsageError` or `ValueError` for what cannot be one, told with the setting's name.
+"""What a setting is made of: how the schema declares one, how it is written, and how it is read from that.
+
+`UsageError` or `ValueError` for what cannot be a value are told with the setting's name.
 
 What only some need is imported where it is needed: a help text and a completion need none of it.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import types
+from collections.abc import Callable, Iterator, Sequence
+from configparser import RawConfigParser
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
 from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
+from rollout.planning.eligibility import windows
 from rollout.planning.eligibility.selector import checked_label, parse_selector
 
-TRUTH = {
-    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
-    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
-}
+T = TypeVar("T")
+BOOLEANS = RawConfigParser.BOOLEAN_STATES
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
@@ -84,23 +88,10 @@ def node_name(value: str) -> str:
 
 def label_prefix(value: str) -> str:
     """Return the prefix of a label, with its slash."""
-    prefix, slash, name = value.partition("/")
-    if not slash or name:
+    if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
-    checked_label(f"{prefix}/name")
+    checked_label(f"{value}name")
     return value
-
-
-def _window(value: str) -> None:
-    from rollout.planning.eligibility.windows import Window
-
-    Window.parse(value)
-
-
-def _freeze(value: str) -> None:
-    from rollout.planning.eligibility.windows import parse_freeze
-
-    parse_freeze(value)
 
 
 def _date_with_time(value: str) -> None:
@@ -130,12 +121,6 @@ def one_line(value: str) -> str:
     if not value.strip().isprintable():
         raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
-
-
-def _pattern(value: str) -> None:
-    from rollout.adapters.prometheus import checked_pattern
-
-    checked_pattern(value)
 
 
 def _matcher(value: str) -> None:
@@ -188,25 +173,16 @@ def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], st
     return group
 
 
-def written_time(value: str) -> str:
-    """Return a duration or a time, which may be empty, as it was written."""
-    written = value.strip()
-    if written and not moment(written):
-        try:
-            Duration.parse(written)
-        except UsageError as error:
-            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
-            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
-    return written
-
-
 def time_meant(written: str, now: datetime, flag: str) -> datetime | None:
     """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    if not written:
+    if not written.strip():
         return None
-    time = moment(written)
     try:
+        time = moment(written.strip())
         meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
+    except UsageError as error:
+        hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+        raise UsageError(f"{flag}: {written!r} is neither a duration nor a time", hint=hint) from error
     except OverflowError as error:
         raise UsageError(f"{flag}: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
     if meant <= now:
@@ -219,7 +195,7 @@ AlertLabel = Annotated[
     Form("LABEL", shaped(r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance.")),
 ]
 Command = Annotated[str, Form("COMMAND", one_line)]
-Freeze = Annotated[str, Form("FREEZE", checked(_freeze), between=";")]
+Freeze = Annotated[str, Form("FREEZE", checked(windows.parse_freeze), between=";")]
 GateCommand = Annotated[str, Form("COMMAND", checked(_command_words))]
 GroupSelector = Annotated[
     str,
@@ -234,7 +210,6 @@ Matcher = Annotated[str, Form("MATCHER", checked(_matcher), between=";")]
 Name = Annotated[str, Form("NAME")]
 Namespace = Annotated[str, Form("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
 NodeName = Annotated[str, Form("NAME", node_name)]
-Pattern = Annotated[str, Form("REGEXP", checked(_pattern))]
 Pause = Annotated[Duration, Form("DURATION", Duration.parse)]
 PoolName = Annotated[
     str,
@@ -252,4 +227,143 @@ Source = Annotated[str, Form("SOURCE", checked(_evidence_source))]
 Textfile = Annotated[Path, Form("FILE", _textfile)]
 Time = Annotated[str, Form("TIME", checked(_date_with_time))]
 Url = Annotated[str, Form("URL", between=" ")]
-Window = Annotated[str, Form("WINDOW", checked(_window), between=";")]
+Window = Annotated[str, Form("WINDOW", checked(windows.Window.parse), between=";")]
+
+_FORMS = {
+    Count: Form("COUNT", at_least_one),
+    Duration: Form("DURATION", some_time),
+    Path: Form("FILE"),
+    int: Form("N"),
+}
+_PLAIN = Form()
+_NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
+
+
+def setting(default: T, help: str, **how: Any) -> T:  # noqa: A002 - what it is
+    """Declare a field of a table: its default, its help, and what else of `Setting` its type does not say."""
+    declared: T = field(default=default, metadata={"help": help, **how})
+    return declared
+
+
+def flag(default: T, help: str, name: str = "", **how: Any) -> T:  # noqa: A002 - what it is
+    """Declare a setting that people type: its flag has the field's own name, unless it is given another."""
+    return setting(default, help, flag=name, **how)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Table:
+    """A table of the file: a frozen dataclass of settings."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: `name` is `drain.timeout`; `kind` is the type of the value, or of an item of a list.
+
+    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has no flag, and whose
+    value no message shows. `check` looks at a whole list. `is_required`: a table of a list has to have it.
+    """
+
+    kind: Any
+    form: Form = _PLAIN
+    name: str = ""
+    field: str = ""
+    is_list: bool = False
+    default: Any = None
+    help: str = ""
+    flag: str = ""
+    short: str = ""
+    hidden_in: str = ""
+    check: Callable[[Sequence[str]], object] | None = None
+    least: int | None = None
+    most: int | None = None
+    is_required: bool = False
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in a help text."""
+        return self.form.metavar or ("WORD" if self.choices else "")
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether its flag alone says yes."""
+        return self.kind is bool
+
+    @property
+    def variable(self) -> str:
+        """Its variable of the environment; empty where it has none."""
+        return self.hidden_in or (f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else "")
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """Its words, where they are fixed."""
+        return self.form.words or ([str(item.value) for item in self.kind] if issubclass(self.kind, Enum) else ())
+
+    def read(self, written: Any) -> Any:
+        """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
+        if not self.is_list:
+            return self._single(written)
+        items = written if isinstance(written, list) else [written]
+        texts = [part.strip() for item in items for part in _text(item).split(self.form.between)]
+        read = tuple(dict.fromkeys(self._single(text) for text in texts if text))
+        if self.check is not None:
+            self.check(read)
+        return read
+
+    def _single(self, written: Any) -> Any:
+        if self.kind is bool:
+            value = written if isinstance(written, bool) else BOOLEANS.get(str(written).lower())
+            if value is None:
+                raise ValueError("it is neither true nor false")
+            return value
+        text = _text(written)
+        if self.form.read is not None:
+            return self.form.read(text)
+        if self.kind in _NUMBERS:
+            return self._number(text.strip())
+        if self.choices and text not in self.choices:
+            raise ValueError(f"{text!r} is not one of {', '.join(self.choices)}")
+        return self.kind(text)
+
+    def _number(self, text: str) -> Any:
+        if not _NUMBERS[self.kind].fullmatch(text):
+            raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
+        number = self.kind(text)
+        if self.least is not None and number < self.least:
+            raise ValueError(f"{number} is too small: at least {self.least}")
+        if self.most is not None and number > self.most:
+            raise ValueError(f"{number} is too large: at most {self.most}")
+        return number
+
+
+def _text(written: Any) -> str:
+    if isinstance(written, bool) or not isinstance(written, str | int | float):
+        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - told as any other
+    return str(written)
+
+
+def settings_of(table: type[Table], before: str = "") -> Iterator[Setting]:
+    """Yield the settings of a table, each with this `before` its name."""
+    hints = get_type_hints(table, include_extras=True)
+    for item in fields(table):  # type: ignore[arg-type]
+        kind = hints[item.name]
+        if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
+            kind = next(part for part in get_args(kind) if part is not type(None))
+        is_list = get_origin(kind) in (tuple, list)
+        kind = get_args(kind)[0] if is_list else kind
+        kind, form = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, _FORMS.get(kind, _PLAIN))
+        key, how = item.name.replace("_", "-"), dict(item.metadata)
+        if "flag" in how:
+            how["flag"] = how["flag"] or key
+        yield Setting(kind, form, f"{before}{key}", item.name, is_list, item.default, **how)
+
+
+def written(value: Any) -> str:
+    """Return a default as people read it; empty where there is none."""
+    if value is None or value in (False, "", ()):
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "true" if value is True else str(value)

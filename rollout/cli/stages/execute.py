@@ -1,15 +1,15 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.journal import journalled
-from rollout.cli.stages.notify import notified
+from rollout.cli.stages.observers import journalled, notified
+from rollout.cli.stages.plan import conceded
 from rollout.cli.stages.session import Run, Session
 from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, show_lines, shown_meanwhile
 from rollout.errors import ExitCode
@@ -18,7 +18,6 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
-from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
@@ -55,7 +54,10 @@ def run_options(session: Session, selected: int, own_node: OwnNode | None = None
 def execute(run: Run) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=run.session.settings.waves.stop is StopMode.REVERT)
-    return _exit_code(carry_out(run, stop), stop)
+    result = carry_out(run, stop)
+    if stop.requested and result.not_started:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
 
 def carry_out(run: Run, stop: StopRequest) -> RunResult:
@@ -71,84 +73,37 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
         let_go_of_lost_terminals()
     if not session.as_json and (run.plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
-        repeated = session.settings.repeated
-        text = summary_text(result, took=took, width=session.width, operating=session.operating, repeated=repeated)
-        show(f"\n{text}")
+        show(f"\n{_summary(result, session, took)}")
     return result
 
 
-def rehearse(run: Run) -> ExitCode:
-    """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
-    with shown_meanwhile("asking the API server about each write"):
-        rehearsed = ask_server(run.session.api, run.plan)
-    not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
-    pods = run.plan.summary.pods_to_move
-    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
-    if run.session.as_json:
-        _write_rehearsal(run, rehearsed, result)
-    elif run.plan.waves:
-        width = run.session.width
-        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), rehearsal_ending(result, width)))))
-    return ExitCode.PARTIAL if result.not_done else ExitCode.OK
+def _summary(result: RunResult, session: Session, took: float = 0.0) -> str:
+    repeated = session.settings.repeated
+    return summary_text(result, took=took, width=session.width, operating=session.operating, repeated=repeated)
 
 
-def _write_rehearsal(run: Run, rehearsed: Sequence[Rehearsal], result: RunResult) -> None:
-    now = wiring.system_clock().now()
-    lines = JsonLines(sys.stdout)
-    lines.begin(now)
-    _notify_conceded(run, lines, lines)
-    lines.notify(PlanReady(now, run.plan))
-    for node in rehearsed:
-        lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
-    lines.notify(RunFinished(now, result))
-
-
-def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
-    """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
-    for sentence in run.conceded if isinstance(shown, JsonLines) else ():
-        observer.notify(Notice(wiring.system_clock().now(), sentence))
-
-
-def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    session = run.session
-    with (
-        _journalled(run, _all_of(run, Unfailing(observer)), observer) as journal,
-        stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
-        _notified(run, journal, stop) as notified_too,
-        _silencing(run, notified_too) as observers,
-    ):
-        _notify_conceded(run, observer, journal)
-        gates = session.gates or GatePorts()
-        ports = Ports(session.api, session.shell, wiring.system_clock(), observers, gates)
-        options = run_options(session, run.selected, run.targets.own_node)
-        return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
-
-
-@contextmanager
-def _silencing(run: Run, observer: Observer) -> Iterator[Observer]:
-    """Yield the observer, and before it what silences the alerts of nodes that begin, where that is wanted."""
-    silences = wiring.silences(run.session.settings.alerts, run.hosts)
-    if silences is None:
-        yield observer
-        return
-    with silences as silencing:
-        yield Observers((Unfailing(silencing), observer))
-
-
-def _all_of(run: Run, shown: Observer) -> Observer:
-    """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, run.session.observers), shown))
-
-
-def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
-    """Journal the run.
+def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
+    """Run it, told to its metrics, its journal, notifications, silences, and whoever shows it.
 
     An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too.
     """
     session = run.session
     lines = shown if session.operating and isinstance(shown, JsonLines) else None
     command: Command = "operate" if session.operating else "apply" if run.inherited is None else "resume"
-    return journalled(observer, run.plan, command, session.settings, process=session.process, lines=lines)
+    # told last is whoever shows the run: what fails of it fails after the others have heard
+    all_of = Observers((*map(Unfailing, session.meter.observers), Unfailing(shown)))
+    with (
+        journalled(all_of, run.plan, command, session.settings, process=session.process, lines=lines) as journal,
+        stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
+        _notified(run, journal, stop) as notified_too,
+        wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silencing,
+    ):
+        _notify_conceded(run, shown, journal)
+        # alerts are silenced before anybody else hears that a node begins
+        observers = Observers((*([Unfailing(silencing)] if silencing else []), notified_too))
+        ports = Ports(session.api, session.shell, wiring.system_clock(), observers, session.gates or GatePorts())
+        options = run_options(session, run.selected, run.targets.own_node)
+        return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
@@ -167,33 +122,21 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     """Tell of a run without nodes: people have seen all of it in the plan, but of an operating process.
 
-    Whoever reads the lines still gets a plan and a summary, and the journal what it owes.
+    Whoever reads the lines still gets a plan and a summary.
     """
-    session, now, result = run.session, wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
+    session, result = run.session, RunResult((), excluded=run.plan.excluded)
+    with display(as_json=True) if session.as_json else nullcontext(Observers(())) as shown:
+        observers = Observers((*map(Unfailing, session.meter.observers), shown))
+        _notify_conceded(run, shown, observers)
+        observers.notify(PlanReady(wiring.system_clock().now(), run.plan))
+        observers.notify(RunFinished(wiring.system_clock().now(), result))
+    notify_end(run, result, stop)
     if session.operating and not session.as_json:
-        _show_nothing(result, session)
-        notify_end(run, result, stop)
-        return result
-    with ExitStack() as owing:
-        observer: Observer = owing.enter_context(display(as_json=True)) if session.as_json else Observers(())
-        observers = _all_of(run, observer)
-        if result.not_done:
-            observers = owing.enter_context(_journalled(run, observers, observer))
-            observers = owing.enter_context(_notified(run, observers, stop))
-        _notify_conceded(run, observer, observers)
-        observers.notify(PlanReady(now, run.plan))
-        observers.notify(RunFinished(now, result))
+        reasons = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
+        left_out = f" (left out: {tallied(reasons)})" if reasons else ""
+        nothing = f"Nothing to do: no node waits for a reboot{left_out}."
+        show(_summary(result, session)) if result.not_done else show_lines(nothing)
     return result
-
-
-def _show_nothing(result: RunResult, session: Session) -> None:
-    """Say so in a line, or name the nodes that cannot be taken."""
-    if result.not_done:
-        show(summary_text(result, width=session.width, operating=True, repeated=session.settings.repeated))
-        return
-    held_back = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
-    left_out = f" (left out: {tallied(held_back)})" if held_back else ""
-    show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
 
 
 def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
@@ -201,6 +144,33 @@ def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
     if result.not_done:
         with _notified(run, Observers(()), stop) as observer:
             observer.notify(RunFinished(wiring.system_clock().now(), result))
+
+
+def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
+    """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
+    for sentence in conceded(run) if isinstance(shown, JsonLines) else ():
+        observer.notify(Notice(wiring.system_clock().now(), sentence))
+
+
+def rehearse(run: Run) -> ExitCode:
+    """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
+    with shown_meanwhile("asking the API server about each write"):
+        rehearsed = ask_server(run.session.api, run.plan)
+    not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
+    pods = run.plan.summary.pods_to_move
+    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
+    if run.session.as_json:
+        now, lines = wiring.system_clock().now(), JsonLines(sys.stdout)
+        lines.begin(now)
+        _notify_conceded(run, lines, lines)
+        lines.notify(PlanReady(now, run.plan))
+        for node in rehearsed:
+            lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
+        lines.notify(RunFinished(now, result))
+    elif run.plan.waves:
+        width = run.session.width
+        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), rehearsal_ending(result, width)))))
+    return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 
 def tell_nothing(*why: str) -> None:
@@ -225,9 +195,3 @@ def display(*, as_json: bool, live: bool = True, stop: StopRequest | None = None
     else:
         with PlainLines(sys.stderr) as lines_for_people:
             yield lines_for_people
-
-
-def _exit_code(result: RunResult, stop: StopRequest) -> ExitCode:
-    if stop.requested and result.not_started:
-        return ExitCode.INTERRUPTED
-    return ExitCode.OK if result.complete else ExitCode.PARTIAL

@@ -1,19 +1,21 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 import difflib
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.adapters.own_pod import own_pod
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.settings.schema import Ssh
-from rollout.cli.stages.session import Gathered, Session, Targets
+from rollout.cli.settings.schema import Settings, Ssh
+from rollout.cli.stages.session import Session, Targets
 from rollout.cli.terminal import error_console, say, shown_meanwhile
-from rollout.errors import ApiError, InputError
+from rollout.errors import ApiError, InputError, UsageError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
+from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import documents
@@ -26,12 +28,14 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.hosts.signs import annotated
 from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.host import Host, HostObservation, ProbeFailure
-from rollout.model.memory import Memory
-from rollout.model.own_node import OwnNode, OwnPod
+from rollout.model.evidence import Evidence, EvidenceRules
+from rollout.model.host import Host, HostObservation
+from rollout.model.memory import MOST_VERSIONS, NO_MEMORY, Memory
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import Selection
 from rollout.model.text import counted, shortened
 from rollout.planning.eligibility.candidates import excluded_by_name, located
+from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
 
@@ -42,12 +46,6 @@ _SUGGESTIONS = 3
 _OF_PATTERNS = frozenset("*?[]")
 
 
-def gather(session: Session, kept: Kept | None = None) -> Gathered:
-    """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said."""
-    snapshot = read_cluster(session, kept)
-    return Gathered(snapshot, ask_hosts(session, snapshot.nodes))
-
-
 def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
@@ -55,8 +53,8 @@ def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
         for warning in snapshot.warnings:
             say(f"warning: {warning}")
         memory = read_memory(session)
-        note(f"{counted(len(snapshot.nodes), 'node')}, {counted(len(snapshot.pods), 'pod')}")
-        note(counted(len(snapshot.budgets), "disruption budget"))
+        nodes, pods = counted(len(snapshot.nodes), "node"), counted(len(snapshot.pods), "pod")
+        note(f"{nodes}, {pods}, {counted(len(snapshot.budgets), 'disruption budget')}")
     return replace(snapshot, memory=memory)
 
 
@@ -88,10 +86,9 @@ def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished
 
 def has_slots(api: ClusterApi, namespace: str) -> bool:
     """Whether a host holds a slot of FleetLock; not where this user may not see it."""
-    try:
+    with suppress(ApiError):
         return bool(with_patience(lambda: read_slots(api, namespace)).held)
-    except ApiError:
-        return False
+    return False
 
 
 def with_patience(action: Callable[[], T]) -> T:
@@ -108,32 +105,19 @@ def with_patience(action: Callable[[], T]) -> T:
 
 def ask_hosts(session: Session, nodes: Sequence[Node], probe: Probe | None = None) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to, by another `probe` than usual if given."""
-    selected, hosts = find_hosts(nodes, session.api, session.selection, session.settings.ssh)
+    selected, meant = choose(nodes, session.api, session.selection)
+    hosts = find_hosts(nodes, meant, session.settings.ssh)
     observations = _observed(session, nodes, hosts, probe or session.probe)
-    return Targets(selected, hosts, observations, _own_node(session, nodes))
-
-
-def find_hosts(
-    nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: Ssh
-) -> tuple[tuple[str, ...], Mapping[str, Host]]:
-    """Return the names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
-    selected = chosen(nodes, _matching(nodes, api, selection), selection)
-    if useless := useless_exclusions(nodes, selection):
-        say(f"warning: {useless}")
-    if all(excluded_by_name(name, selection) for name in selected):
-        say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
-    matched = _hosts(nodes, selected, ssh)
-    questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
-    return selected, wiring.as_ssh_config_says(questioned, ssh)
+    return Targets(selected, meant, hosts, observations, _own_node(session, nodes))
 
 
 def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
-    names, ssh = tuple(node.name for node in nodes), session.settings.ssh
-    hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
+    names = tuple(node.name for node in nodes)
+    hosts = find_hosts(nodes, names, session.settings.ssh)
     questioned = {name: host for name, host in hosts.items() if name in requested}
     observations = _observed(session, nodes, questioned, session.probe) if questioned else {}
-    return Targets(names, hosts, observations, _own_node(session, nodes))
+    return Targets(names, names, hosts, observations, _own_node(session, nodes))
 
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
@@ -141,7 +125,12 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
     own = own_pod()
     if own is None:
         return None
-    node = located(own, _pod(own, session.api), nodes)
+    pod: Pod | None = None
+    if own.key:
+        # as far as it may be read
+        with suppress(ApiError):
+            pod = with_patience(lambda: snapshot_reading.read_pod(session.api, own.namespace, own.name))
+    node = located(own, pod, nodes)
     if node is None and own.node:
         say(f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared as its own")
     elif node is None and own.server and own.server in session.api.server:
@@ -152,41 +141,37 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
     return node
 
 
-def _pod(own: OwnPod, api: ClusterApi) -> Pod | None:
-    """Return this process's Pod, as far as it may be read."""
-    try:
-        return with_patience(lambda: snapshot_reading.read_pod(api, own.namespace, own.name)) if own.key else None
-    except ApiError:
-        return None
+def choose(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names that are chosen, and those that are left of them after `--exclude`.
 
-
-def choose(session: Session, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Return the names of those that are meant, before `--exclude`; `InputError` where none is, or one is not there."""
-    return chosen(nodes, _matching(nodes, session.api, session.selection), session.selection)
-
-
-def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
-    """Have the API server read the selector: it is the authority on what one means."""
+    `InputError` where none is chosen, or one is not there. The API server reads the selector: it is the authority.
+    """
     selector = selection.selector
-    return with_patience(lambda: snapshot_reading.read_nodes(api, selector)) if selector else nodes
+    matching = with_patience(lambda: snapshot_reading.read_nodes(api, selector)) if selector else nodes
+    selected = chosen(nodes, matching, selection)
+    for pattern in selection.exclude:
+        if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes):
+            say(f"warning: --exclude names no node of the cluster: {pattern}")
+    meant = tuple(name for name in selected if not excluded_by_name(name, selection))
+    if not meant:
+        say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
+    return selected, meant
 
 
-def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
-
+def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
+    """Return the hosts of these Nodes, as far as they are known."""
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.inventory(ssh, defaults)
     for warning in inventory.warnings if inventory else ():
         say(f"warning: {warning}")
     matched = match_hosts(nodes, inventory, defaults)
-    if matched.hosts_without_node:
-        names = [host.name for host in matched.hosts_without_node]
-        say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
-    chosen_names = frozenset(selected)
-    hostless = [name for name in matched.nodes_without_host if name in chosen_names]
-    if hostless:
+    if strangers := [host.name for host in matched.hosts_without_node]:
+        say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
+    wanted = frozenset(names)
+    if hostless := [name for name in matched.nodes_without_host if name in wanted]:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
-    return matched.hosts
+    return wiring.as_ssh_config_says({name: matched.hosts[name] for name in names if name in matched.hosts}, ssh)
 
 
 def _observed(
@@ -205,10 +190,7 @@ def _observed(
             concurrency=ssh.probe_concurrency,
             on_result=answered,
         )
-        failures = Counter(item.kind for item in observations.values() if isinstance(item, ProbeFailure))
         note(counted(len(hosts), "host"))
-        for kind, number in failures.items():
-            note(f"{number} {kind}")
     return annotated(nodes, identified(nodes, observations))
 
 
@@ -218,7 +200,11 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
     # a pattern speaks of nodes that may come, too
     _refuse_missing(nodes, (name for name in selection.exclude if not set(name) & _OF_PATTERNS))
     if not matching:
-        raise _nothing_matches(nodes, selection.selector)
+        if not nodes:
+            hint = "Is this the right context? See --kubeconfig and --context."
+            raise InputError("the cluster has no nodes", hint=hint)
+        hint = close_labels(selection.selector, nodes)
+        raise InputError(f"no node matches the selector {selection.selector!r}", hint=hint)
     requested = set(selection.nodes)
     names = tuple(node.name for node in matching if not requested or node.name in requested)
     if not names:
@@ -227,16 +213,6 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
             hint="Drop --node or --selector.",
         )
     return names
-
-
-def useless_exclusions(nodes: Sequence[Node], selection: Selection) -> str:
-    """Return what to warn of where an `--exclude` names no node, as after a slip; empty where each names one."""
-    useless = [
-        pattern
-        for pattern in selection.exclude
-        if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes)
-    ]
-    return f"--exclude names no node of the cluster: {shortened(useless)}" if useless else ""
 
 
 def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:
@@ -252,31 +228,88 @@ def close_names(name: str, nodes: Sequence[Node]) -> str:
         return "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
     present = [node.name for node in nodes]
     host = name.lower().partition(".")[0]
-    alike = [node.name for node in nodes if host == node.name.partition(".")[0] or name in _addresses(node)]
+    addresses = {node.name: {address.address for address in node.addresses} for node in nodes}
+    alike = [known for known in present if host == known.partition(".")[0] or name in addresses[known]]
     close = alike[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
     return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
 
 
-def _addresses(node: Node) -> Iterable[str]:
-    return (address.address for address in node.addresses)
-
-
-def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:
-    if not nodes:
-        return InputError("the cluster has no nodes", hint="Is this the right context? See --kubeconfig and --context.")
-    return InputError(f"no node matches the selector {selector!r}", hint=close_labels(first_label(selector), nodes))
-
-
-def first_label(selector: str) -> str:
-    """Return the key of its first requirement; empty where it has none."""
-    return next((requirement.key for requirement in parse_selector(selector).requirements), "")
-
-
-def close_labels(key: str, nodes: Sequence[Node]) -> str:
-    """Return what the nodes have of this label, or labels like it: the end of a warning, or a hint."""
+def close_labels(selector: str, nodes: Sequence[Node]) -> str:
+    """Return what the nodes have of this label, or of a selector's first, or labels like it."""
+    key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:
         return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
     keys = sorted({label for node in nodes for label in node.labels})
     close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
     return f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"
+
+
+def proven_elsewhere(session: Session, memory: Memory, *, remembers: bool = False) -> Proven | None:
+    """Return what counts of the evidence; None where none is required. `ApiError` while the API server is away.
+
+    With `remembers` the latest of each version is remembered, so that an older one does not count again: where that
+    cannot be written, none counts.
+    """
+    settings, api, namespace = session.settings, session.api, session.namespace
+    if not settings.evidence.source:
+        return None
+    rules = evidence_rules(settings)
+    documents: dict[str, Evidence] = {}
+    problems: list[str] = []
+    for signed in read_documents(settings.evidence.source, api, namespace):
+        try:
+            document = _counting(signed, session, rules, memory.evidence)
+        except ValueError as error:
+            problems.append(f"evidence {signed.origin}: {error}")
+        else:
+            known = documents.get(document.version)
+            documents[document.version] = max(known or document, document, key=lambda item: item.made_at)
+    fresh = {version: document.made_at for version, document in documents.items()}
+    if remembers and not fresh.items() <= memory.evidence.items():
+
+        def noted(before: Memory) -> Memory:
+            # the times of the latest documents alone
+            times = sorted({**before.evidence, **fresh}.items(), key=lambda item: item[1])
+            return replace(before, evidence=dict(times[-MOST_VERSIONS:]))
+
+        try:
+            change_memory(api, namespace, noted)
+        except ApiError as error:
+            return Proven(rules, {}, (*problems, f"evidence cannot be remembered: {error.message}"))
+    return Proven(rules, documents, tuple(problems))
+
+
+def evidence_rules(settings: Settings) -> EvidenceRules:
+    """Return what is required; `UsageError` where that cannot be told."""
+    asked = settings.evidence
+    if not asked.cluster or asked.allowed_signers is None:
+        hint = "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of its SSH key."
+        raise UsageError("--require-evidence does not say whose", hint=hint)
+    return EvidenceRules(asked.cluster, asked.nodes, asked.hours, asked.max_age)
+
+
+def _counting(signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]) -> Evidence:
+    """Return the document, where nothing is wrong with it; else `ValueError`."""
+    signers, api = session.settings.evidence.allowed_signers, session.api
+    if signed.problem or signers is None:
+        raise ValueError(signed.problem)
+    if why := why_not_signed(signed, signers, rules.cluster):
+        raise ValueError(why)
+    document = read_evidence(signed.content)
+    if why := why_refused(
+        document, rules, own=snapshot_reading.read_identity(api).uid, seen=seen, now=api.server_time()
+    ):
+        raise ValueError(why)
+    return document
+
+
+def seen_before(session: Session) -> tuple[Memory, Proven | None]:
+    """Return what is remembered, and what counts of the evidence, for who only looks: nothing of what is not shown."""
+    memory: Memory = NO_MEMORY
+    proven: Proven | None = None
+    with suppress(ApiError):
+        memory = read_memory(session)
+    with suppress(ApiError):
+        proven = proven_elsewhere(session, memory)
+    return memory, proven

@@ -3,11 +3,10 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import typer
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from rollout.report.metrics.instruments import Metrics
 
 _LARGEST_TEXTFILE = 16_000_000
-_EVERY_SECONDS = 2.0
-# Metrics of thousands of nodes take a while to write: so many times as long is left to the work.
-_REST = 20.0
+# Metrics of thousands of nodes take a while to write, and are collected a few times a minute.
+_EVERY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -105,7 +103,7 @@ def metered(options: Places, cluster_name: str, server: str, listen: str = "") -
     metrics = Metrics(cluster_name or name_of(server))
     with ExitStack() as deliveries:
         for place, deliver in _deliveries(metrics, options):
-            deliveries.enter_context(Delivery(place, deliver, lambda: metrics.generation))
+            deliveries.enter_context(delivered(place, deliver, lambda: metrics.generation))
         if listen:
             from rollout.adapters.metrics import MetricsServer
 
@@ -148,56 +146,42 @@ def name_of(server: str) -> str:
     return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
 
 
-@dataclass(slots=True)
-class Delivery:
-    """Delivers whenever something is new, and at the end. Enter it to begin; the first failure is warned of.
+@contextmanager
+def delivered(
+    place: str, deliver: Callable[[], None], generation: Callable[[], int], clock: Clock | None = None, last: float = 5
+) -> Iterator[None]:
+    """Within this context deliver whenever something is new, and once more at its end; the first failure is warned of.
 
     `place` names it in warnings, without any secret. `generation` says whether something is new, 0 that nothing is.
     `last` is how many seconds the end of the process waits for the last delivery.
     """
+    time, ended = clock or wiring.system_clock(), threading.Event()
+    known, has_warned = 0, False
 
-    place: str
-    deliver: Callable[[], None]
-    generation: Callable[[], int]
-    clock: Clock = field(default_factory=wiring.system_clock)
-    last: float = 5.0
-    _delivered: int = 0
-    _has_warned: bool = False
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread = field(init=False)
+    def warn(why: str) -> None:
+        nonlocal has_warned
+        if not has_warned:
+            has_warned = True
+            say(f"warning: the metrics do not reach {place}: {why}")
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join(self.last)
-        if self._thread.is_alive():
-            self._warn(f"no answer within {self.last:g}s")
-
-    def _run(self) -> None:
-        is_last, took = False, 0.0
+    def run() -> None:
+        nonlocal known
+        is_last = False
         while not is_last:
-            is_last = self.clock.wait(self._ended, max(_EVERY_SECONDS, took * _REST))
-            began = self.clock.monotonic()
-            self._deliver()
-            took = self.clock.monotonic() - began
+            is_last, now = time.wait(ended, _EVERY_SECONDS), generation()
+            try:
+                if now != known:
+                    deliver()
+                    known = now
+            except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+                warn(str(error))
 
-    def _deliver(self) -> None:
-        generation = self.generation()
-        if generation == self._delivered:
-            return
-        try:
-            self.deliver()
-            self._delivered = generation
-        except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
-            self._warn(str(error))
-
-    def _warn(self, why: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            say(f"warning: the metrics do not reach {self.place}: {why}")
+    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(last)
+        if thread.is_alive():
+            warn(f"no answer within {last:g}s")

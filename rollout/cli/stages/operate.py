@@ -8,21 +8,17 @@ others watch its Lease: where it goes unrenewed for its whole duration, the next
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import partial
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
-from rollout.cli.stages.deadline import hold_to_date
-from rollout.cli.stages.evidence import proven_elsewhere
-from rollout.cli.stages.lock import lock_watch, refuse_beside_living
 from rollout.cli.stages.metrics import Meter
-from rollout.cli.stages.notify import News, tell_failed_pass
+from rollout.cli.stages.observers import News, tell, tell_failed_pass
+from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.session import Run, Session, connect
-from rollout.cli.terminal import say, show, show_lines
+from rollout.cli.terminal import say, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
@@ -33,21 +29,21 @@ from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
-from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
-from rollout.model.memory import moment
+from rollout.model.memory import Slip, moment
+from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
-from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.model.text import timestamp
 from rollout.planning.eligibility.memory import why_aborted
 from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.plan.finish_by import Finish, finish
 from rollout.ports import Clock, ClusterApi
+from rollout.report.notifications import slipped
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 2.0
-# How long a rollout of people is waited for before they are told.
-_PATIENCE = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -76,7 +72,10 @@ class Operation:
         self.news.turn()
         with self.meter.measured_pass() as measured:
             try:
-                measured.code = _Pass(self, self._session(), stop).make()
+                # under the rules of today: events may have come into the calendar since the last pass
+                session = connect(settings, selection_of(settings), policy_of(settings))
+                own = replace(session, meter=self.meter, news=self.news, watch=self.watch, operating=True)
+                measured.code = _Pass(self, own, stop).make()
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
             except InterruptedRunError as error:
@@ -91,12 +90,6 @@ class Operation:
                 if stop.asked:
                     self.ending.request()
         return measured.code
-
-    def _session(self) -> Session:
-        """Connect, under the rules of today: events may have come into the calendar since the last pass."""
-        session = connect(self.settings, selection_of(self.settings), policy_of(self.settings))
-        observers = self.meter.observers
-        return replace(session, observers=observers, news=self.news, watch=self.watch, operating=True)
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
         """No node is begun, which is no failure."""
@@ -113,25 +106,21 @@ class Operation:
         with suppress(KeyboardInterrupt):
             while not self.ending.requested:
                 next_pass = clock.monotonic() + self.settings.operate.every
-                self._try_pass()
+                try:
+                    self.make_pass()
+                except BrokenPipeError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - it is told, and the next pass may well go right
+                    failures.report(error, verbose=bool(self.settings.output.verbose))
                 self._idle(clock, next_pass)
             undisturbed()
         # again, for an interruption that came first
         undisturbed()
         say("stopped on request: no further pass is made")
 
-    def _try_pass(self) -> None:
-        """Whatever goes wrong in a pass is told, and is over with it, unless nobody can be told any more."""
-        try:
-            self.make_pass()
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the next pass may well go right
-            failures.report(error, verbose=bool(self.settings.output.verbose))
-
     def _idle(self, clock: Clock, until: float) -> None:
         """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
-        watch, tried, is_said = self.watch, self.watch.stale, False
+        watch, tried = self.watch, self.watch.stale
         api: ClusterApi | None = None
         with suppress(RolloutError):
             # where there is no way to it, the pass has told why
@@ -140,12 +129,9 @@ class Operation:
             with suppress(ApiError):
                 if api is not None:
                     watch.look(read_lease(api, self.settings.lock.namespace))
-            is_time = clock.monotonic() >= until
-            if (is_time and watch.state in (Holder.NOBODY, Holder.GONE)) or watch.stale not in ("", tried):
+            is_free = watch.state in (Holder.NOBODY, Holder.GONE)
+            if (is_free and clock.monotonic() >= until) or watch.stale not in ("", tried):
                 return
-            if is_time and not is_said:
-                say(f"standing by: {watch.holder} holds the lock")
-                is_said = True
             clock.wait(self.ending, _LOOK_AGAIN)
 
 
@@ -161,104 +147,73 @@ class _Pass:
         session = self.session
         refuse_beside_living(session.api, session.namespace, watch=self.operation.watch)
         nodes = gather.read_nodes(session)
-        unfinished = self._unfinished(nodes)
-        if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
-            self._tell_of_waiting(unfinished, why)
-            return self._left(why)
-        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
-            result = self._carried_out(self._rest(unfinished))
-            if not result.complete or self.stop.requested:
-                return self._code(result)
+        if (unfinished := self._unfinished(nodes)) is not None:
+            if unfinished.is_garbled:
+                # nobody can tell whose it is
+                raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+            boots = {node.name: node.boot_id for node in nodes}
+            # nodes that were not begun, and that nobody has rebooted since
+            waits = any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)
+            is_left, operating = unfinished.blocks or waits, unfinished.record.operating
+            if not operating and is_left and has_begun(unfinished.run, nodes):
+                why = f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
+                error = BlockedError(f"operate begins nothing: {why}")
+                tell_failed_pass(error, session.settings, self.operation.news)
+                return self._left(why)
+            # those that were begun are finished at any time, while gates keep the others back; those wait for theirs
+            is_begun = unfinished.blocks and (unfinished.begun or unfinished.unclear)
+            if operating and (is_begun or (is_left and not self._reason_to_begin_nothing())):
+                run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
+                hold_to_date(session, run.plan, is_all=False)
+                result = self._carried_out(run)
+                if not result.complete or self.stop.requested:
+                    return self._code(result)
         if why := self._reason_to_begin_nothing():
             return self._left(why)
-        return self._code(self._carried_out(self._begun_anew()))
-
-    def _tell_of_waiting(self, unfinished: Unfinished, why: str) -> None:
-        """Notify once of one that was started a day ago; the memory keeps other passes from doing so again."""
-        session, run = self.session, unfinished.run
-        started, now = moment(unfinished.record.started_at), session.api.server_time()
-        memory = gather.read_memory(session, quiet=True)
-        if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
-            return
-        tell_failed_pass(
-            BlockedError(f"operate has begun nothing for a day: {why}"), session.settings, self.operation.news
-        )
-        with suppress(ApiError):
-            change_memory(session.api, session.namespace, partial(replace, waited_for=run))
+        run = plan.planned_run(self._under(session.policy))
+        hold_to_date(run.session, run.plan)
+        refusals.refuse_unfit(run.session, run.plan)
+        return self._code(self._carried_out(run))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
         memory = gather.read_memory(self.session, quiet=True)
-        self.operation.meter.observe_memory(memory)
+        self.session.meter.observe_memory(memory)
         if memory.is_newer:
             # it is not written over: what fails tonight would be tried on others in the next night
             raise BlockedError(
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
                 hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
-        server_time = self.session.api.server_time
-        if memory.pause is not None and not memory.pause.is_over(server_time()):
+        if memory.pause is not None and not memory.pause.is_over(self.session.api.server_time()):
             return f"all nodes are {memory.pause}"
         schedule = Schedule.of(self.session.policy.gates.windows)
-        now = wiring.system_clock().now()
-        if schedule and (apart := clocks_apart(now, server_time())):
-            say(f"warning: {apart}")
-        return schedule.closed(now) or why_aborted(memory)
+        return schedule.closed(wiring.system_clock().now()) or why_aborted(memory)
 
     def _left(self, why: str) -> ExitCode:
         """Begin nothing, having held what that leaves against the date by which all is to be done."""
         if self.session.settings.operate.finish_by:
             try:
                 session = self._under(self.session.policy)
-                hold_to_date(session, self.operation.meter, plan.decide(session, gather.gather(session)))
+                hold_to_date(session, plan.decide(plan.gathered(session)))
             except RolloutError as error:
                 say(f"warning: no forecast of when all is done: {error.message}")
         return self.operation.leave(why)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return what stands on the cluster.
+        """Return what stands on the cluster; of an operating process' rollout, what is left of it under today's rules.
 
-        Of an operating process' rollout, what is left of it under today's rules.
+        Those are for the nodes that today's settings mean: none where they mean something that is not there.
         """
-        unfinished = gather.find_unfinished_among(self.session, nodes)
+        session, meant = self.session, tuple[str, ...]()
+        unfinished = gather.find_unfinished_among(session, nodes)
         if unfinished is None or not unfinished.record.operating:
             return unfinished
-        return restricted(unfinished, self.session.policy, self._meant(nodes))
-
-    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
-        if not unfinished.record.operating:
-            return False
-        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
-            return True
-        left = unfinished.blocks or _waiting(unfinished, nodes)
-        return bool(left) and not self._reason_to_begin_nothing()
-
-    def _rest(self, unfinished: Unfinished) -> Run:
-        run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
-        hold_to_date(self.session, self.operation.meter, run.plan, is_all=False)
-        self.operation.meter.observe_hosts(run.targets.observations, among_others=True)
-        return run
-
-    def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """Return the nodes that today's settings mean; none where they mean something that is not there."""
         try:
-            names = gather.choose(self.session, nodes)
+            _, meant = gather.choose(nodes, session.api, session.selection)
         except InputError as error:
             say(f"warning: {error.message}")
-            return frozenset()
-        return frozenset(name for name in names if not excluded_by_name(name, self.session.selection))
-
-    def _begun_anew(self) -> Run:
-        session = self._under(self.session.policy)
-        gathered = plan.gather_for_run(session)
-        self.operation.meter.observe_hosts(gathered.targets.observations)
-        run = plan.planned_run(session, gathered)
-        hold_to_date(session, self.operation.meter, run.plan)
-        refusals.refuse_unfit(session, run.plan)
-        if not session.as_json and (run.plan.waves or run.deferred):
-            show(plan.shown(session, gathered, run.plan))
-        return run
+        return restricted(unfinished, session.policy, frozenset(meant))
 
     def _under(self, policy: Policy) -> Session:
         """Return the session by these rules, with their gates, and with what another cluster has proved.
@@ -268,7 +223,7 @@ class _Pass:
         session, alerts = self.session, policy.gates.alerts
         own = alerts if alerts.url == session.settings.alerts.prometheus_url else AlertPolicy()
         memory = gather.read_memory(session, quiet=True)
-        proven = gather.with_patience(lambda: proven_elsewhere(session, memory, remembers=True))
+        proven = gather.with_patience(lambda: gather.proven_elsewhere(session, memory, remembers=True))
         for problem in proven.problems if proven else ():
             say(f"warning: {problem}")
         gates = wiring.gates(session.settings, own, self.stop.end)
@@ -278,8 +233,13 @@ class _Pass:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         result = execute.carry_out(run, self.stop)
-        if result.deferred and self.operation.is_standing:
-            _move_elsewhere(run)
+        own = run.targets.own_node
+        if own is not None and result.deferred and self.operation.is_standing:
+            # it waits for a pod elsewhere: the one that follows this, once it is evicted as any other is
+            try:
+                move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
+            except RolloutError as error:
+                say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
         return result
 
     def _code(self, result: RunResult) -> ExitCode:
@@ -293,31 +253,28 @@ class _Pass:
         return ExitCode.OK
 
 
-def _move_elsewhere(run: Run) -> None:
-    """Have the own node wait for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
-    own = run.targets.own_node
-    if own is None:
-        return
-    try:
-        move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
-    except RolloutError as error:
-        say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
+def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) -> None:
+    """Tell that this plan is done too late, unless that was told of this date: the memory keeps that for later passes.
 
-
-def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
-    """Why this is not gone on with, nor anything begun beside it; empty where an operating process may act.
-
-    `BlockedError` for a record that is not understood: nobody can tell whose it is.
+    A plan that is not all there is to do may be late, but does not show that the rest is in time.
     """
-    if unfinished.is_garbled:
-        raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-    is_left = unfinished.blocks or _waiting(unfinished, nodes)
-    if unfinished.record.operating or not is_left or not has_begun(unfinished.run, nodes):
-        return ""
-    return f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
-
-
-def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Its nodes that were not begun, and that nobody has rebooted since."""
-    boots = {node.name: node.boot_id for node in nodes}
-    return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
+    date = moment(written := session.settings.operate.finish_by)
+    memory, now = gather.read_memory(session, quiet=True), wiring.system_clock().now()
+    # a pause without an end may end at any time
+    begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
+    at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None
+    slip: Slip | None = None
+    if date and plan.waves and (at is None or at > date):
+        before = memory.slip if memory.slip and memory.slip.by == written else None
+        slip = Slip(written, timestamp(at) if at else "", before.since if before else timestamp(now))
+        obstacle = Finish(0, plan, at).obstacle
+        say(f"warning: {slip}; {obstacle}")
+        if before is None:
+            command = "rollout plan" if date <= now else f"rollout plan --finish-by {written}"
+            tell(slipped(slip, obstacle, command), session.settings)
+        session.meter.observe_lateness((at - date).total_seconds() if at else float("inf"))
+    elif date and is_all:
+        session.meter.observe_lateness(0)
+    if memory.slip != slip and (slip or is_all or not date):
+        with suppress(ApiError):
+            change_memory(session.api, session.namespace, lambda standing: replace(standing, slip=slip))

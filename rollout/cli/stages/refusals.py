@@ -1,19 +1,20 @@
-"""What keeps a command from beginning, found out before anything is touched: each refusal names all its reasons."""
+"""What keeps a command from beginning, found out before anything is touched: each refusal names all its reasons.
 
+The lock comes first: whose it is, and whether they live.
+"""
+
+import socket
 from collections.abc import Sequence
 
+from rollout.adapters.journal import is_being_written, journal_of, read_journal
+from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.gather import find_unfinished_among, with_patience
-from rollout.cli.stages.lock import glance_at_lock
 from rollout.cli.stages.session import Session
 from rollout.cli.terminal import say
-from rollout.errors import (
-    ApiError,
-    ApiUnavailableError,
-    BlockedError,
-    LockedError,
-)
+from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
@@ -22,12 +23,73 @@ from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
-from rollout.model.text import counted
+from rollout.model.text import counted, is_run_id
 from rollout.ports import ClusterApi
 from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
 _FORBIDDEN = 403
+
+
+def has_ended_here(lease: LeaseState) -> bool:
+    """Whether the process that holds the lock was on this machine, and is surely gone.
+
+    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
+    journal open for as long as it lives.
+    """
+    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
+        return False
+    path = journal_of(lease.run)
+    try:
+        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+    except OSError:
+        return False
+    return bool(begun) and begun[-1].get("process") == lease.process and is_being_written(path) is False
+
+
+def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
+    """Return the lock as it stands."""
+    return with_patience(lambda: read_lease(api, namespace))
+
+
+def glance_at_lock(api: ClusterApi, namespace: str) -> Glance:
+    """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
+    lease = read_lock(api, namespace)
+    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+
+
+def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
+    """Whether a process holds the lock, and renews it while we look on."""
+    return await_sign(lock_watch(), lambda: read_lock(api, namespace), say) is Holder.ALIVE
+
+
+def lock_watch() -> LeaseWatch:
+    """Return a watch that knows the processes of this machine."""
+    return LeaseWatch(wiring.system_clock(), has_ended_here)
+
+
+def refuse_beside_living(
+    api: ClusterApi, namespace: str, force_unlock: str = "", watch: LeaseWatch | None = None
+) -> LeaseWatch:
+    """`LockedError` while a living process holds the lock; what was seen of it, for whoever takes it then.
+
+    An operator who names the run to pass over is held against the lock when it is taken. `watch`: of earlier looks.
+    """
+    watch = watch or lock_watch()
+    if force_unlock:
+        return watch
+    try:
+        state = await_sign(watch, lambda: read_lock(api, namespace), say, api.server_time)
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        # that this user may not see the lock is told with all the other rights that are missing
+        return watch
+    if state is Holder.ALIVE:
+        seen = glance_at_lock(api, namespace)
+        raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
+    return watch
 
 
 def refuse_without_rights(session: Session, *, unattended: bool) -> None:
@@ -48,13 +110,8 @@ def refuse_without_rights(session: Session, *, unattended: bool) -> None:
             status=_FORBIDDEN,
             hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
         )
-    if unattended:
-        _refuse_without_memory(session.api, session.namespace)
-
-
-def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
-    if why := with_patience(lambda: why_unwritable(api, namespace)):
-        document = memory_of(namespace)
+    if unattended and (why := with_patience(lambda: why_unwritable(session.api, session.namespace))):
+        document = memory_of(session.namespace)
         raise BlockedError(
             f"{document.origin} cannot be written: {why.message}. What fails could not be remembered, and no pass "
             "begins without that",
@@ -72,16 +129,12 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
         if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
             hint = f"If no process is working on it: {ways_out(unfinished)}."
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
-    _refuse_unknown_slots(api, namespace)
-
-
-def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
-    """Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none."""
     try:
         with_patience(lambda: read_slots(api, namespace))
     except ApiUnavailableError:
         raise
     except ApiError as error:
+        # where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none
         if error.status != _FORBIDDEN:
             raise BlockedError(
                 f"{error.message}: whether hosts hold slots of FleetLock is not known, and another rollout may be "
@@ -102,8 +155,7 @@ def refuse_unknown_rules(unfinished: Unfinished) -> None:
 
 def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) -> None:
     """`BlockedError` for a record that was made on another cluster: as a backup that was restored here has it."""
-    uids = {plan.cluster.uid if plan else "", identity.uid} - {""}
-    if plan is not None and len(uids) > 1:
+    if plan is not None and identity.uid and plan.cluster.uid not in ("", identity.uid):
         raise BlockedError(
             f"the record of the rollout {plan.plan_id} is of another cluster, {plan.cluster.server}: it is not resumed",
             hint="If it came with a backup that was restored here: rollout abort removes it.",
@@ -128,31 +180,27 @@ def _word(blocker: Blocker) -> str:
 
 def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
     """Raise `BlockedError` where something is bound to stop the run, all of it named at once."""
-    if blockers := refused(session, plan):
-        words = ",".join(sorted({_word(blocker) for blocker in blockers} - {""}))
-        leave = "leave those nodes out (--skip blocked, --exclude)"
-        raise BlockedError(
-            f"not started: {_blocked(blockers)}",
-            details=tuple(finding_lines(blockers)),
-            hint=f"Clear this, {leave}, or try them (--allow {words})." if words else f"Clear this, or {leave}.",
-        )
+    why_blocked(session, plan, goes_on=False)
 
 
-def why_blocked(session: Session, plan: RolloutPlan) -> str:
-    """Return the same, having warned of it, where a rollout has nodes under way: those go on, and no other is begun.
+def why_blocked(session: Session, plan: RolloutPlan, *, goes_on: bool) -> str:
+    """Return the same, having warned of it, where a rollout that `goes_on` has nodes under way.
 
-    Beside another coordinator, who may have taken them meanwhile, they do not.
+    Those are finished, and no other is begun. Beside another coordinator, who may have taken them, they are not.
     """
     if not (blockers := refused(session, plan)):
         return ""
-    if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
-        refuse_unfit(session, plan)
-    say(f"warning: {_blocked(blockers)}: nodes under way are finished, no other is started")
+    nodes = len({blocker.node for blocker in blockers if blocker.node})
+    blocked = f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"
+    if not goes_on or any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
+        words = ",".join(sorted({_word(blocker) for blocker in blockers} - {""}))
+        leave = "leave those nodes out (--skip blocked, --exclude)"
+        raise BlockedError(
+            f"not started: {blocked}",
+            details=tuple(finding_lines(blockers)),
+            hint=f"Clear this, {leave}, or try them (--allow {words})." if words else f"Clear this, or {leave}.",
+        )
+    say(f"warning: {blocked}: nodes under way are finished, no other is started")
     for line in finding_lines(blockers):
         say(f"  {line}")
-    return _blocked(blockers)
-
-
-def _blocked(blockers: Sequence[Blocker]) -> str:
-    nodes = len({blocker.node for blocker in blockers if blocker.node})
-    return f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"
+    return blocked

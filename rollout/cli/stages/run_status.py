@@ -5,15 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.output import Output
+from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
-from rollout.cli.stages.gather import read_memory, with_patience
-from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
+from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, show, show_bytes
 from rollout.errors import ApiError
@@ -22,24 +20,15 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Glance, glance, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
-from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
+from rollout.gather.cluster.snapshot import read_nodes, read_phase_time
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
-from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.progress import Phase
 from rollout.model.text import shortened
 from rollout.ports import ClusterApi
+from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
 from rollout.report.status import FollowUp
-from rollout.report.unfinished import (
-    down_text,
-    heading,
-    is_of_fleetlock,
-    no_run_text,
-    run_document,
-    run_text,
-    under_way,
-)
 
 if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
@@ -52,36 +41,14 @@ _AWAY = "the API server does not answer: this is how it was last seen"
 
 
 def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
-    """For how long each node that reboots is down, by the API server's clock, and usually is; in words, by its name."""
-    rebooting = [begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING]
-    usual = _usual_seconds(api) if rebooting else None  # type: ignore[arg-type]
-    return {name: down_text(_seconds_down(api, name), usual) for name in rebooting}
-
-
-def _seconds_down(api: ClusterApi, node: str) -> float | None:
-    with suppress(ApiError):
-        began, now = read_phase_time(api, node), api.server_time()
-        return max(0.0, (now - began).total_seconds()) if now and began else None
-    return None
-
-
-@cache
-def _usual_seconds(api: ClusterApi) -> float | None:
-    """None where no journal of this machine tells."""
-    from rollout.cli.stages.journal import past_runs
-
-    with suppress(ApiError):
-        if reboots := past_runs(read_identity(api)).reboots:
-            return median(reboots)
-    return None
-
-
-def remembered(session: Session) -> Memory:
-    """Return the memory, beside what a command is for: nothing where this user may not see it."""
-    try:
-        return read_memory(session)
-    except ApiError:
-        return NO_MEMORY
+    """For how long each node that reboots is down, by the API server's clock, in words and by its name."""
+    texts: dict[str, str] = {}
+    for name in (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING):
+        with suppress(ApiError):
+            began, now = read_phase_time(api, name), api.server_time()
+            if began and now:
+                texts[name] = wording.down_text(max(0.0, (now - began).total_seconds()), None)
+    return texts
 
 
 def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, str]]:
@@ -96,9 +63,9 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
             word = word_of(unfinished, alive=glance_at_lock(api, session.namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
-    text = heading(unfinished, word)
+    text = wording.heading(unfinished, word)
     beside = _way_on(unfinished, word, f"{text[:1].upper()}{text[1:]}.")
-    return beside, under_way(unfinished, _down(api, unfinished))
+    return beside, wording.under_way(unfinished, _down(api, unfinished))
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
@@ -106,7 +73,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
-    if unfinished.blocks or not failed or is_of_fleetlock(unfinished):
+    if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
         goes_on = word is RunWord.INTERRUPTED or (word is RunWord.ENDED and bool(unfinished.untouched))
         by_hand = goes_on and not (unfinished.record.operating or unfinished.record.problem)
         return FollowUp(sentence, f"rollout {'resume' if by_hand else 'status --run'}", is_first=unfinished.blocks)
@@ -129,13 +96,13 @@ class _Look:
 
     def document(self, *, alive: bool | None) -> bytes:
         """Return it as a line of JSON."""
-        return json_line(run_document(self.unfinished, alive=bool(alive)))
+        return json_line(wording.run_document(self.unfinished, alive=bool(alive)))
 
     def text(self, api: ClusterApi, *, alive: bool | None) -> str:
         """Return it for people; `alive`: whether a process works on it, None where that is not known."""
         if self.unfinished is None:
-            return no_run_text(self.lock, self.last)
-        return run_text(self.unfinished, self.lock, _down(api, self.unfinished), alive=alive)
+            return wording.no_run_text(self.lock, self.last)
+        return wording.run_text(self.unfinished, self.lock, _down(api, self.unfinished), alive=alive)
 
 
 def _look(api: ClusterApi, namespace: str) -> _Look:

@@ -3,44 +3,33 @@
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster
+from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.observers import News
+from rollout.execution.gates.policy_gates import GatePorts
+from rollout.execution.lease import LeaseWatch
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.hosts.probe_command import Probe
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.cluster import Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.planning.eligibility.candidates import excluded_by_name
-from rollout.planning.eligibility.selector import parse_selector
-from rollout.ports import ClusterApi, HostExecutor, Observer
-
-if TYPE_CHECKING:
-    from rollout.cli.stages.notify import News
-    from rollout.execution.gates.policy_gates import GatePorts
-    from rollout.execution.lease import LeaseWatch
-    from rollout.execution.rollout.ledger import Inheritance
-    from rollout.planning.eligibility.evidence import Proven
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPlan:
-    """A plan, and the file that it is from."""
-
-    plan: RolloutPlan
-    file: str
+from rollout.planning.eligibility.evidence import Proven
+from rollout.ports import ClusterApi, HostExecutor
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """The settings of a command, what they mean, and the connections; made once, and handed down.
 
-    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with.
-    `observers` are told beside whoever shows a run; `news` is what notifications told before; `watch` is what was seen
+    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with; that
+    plan's file is `saved_in`.
+    `meter` measures what is done; `news` is what notifications told before; `watch` is what was seen
     of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
     watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
     where it need not. `process` is a word that no other process has.
@@ -51,13 +40,14 @@ class Session:
     policy: Policy
     api: ClusterApi
     shell: HostExecutor
-    saved: SavedPlan | None = None
-    gates: "GatePorts | None" = None
-    observers: tuple[Observer, ...] = ()
-    news: "News | None" = None
-    watch: "LeaseWatch | None" = None
+    saved: RolloutPlan | None = None
+    saved_in: str = ""
+    gates: GatePorts | None = None
+    meter: Meter = field(default_factory=Meter)
+    news: News | None = None
+    watch: LeaseWatch | None = None
     operating: bool = False
-    proven: "Proven | None" = None
+    proven: Proven | None = None
     force_unlock: str = ""
     process: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -83,14 +73,13 @@ class Session:
 
     @property
     def place(self) -> str:
-        """Which cluster, for a question: its address, and what the operator calls it."""
-        context = wiring.context_of(self.settings.cluster)
-        return f"{self.api.server} (context {context})" if context else self.api.server
+        """Which cluster: what the operator calls it, with its address."""
+        name = self.settings.cluster.name or wiring.context_of(self.settings.cluster)
+        return f"{name} ({self.api.server})" if name else self.api.server
 
 
 def connect(settings: Given, selection: Selection, policy: Policy | None = None) -> Session:
-    """Make the adapters; what is wrong with the options is found before anything is asked."""
-    parse_selector(selection.selector)
+    """Make the adapters."""
     api = connect_cluster(settings.cluster)
     return Session(settings, selection, policy or Policy(), api, wiring.host_shell(settings.ssh))
 
@@ -105,32 +94,21 @@ def connect_cluster(cluster: Cluster) -> ClusterApi:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after.
+    """What a command works on. `selected` are names before `--exclude`; `meant`, hosts and observations are after.
 
     `own_node` is the node under this process, where it runs in a pod of this cluster.
     """
 
     selected: tuple[str, ...]
+    meant: tuple[str, ...]
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
     own_node: OwnNode | None = None
 
-    def meant(self, nodes: Iterable[Node], selection: Selection) -> list[Node]:
-        """Return those of these nodes that were chosen and are not excluded."""
-        chosen = set(self.selected)
-        return [node for node in nodes if node.name in chosen and not excluded_by_name(node.name, selection)]
-
-    def number_of(self, selection: Selection) -> int:
-        """Return the number of nodes that percentages are of."""
-        return sum(1 for name in self.selected if not excluded_by_name(name, selection))
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """All that a plan is made of."""
-
-    snapshot: ClusterSnapshot
-    targets: Targets
+    def among(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return those of these nodes that are meant."""
+        names = frozenset(self.meant)
+        return [node for node in nodes if node.name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +116,14 @@ class Run:
     """A plan, and all it takes to run it.
 
     `selected` is the number of nodes that percentages are of.
-    `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines.
+    `inherited` is what an earlier process has left of it, None for a new run.
     """
 
     session: Session
     plan: RolloutPlan
     targets: Targets
     selected: int
-    conceded: tuple[str, ...] = ()
-    inherited: "Inheritance | None" = None
+    inherited: Inheritance | None = None
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -158,15 +134,3 @@ class Run:
     def deferred(self) -> bool:
         """Whether the node under this process is left for a run from elsewhere, and to be marked so."""
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
-
-
-def run_of(
-    session: Session,
-    gathered: Gathered,
-    plan: RolloutPlan,
-    selected: int,
-    conceded: tuple[str, ...] = (),
-    inherited: "Inheritance | None" = None,
-) -> Run:
-    """Return a plan of what was gathered, with all that this process runs it with."""
-    return Run(session, plan, gathered.targets, selected, conceded, inherited)

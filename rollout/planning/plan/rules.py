@@ -6,7 +6,6 @@ now: a plan file and the record on the cluster can be written by others than who
 slips from the rules that were meant, not a forger.
 """
 
-import re
 from collections.abc import Callable, Iterator
 
 from rollout.errors import UsageError
@@ -33,8 +32,6 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
             yield f"{name} leaves no time at all"
     yield from _unreadable(policy)
     yield from (f"{text!r} is not a label matcher" for text in policy.gates.alerts.matchers if not is_matcher(text))
-    if not _is_pattern(policy.gates.alerts.pattern):
-        yield f"{policy.gates.alerts.pattern!r} is not a regular expression"
 
 
 def _unreadable(policy: Policy) -> Iterator[str]:
@@ -63,14 +60,6 @@ def _refused(parse: Callable[..., object], written: tuple[object, ...]) -> Itera
             parse(text)
         except UsageError as error:
             yield error.message
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
 
 
 _DEFAULT = Policy()
@@ -135,7 +124,3 @@ def _of_alerts(alerts: AlertPolicy) -> Iterator[str]:
     yield f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"
     if alerts.matchers:
         yield f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count"
-    if alerts.match_only and alerts.pattern:
-        yield f"alerts.filter-match-only: only alerts that match {alerts.pattern} count"
-    elif alerts.pattern:
-        yield f"alerts.filter-regexp {alerts.pattern}: alerts that match do not count"

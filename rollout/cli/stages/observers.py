@@ -1,0 +1,228 @@
+"""Who hears of a run beside whoever shows it: its journal, and those who do not watch. It waits for neither."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from rollout import __version__
+from rollout.adapters.journal import JournalFile, Record, journal_of, journals, read_journal, runs_directory
+from rollout.adapters.notify import Outbox
+from rollout.cli import wiring
+from rollout.cli.settings.schema import Settings
+from rollout.cli.terminal import say
+from rollout.errors import RolloutError
+from rollout.execution.base.reporting import Observers, Unfailing
+from rollout.execution.rollout.ledger import Aborted
+from rollout.model.cluster import ClusterIdentity
+from rollout.model.notification import Note, NotifyEvent, written
+from rollout.model.plan import FORMAT_VERSION, RolloutPlan
+from rollout.model.progress import PlanReady, StepEvent
+from rollout.model.text import is_run_id, timestamp
+from rollout.planning.plan.document import encode_plan
+from rollout.planning.play.pace import NO_PAST, Past
+from rollout.ports import Observer
+from rollout.report.experience import past_of
+from rollout.report.lines import AbortedRecord, Command, JsonLines, RunRecord, line, record_of
+from rollout.report.notifications import Noteworthy, ended_by
+
+# Older ones tell little of how things are now, and a journal of a large run takes a while to read.
+_LATEST = 10
+
+
+def past_runs(cluster: ClusterIdentity) -> Past:
+    """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
+    try:
+        latest = sorted(journals(runs_directory()), key=lambda path: path.stat().st_mtime)[-_LATEST:]
+        return past_of((read_journal(path) for path in latest), cluster.uid)
+    except OSError:
+        return NO_PAST
+
+
+@dataclass(slots=True)
+class _Journalled:
+    """Writes down, until that fails, of which it warns once; and tells one observer.
+
+    The plan is the first to be told by whoever holds the lock, if any: before it nothing is written, for the journal
+    may be that of a rollout which another process is still at work on. `waiting` is what comes before.
+    """
+
+    observer: Observer
+    path: Path
+    journal: JournalFile | None
+    waiting: list[Record]
+    is_held: bool = False
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event."""
+        if self.journal is not None:
+            try:
+                self._write(self.journal, event)
+            except OSError as error:
+                self.journal = None
+                say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
+        self.observer.notify(event)
+
+    def _write(self, journal: JournalFile, event: StepEvent) -> None:
+        record = record_of(line(event))
+        if self.is_held:
+            journal.write(record)
+            return
+        self.waiting.append(record)
+        if isinstance(event, PlanReady):
+            self.is_held = True
+            for earlier in self.waiting:
+                journal.write(earlier)
+
+
+@contextmanager
+def journalled(
+    observer: Observer,
+    plan: RolloutPlan,
+    command: Command,
+    settings: Settings,
+    *,
+    process: str = "",
+    lines: JsonLines | None = None,
+) -> Iterator[Observer]:
+    """Yield the observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+
+    First stands who ran what, by which rules and which version of the program. `lines` that are to be a journal, too,
+    begin as it does.
+    """
+    document = msgspec.json.decode(encode_plan(plan))
+    first = RunRecord(
+        at=wiring.system_clock().now(),
+        format_version=FORMAT_VERSION,
+        run=plan.plan_id,
+        command=command,
+        by=wiring.lease_holder(),
+        version=__version__,
+        cluster=document["cluster"],
+        cluster_name=settings.cluster.name,
+        policy=document["policy"],
+        process=process or UNSET,
+    )
+    if lines is not None:
+        lines.write(first)
+    path = settings.output.journal or journal_of(plan.plan_id)
+    try:
+        journal = JournalFile(path)
+    except OSError as error:
+        places = "XDG_STATE_HOME or --set output.journal names another place"
+        say(f"warning: no journal is written to {path}: {error.strerror} ({places})")
+        yield observer
+        return
+    with closing(journal):
+        yield _Journalled(observer, path, journal, [record_of(first)])
+
+
+def note_abort(aborted: Aborted) -> None:
+    """Have the journal of a run that was begun on this machine say that it was undone; others know nothing of it."""
+    path = journal_of(aborted.run) if is_run_id(aborted.run) else None
+    if path is None or not path.exists():
+        return
+    record = AbortedRecord(
+        at=wiring.system_clock().now(),
+        by=wiring.lease_holder(),
+        run=aborted.run,
+        reverted=aborted.reverted,
+        left=sorted({**aborted.left_cordoned, **aborted.left_tainted}),
+    )
+    try:
+        with closing(JournalFile(path)) as journal:
+            journal.write(record_of(record))
+    except OSError as error:
+        say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
+
+
+@dataclass(slots=True)
+class News:
+    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
+
+    before: object = None
+    now: object = None
+
+    def turn(self) -> None:
+        """Begin a pass."""
+        self.before, self.now = self.now, None
+
+    def is_new(self, note: Note) -> bool:
+        """Whether the pass before did not end so, too."""
+        self.now = replace(note, at="", run="")
+        return self.now != self.before
+
+
+@dataclass(slots=True)
+class _Notifier:
+    """Posts what is worth it. Safe to call from many threads; `is_stopped`: whether the run's end was asked for."""
+
+    noteworthy: Noteworthy
+    outbox: Outbox
+    events: frozenset[NotifyEvent]
+    is_stopped: Callable[[], bool]
+    news: News
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event."""
+        with self.lock:
+            self.post(self.noteworthy.take(event, stopped=self.is_stopped()))
+
+    def post(self, notes: Iterable[Note]) -> None:
+        """Send those of these notifications that are wanted, and news."""
+        for note in notes:
+            is_news = self.news.is_new(note) or self.noteworthy.has_begun
+            if is_news and NotifyEvent(note.event) in self.events:
+                self.outbox.post(written(note))
+
+
+@contextmanager
+def notified(
+    observer: Observer,
+    settings: Settings,
+    plan: RolloutPlan,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+    resumed: bool = False,
+    unattended: bool = False,
+    news: News | None = None,
+) -> Iterator[Observer]:
+    """Yield the observer, with notifications of what it is told of this plan's run; a defect of theirs costs only them.
+
+    `is_stopped`: whether its end was asked for. Leaving it waits a few seconds for those under way.
+    """
+    options = settings.notify
+    places = wiring.notify_destinations(options)
+    if not places:
+        yield observer
+        return
+    held_after = float(options.held_after)
+    noteworthy = Noteworthy(plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended)
+    with closing(Outbox(places, say)) as outbox:
+        notifier = _Notifier(noteworthy, outbox, frozenset(options.on), is_stopped, news or News())
+        try:
+            yield Observers((observer, Unfailing(notifier)))
+        except BaseException as error:
+            with suppress(Exception):
+                notifier.post(noteworthy.broken_off(error, wiring.system_clock().now()))
+            raise
+
+
+def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> None:
+    """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
+    note = replace(ended_by(error), next="rollout doctor")
+    if news.is_new(note):
+        tell(note, settings)
+
+
+def tell(note: Note, settings: Settings) -> None:
+    """Send one notification that is of no run, where notifications of its kind are wanted."""
+    options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
+    if NotifyEvent(note.event) in options.on and (places := wiring.notify_destinations(options)):
+        with closing(Outbox(places, say)) as outbox:
+            outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.system_clock().now()))))
