@@ -96,12 +96,10 @@ def read_whole(file: Path | None) -> str:
     """Return the file as it stands; empty where there is none, `InputError` where it is none of known hosts."""
     if file is None or not file.exists():
         return ""
-    try:
-        if file.stat().st_size > _MOST:
-            raise InputError(f"known hosts file {file}: larger than {_MOST >> 20} MiB", hint="Name another with --out.")
-        return file.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise InputError(f"known hosts file {file}: {error.strerror}") from error
+    text = _text(file)
+    if len(text) > _MOST:
+        raise InputError(f"known hosts file {file}: larger than {_MOST >> 20} MiB", hint="Name another with --out.")
+    return text
 
 
 def written(before: str, taken: Sequence[ScannedHost]) -> str:
@@ -150,6 +148,6 @@ def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
 def _text(file: Path) -> str:
     try:
         with file.open("rb") as stream:
-            return stream.read(_MOST).decode(errors="replace")
+            return stream.read(_MOST + 1).decode("ascii", errors="surrogateescape")
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
