@@ -37,25 +37,10 @@ def argument(default: Any, help: str, metavar: str) -> Any:  # noqa: A002 - the 
 
 
 YES = option(False, "Do not ask", "", "--yes", "-y")
-_FURTHER = {
-    _CONFIG: (
-        Path | None,
-        option(
-            None,
-            "Settings, in TOML",
-            "FILE",
-            "--config",
-            "-c",
-            envvar="ROLLOUT_CONFIG",
-            show_envvar=False,
-            rich_help_panel=_PANELS["output"],
-        ),
-    ),
-    _SET: (
-        list[str] | None,
-        option(None, "Any setting, by its key", "KEY=VALUE", "--set", rich_help_panel=_PANELS["output"]),
-    ),
-}
+_OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
+_FILE = option(None, "Settings, in TOML", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT)
+_KEYS = option(None, "Any setting, by its key", "KEY=VALUE", "--set", **_OUTPUT)
+_FURTHER = {_CONFIG: (Path | None, _FILE), _SET: (list[str] | None, _KEYS)}
 
 
 def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:

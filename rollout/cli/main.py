@@ -9,13 +9,14 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.failures import invoke
+from rollout.cli.flags import option
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
 from rollout.cli.terminal import prepare_streams, say
@@ -48,20 +49,12 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:
-    if value:
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")) -> None:
+    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
+    if version:
         typer.echo(f"{failures.PROGRAM} {__version__}")
         raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    version: Annotated[  # noqa: ARG001 - its callback does it
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     for sentence in strangers(os.environ):

@@ -34,10 +34,12 @@ def check_update(settings: Given) -> None:
     """
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.session import connect
+    from rollout.report.document_types import CheckReport
 
     session = connect(settings, selection_of(settings))
     results = _results(session, ask_hosts(session, read_nodes(session)))
-    settings.output.show(_document(results), lambda: _text(results), is_prose=True)
+    document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
+    settings.output.show(document, lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
@@ -54,13 +56,6 @@ def _results(session: "Session", targets: "Targets") -> "list[CheckResult]":
             advance(result.node, result)
             results[result.node] = result
     return [results[name] for name in targets.meant]
-
-
-def _document(results: "list[CheckResult]") -> bytes:
-    from rollout.model.json_text import json_line
-    from rollout.report.document_types import CheckReport
-
-    return json_line(CheckReport(format_version=FORMAT_VERSION, hosts=results))
 
 
 def _text(results: "list[CheckResult]") -> str:

@@ -46,16 +46,11 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test of no
       rollout doctor
       rollout doctor -l pool=web -o json
     """
-    rules = policy_of(settings)
+    output, policy, step = settings.output, policy_of(settings), settings.repeated("rollout plan")
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks = in_order((*places, *_examined(settings, rules)))
-    output = settings.output
-    step = settings.repeated("rollout plan")
-    output.show(
-        doctor_document(checks),
-        lambda: doctor_text(checks, every=bool(output.verbose), width=output.width, next_step=step),
-    )
+    checks, every = in_order((*places, *_examined(settings, policy))), bool(output.verbose)
+    output.show(doctor_document(checks), lambda: doctor_text(checks, every=every, width=output.width, next_step=step))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 

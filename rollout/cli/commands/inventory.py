@@ -102,7 +102,7 @@ def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) ->
     """Show what was seen: as data, or, where the file itself is the data, beside it."""
     from rollout.report.host_keys import HostKeysReport, host_keys_text
 
-    rows = tuple(_row(entry) for entry in scanned)
+    rows = tuple(map(_row, scanned))
     if output.as_json or is_data:
         output.show(HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width))
     else:

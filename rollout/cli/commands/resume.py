@@ -126,7 +126,6 @@ def abort(
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.observers import note_abort
     from rollout.cli.stages.session import connect
-    from rollout.model.json_text import json_line
     from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -148,7 +147,7 @@ def abort(
     if not aborted.stopped:
         note_abort(aborted)
     again = settings.repeated("rollout abort")
-    settings.output.show(json_line(abort_document(aborted)), lambda: aborted_text(aborted, again), is_prose=True)
+    settings.output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
