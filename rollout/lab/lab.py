@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -98,12 +99,8 @@ class Lab:
 
     def inflict(self, *faults: ApiFault) -> None:
         """Put rules of the API server's misbehaviour in force, after those that are; their times count from now."""
-
-        def add() -> None:
-            for fault in faults:
-                self.faults.add(fault)
-
-        self.call(add)
+        for fault in faults:
+            self.call(partial(self.faults.add, fault))
 
     def struck(self, fault: ApiFault) -> int:
         """How many requests have met this rule."""

@@ -6,7 +6,6 @@ API server misbehaves. The files that ship with the lab are read just as an oper
 
 import shlex
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -168,12 +167,8 @@ def load_scenario(name_or_path: str) -> Scenario:
     return _decoded(_document(text, str(path)), path.stem, source=str(path))
 
 
-def _shipped(name: str) -> dict[str, Any]:
-    return deepcopy(_read(name))
-
-
 @cache
-def _read(name: str) -> dict[str, Any]:
+def _shipped(name: str) -> dict[str, Any]:
     """Once: a lab takes longer to read what it is to be than to start it."""
     text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
     return _document(text, name)

@@ -100,7 +100,7 @@ class FakeServer(StandaloneApi):
     def _note(self, method: str, call: Call, status: int) -> None:
         body = call.payload.decode(errors="replace")
         record = RequestRecord(time.monotonic(), method, call.target, dict(call.query), status, body=body)
-        self.server.requests.add(record)
+        self.server.requests.append(record)
 
     def _announce(self, _change: Change) -> None:
         with self.turn:

@@ -1,8 +1,8 @@
 """What a client asks: an address turned into verb, resource, namespace and name, and the log of it all."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
@@ -95,28 +95,17 @@ class RequestRecord:
         return self.target.path
 
 
-@dataclass(slots=True)
-class RequestLog:
-    """The latest requests; the oldest are forgotten."""
+class RequestLog(deque[RequestRecord]):
+    """The latest requests, oldest first; the oldest of all are forgotten."""
 
-    _records: deque[RequestRecord] = field(default_factory=lambda: deque(maxlen=50_000))
-
-    def add(self, record: RequestRecord) -> None:
-        """Remember a request."""
-        self._records.append(record)
-
-    def __iter__(self) -> Iterator[RequestRecord]:
-        """Oldest first."""
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
+    def __init__(self) -> None:
+        super().__init__(maxlen=50_000)
 
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
         """Return records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
         return [
             record
-            for record in self._records
+            for record in self
             if record.target.verb == verb
             and (not plural or record.target.plural == plural)
             and (not name or record.target.name == name)

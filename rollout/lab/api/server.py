@@ -197,7 +197,7 @@ class ApiServer:
             return refused(refusal)
 
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
-        self.requests.add(
+        self.requests.append(
             RequestRecord(
                 at=time.monotonic(),
                 method=request.method,

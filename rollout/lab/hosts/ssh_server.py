@@ -44,7 +44,7 @@ class HostServer:
         self._authorized = authorized.public_data
         self._host_key = host_key
         self._listener = Listener(self._greet)
-        self._connections: set[asyncssh.SSHServerConnection] = set()
+        self.connections: set[asyncssh.SSHServerConnection] = set()
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
         machine.observers.append(self._follow)
 
@@ -63,7 +63,7 @@ class HostServer:
         self._drop_connections()
         await self._listener.greeted()
         self._drop_connections()
-        for connection in tuple(self._connections):
+        for connection in tuple(self.connections):
             await connection.wait_closed()
 
     def _follow(self, event: HostEvent) -> None:
@@ -86,14 +86,6 @@ class HostServer:
         """Whether this user may log in with this key."""
         refused = self.machine.faults.ssh is SshFault.KEY_REFUSED
         return not refused and user == USER and key.public_data == self._authorized
-
-    def connected(self, connection: asyncssh.SSHServerConnection) -> None:
-        """Remember a connection, to be able to cut it."""
-        self._connections.add(connection)
-
-    def disconnected(self, connection: asyncssh.SSHServerConnection) -> None:
-        """Forget a connection."""
-        self._connections.discard(connection)
 
     async def serve(self, process: "asyncssh.SSHServerProcess[str]") -> None:
         """Run what a session asks for; when the client goes away, so does the command."""
@@ -166,7 +158,7 @@ class HostServer:
         self._listener.break_off()
         for process in tuple(self._processes):
             process.exit_with_signal("TERM")
-        for connection in tuple(self._connections):
+        for connection in tuple(self.connections):
             connection.abort()
 
 
@@ -180,12 +172,12 @@ class _Login(asyncssh.SSHServer):
     @override
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
-        self._host.connected(conn)
+        self._host.connections.add(conn)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
-            self._host.disconnected(self._connection)
+            self._host.connections.discard(self._connection)
 
     @override
     def public_key_auth_supported(self) -> bool:
