@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from itertools import chain
 from typing import TypeVar
 
 from rollout.errors import (
@@ -58,23 +57,21 @@ def poll(
     arrive. An interrupt ends it at once: no further host is asked, and nobody waits for those being asked.
     """
     by_name: dict[str, HostObservation] = {}
-    reached = {name: host for name, host in hosts.items() if host.address}
-    with closing(_answers(reached, executor, probe, timeout, concurrency)) as answers:
-        silent = ((name, _no_address(host)) for name, host in hosts.items() if not host.address)
-        for name, observation in chain(silent, answers):
-            by_name[name] = observation
-            if on_result is not None:
-                on_result(name, observation)
-    return {name: by_name[name] for name in hosts}
 
+    def note(name: str, observation: HostObservation) -> None:
+        by_name[name] = observation
+        if on_result is not None:
+            on_result(name, observation)
 
-def _answers(
-    hosts: Mapping[str, Host], executor: HostExecutor, probe: Probe, timeout: float, concurrency: int
-) -> Generator[tuple[str, HostObservation]]:
-    with closing(executor.run_on_all(hosts, probe.command, timeout=timeout, concurrency=concurrency)) as results:
-        for name, answer in results:
+    for name, host in hosts.items():
+        if not host.address:
+            note(name, _no_address(host))
+    asked = {name: host for name, host in hosts.items() if host.address}
+    with closing(executor.run_on_all(asked, probe.command, timeout=timeout, concurrency=concurrency)) as answers:
+        for name, answer in answers:
             host = hosts[name]
-            yield name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe)
+            note(name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe))
+    return {name: by_name[name] for name in hosts}
 
 
 def _no_address(host: Host) -> ProbeFailure:

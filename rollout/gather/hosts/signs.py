@@ -63,13 +63,12 @@ def _from_bus(text: str) -> UpdateStatus | None:
 
 def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
+    unknown = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
         operation=parsed,
         new_version="" if new_version == NO_VERSION else version(new_version),
         progress=_fraction(progress),
-        message=f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
-        if parsed is UpdateOperation.UNKNOWN
-        else "",
+        message=unknown if parsed is UpdateOperation.UNKNOWN else "",
     )
 
 
@@ -87,7 +86,13 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     if CUT_OFF in codes.values():
         return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
     if codes.get("client") == NOT_FOUND:
-        return EngineTrouble.MISSING, _missing(complaint(stderr.get("bus", "")))
+        said, why = (
+            complaint(stderr.get("bus", "")),
+            "update_engine_client is not on this host, and D-Bus gave no answer",
+        )
+        # where the bus does not know it either, there is nothing more to say
+        unknown = said.endswith(_NO_SUCH_SERVICE)
+        return EngineTrouble.MISSING, "update_engine is not on this host" if unknown else _with_cause(why, said)
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
@@ -95,13 +100,6 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
         )
     causes = (complaint(stderr.get(source, "")) for source in sources)
     return EngineTrouble.OTHER, _with_cause("update_engine did not answer", next(filter(None, causes), ""))
-
-
-def _missing(said: str) -> str:
-    """Where the bus does not know it either, there is nothing more to say."""
-    if said.endswith(_NO_SUCH_SERVICE):
-        return "update_engine is not on this host"
-    return _with_cause("update_engine_client is not on this host, and D-Bus gave no answer", said)
 
 
 def _with_cause(sentence: str, cause: str) -> str:
