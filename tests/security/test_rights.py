@@ -49,7 +49,7 @@ def printed() -> tuple[dict[str, Any], ...]:
 
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:
-    lab.call(lambda: setattr(lab.api.access, "grants", tuple(grants)))
+    lab.call(lambda: setattr(lab.api.access, "grants", tuple(each.covers for each in grants)))
 
 
 @pytest.fixture
