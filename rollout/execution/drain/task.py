@@ -9,10 +9,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
 from rollout.execution.drain.eviction import CriticalPods
+from rollout.gather.cluster.snapshot import read_node, read_node_pods
+from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 
@@ -112,3 +115,11 @@ class NodeTask:
     def seconds(self) -> float:
         """How long it has taken so far."""
         return self.cluster.clock.monotonic() - self.started
+
+    def node(self, deadline: Deadline | None = None) -> Node:
+        """Return the Node as it is now; an outage is waited out until the deadline."""
+        return self.cluster.ask(lambda api: read_node(api, self.name), deadline)
+
+    def pods(self, deadline: Deadline | None = None) -> tuple[Pod, ...]:
+        """Return the pods that are bound to it, in the same way."""
+        return self.cluster.ask(lambda api: read_node_pods(api, self.name), deadline)

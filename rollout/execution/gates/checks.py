@@ -21,7 +21,6 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import write
 from rollout.execution.node.transitions import NodeFailure
-from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -123,7 +122,7 @@ def run_playbook(context: NodeContext, playbooks: NodePlaybooks | None, boot: Bo
     if boot is not None:
         occasion, phase = Occasion.POST_REBOOT, Phase.READY
         variables = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
-    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    node = context.node()
     host, timeout = context.host.host, context.policy.gates.hooks.timeout
     why = playbooks.run(
         occasion,

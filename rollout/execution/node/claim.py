@@ -23,7 +23,7 @@ from rollout.execution.node.host import NodeHost, in_boot_before, look_once
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
 from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, RefusedError
-from rollout.gather.cluster.snapshot import read_node, read_nodes
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
@@ -200,7 +200,7 @@ def _cordoned_meanwhile() -> NodeFailure:
 def take_up(context: NodeContext) -> Progress:
     """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
     context.guard.check()
-    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    node = context.node()
     if node.annotations.get(marks.RUN) != context.rollout:
         raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
     if why := misunderstanding(node):

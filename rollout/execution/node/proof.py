@@ -78,7 +78,7 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
     """Yield the sources without a proof, each with why, and whether no waiting helps."""
     yield from _missing_on_host(context, progress, boot)
     if Source.ANNOTATION in progress.targets:
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        node = context.node()
         names = requests(node, marks.OTHERS_REQUESTS)
         if names and not _runs_agent(context):
             names = ()
@@ -87,7 +87,7 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
 
 def _runs_agent(context: NodeContext) -> bool:
     """Whether FLUO's or CLUO's agent runs on the node, as the name of its pod's owner or a label tells."""
-    pods = context.cluster.ask(lambda api: read_node_pods(api, context.name))
+    pods = context.pods()
     return any(not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()}) for pod in pods)
 
 
@@ -178,7 +178,7 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 def ready_now(task: NodeTask) -> Mapping[str, str]:
     """Those that are ready on the node, with since when."""
-    return ready_of(task.cluster.ask(lambda api: read_node_pods(api, task.name)))
+    return ready_of(task.pods())
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
@@ -186,7 +186,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
     That is before the uncordon: no pod is to land on a node without its network. Cordons do not stop these pods.
     """
-    before = ready_before(task.cluster.ask(lambda api: read_node(api, task.name)))
+    before = ready_before(task.node())
     deadline = task.cluster.deadline(timeout)
     while missing := task.cluster.ask(lambda api: _missing_pods(api, task.name, before)):
         if deadline.expired:

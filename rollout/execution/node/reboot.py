@@ -15,7 +15,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.transitions import NodeFailure
-from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
+from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.model import marks
@@ -48,7 +48,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> None:
         DrainError: somebody uncordoned the node, or took our marks away, or a pod has come that must not be touched.
         FencedError: this process may not act any more.
     """
-    node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
+    node = task.node(deadline)
     if not node.unschedulable:
         raise DrainError(f"{task.name} was uncordoned outside this rollout before its reboot was asked for")
     if node.annotations.get(marks.RUN) != task.rollout:
@@ -58,7 +58,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
-    present = task.cluster.ask(lambda api: read_node_pods(api, task.name), deadline)
+    present = task.pods(deadline)
     owners = task.cluster.ask(read_daemon_sets, deadline)
     pods = must_go(present, DrainRules.of(task.policy.drain, owners, now=task.cluster.api.server_time()))
     if pods := without_returning(pods, task.returning):

@@ -32,7 +32,7 @@ from rollout.execution.node.transitions import (
     may_be_given_back,
     outcome_of,
 )
-from rollout.gather.cluster.snapshot import NodeReport, read_node, read_report
+from rollout.gather.cluster.snapshot import NodeReport, read_report
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
@@ -107,7 +107,7 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
     """Return the Node, and what its host says now, whichever sources were asked."""
     host = context.host
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
-    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    node = context.node()
     return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
 
 
@@ -140,15 +140,20 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
     wanted = context.policy.exclude_from_load_balancers
-    if wanted and is_excluded(context.cluster.ask(lambda api: read_node(api, context.name))):
+    if wanted and is_excluded(context.node()):
         _wait(context, wanted, f"waiting {wanted} for load balancers to leave the node out")
     if delay := context.policy.courtesy.drain_delay:
         _wait(context, delay, f"waiting {delay} before its drain (drain.delay)")
         context.gates.after_waiting(context, "while its drain was delayed")
     context.gates.before_drain(context)
+    _mark_draining(context)
+    return progress.to(Phase.DRAINING)
+
+
+def _mark_draining(context: NodeContext) -> None:
+    """Write the phase; `DrainError` where somebody else has uncordoned the node."""
     if not mark_phase(context, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
-    return progress.to(Phase.DRAINING)
 
 
 def delay_reboot(context: NodeContext) -> None:
@@ -206,8 +211,7 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
-    if not mark_phase(context, Phase.DRAINING).unschedulable:
-        raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
+    _mark_draining(context)
     return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 
 

@@ -24,7 +24,6 @@ from rollout.execution.record.record import RunRecord
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
-from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slots
 from rollout.model.host import Host
@@ -155,7 +154,7 @@ class _Undoing:
         deadline = self.cluster.deadline(self.wait)
         away = over = False
         while True:
-            node = self.cluster.ask(lambda api: read_node(api, task.name), deadline)
+            node = task.node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
             if over:
