@@ -13,7 +13,7 @@ from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, Silence
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest, TimedStop
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
 from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates
 from rollout.execution.node.context import NodeContext
@@ -208,7 +208,7 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
 
 def test_time_that_is_up_stops_and_says_why() -> None:
     clock = SetClock()
-    stop = TimedStop(Deadline(clock, 60), StopRequest(), revert=True)
+    stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
     assert (stop.requested, stop.reverting, stop.wait(0)) == (False, False, False)
     clock.seconds = 60
     assert (stop.requested, stop.reverting, stop.wait(1000), stop.asked) == (True, True, True, False)

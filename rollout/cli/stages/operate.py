@@ -21,7 +21,7 @@ from rollout.cli.stages.session import Run, Session, connect
 from rollout.cli.terminal import say, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import StopRequest, TimedStop
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.policy_gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease
@@ -68,7 +68,7 @@ class Operation:
         """
         settings, seconds = self.settings, self.settings.operate.active_deadline
         end = Deadline(wiring.system_clock(), seconds) if seconds else None
-        stop = TimedStop(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
+        stop = StopRequest(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
         self.news.turn()
         with self.meter.measured_pass() as measured:
             try:
@@ -141,7 +141,7 @@ class _Pass:
 
     operation: Operation
     session: Session
-    stop: TimedStop
+    stop: StopRequest
 
     def make(self) -> ExitCode:
         session = self.session

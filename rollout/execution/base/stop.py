@@ -12,11 +12,18 @@ from rollout.execution.base.deadline import Deadline
 
 
 class StopRequest:
-    """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back."""
+    """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back.
 
-    def __init__(self, *, revert: bool = False) -> None:
+    It is wished by whoever asks, or has asked for `ending`, and by itself at the `end`.
+    """
+
+    def __init__(
+        self, end: Deadline | None = None, ending: "StopRequest | None" = None, *, revert: bool = False
+    ) -> None:
         self._event = threading.Event()
         self._last_acts: list[Callable[[], object]] = []
+        self.end = end
+        self._ending = ending
         self.revert = revert
 
     def before_leaving(self, act: Callable[[], object]) -> None:
@@ -34,9 +41,14 @@ class StopRequest:
         self._event.set()
 
     @property
+    def asked(self) -> bool:
+        """Whether somebody wished it."""
+        return self._event.is_set() or (self._ending is not None and self._ending.requested)
+
+    @property
     def requested(self) -> bool:
-        """Whether it was wished."""
-        return self._event.is_set()
+        """Whether somebody wished it, or time is up."""
+        return self.asked or (self.end is not None and self.end.expired)
 
     @property
     def reverting(self) -> bool:
@@ -46,38 +58,10 @@ class StopRequest:
     @property
     def why(self) -> str:
         """What keeps further nodes from being started, once it is wished."""
-        return "stopped on request"
+        return "stopped on request" if self.asked or not self.end else "the time of --active-deadline is up"
 
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it is wished; whether it was."""
-        return self._event.wait(seconds)
-
-
-class TimedStop(StopRequest):
-    """The same, and a deadline that wishes it by itself; without one, only whoever asks, or has asked for `ending`."""
-
-    def __init__(self, end: Deadline | None, ending: StopRequest, *, revert: bool = False) -> None:
-        super().__init__(revert=revert)
-        self.end = end
-        self._ending = ending
-
-    @property
-    def asked(self) -> bool:
-        """Whether somebody wished it."""
-        return super().requested or self._ending.requested
-
-    @property
-    def requested(self) -> bool:
-        """Whether somebody wished it, or time is up."""
-        return self.asked or (self.end is not None and self.end.expired)
-
-    @property
-    def why(self) -> str:
-        """Which of the two."""
-        return super().why if self.asked else "the time of --active-deadline is up"
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep no longer than there is time."""
         self._event.wait(seconds if self.end is None else min(seconds, self.end.remaining))
         return self.requested
 
