@@ -20,7 +20,7 @@ from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checke
 from rollout.errors import GateError, UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
-from rollout.report.metrics.instruments import Metrics
+from rollout.report.metrics import Metrics
 from tests.adapters.openssh import MakeStranger, Say, Stranger
 from tests.scripted_api import Exchange, scripted
 

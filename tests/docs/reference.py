@@ -17,7 +17,7 @@ from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
-from rollout.report.metrics.families import Families
+from rollout.report.metric_families import Families
 from rollout.server.protocol import Answer, Kind
 
 # What each fixed word means, by the enum that has it.

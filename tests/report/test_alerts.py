@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rollout.model.progress import Outcome
-from rollout.report.metrics.families import Families
+from rollout.report.metric_families import Families
 
 PROMTOOL = shutil.which("promtool")
 

@@ -21,7 +21,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
 )
-from rollout.report.metrics.instruments import Metrics, PassResult
+from rollout.report.metrics import Metrics, PassResult
 from tests.report.builders import AT, plan
 
 

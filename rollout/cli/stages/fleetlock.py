@@ -38,8 +38,8 @@ def serve(settings: Settings) -> None:
     policy = server_policy(settings)
     _require_library()
     from rollout.adapters.metrics import parsed_address
-    from rollout.report.metrics.families import FleetLockMetrics
-    from rollout.report.metrics.instruments import Metrics
+    from rollout.report.metric_families import FleetLockMetrics
+    from rollout.report.metrics import Metrics
     from rollout.server import http
     from rollout.server.connections import Listening
     from rollout.server.service import under_way

@@ -22,7 +22,7 @@ from rollout.planning.eligibility.memory import why_held
 from rollout.ports import Clock, Observer
 
 if TYPE_CHECKING:
-    from rollout.report.metrics.instruments import Metrics
+    from rollout.report.metrics import Metrics
 
 _LARGEST_TEXTFILE = 16_000_000
 # Metrics of thousands of nodes take a while to write, and are collected a few times a minute.
@@ -82,7 +82,7 @@ class Meter:
             raise
         finally:
             if self.metrics:
-                from rollout.report.metrics.instruments import PassResult
+                from rollout.report.metrics import PassResult
 
                 name = measured.code.name.lower()
                 result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
@@ -98,7 +98,7 @@ def metered(options: Places, cluster_name: str, server: str, listen: str = "") -
     if not (options.is_used or listen):
         yield Meter()
         return
-    from rollout.report.metrics.instruments import Metrics
+    from rollout.report.metrics import Metrics
 
     metrics = Metrics(cluster_name or name_of(server))
     with ExitStack() as deliveries:

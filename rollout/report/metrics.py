@@ -23,7 +23,7 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
-from rollout.report.metrics.families import Families, Family
+from rollout.report.metric_families import Families, Family
 from rollout.report.run_view import NodeView, RunView
 
 
