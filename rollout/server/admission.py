@@ -39,7 +39,7 @@ from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock, ClusterApi
 from rollout.server.nodes import Machines, by_id, facts_of, new_run, plan_of, planned, selected, the_one, version_of
 from rollout.server.protocol import Ask, Denied, Kind
-from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+from rollout.server.state import PATIENCE, ServerSettings, World
 
 _NAMED = 3
 _FRESH_FORECAST = 2.0
@@ -49,8 +49,6 @@ _SHARE = 0.1
 T = TypeVar("T")
 # Seconds for which an answer of the cluster is good enough to say no by.
 _FRESH = 2.0
-# What may be asked of the cluster while a host waits for its answer.
-_PATIENCE = 10.0
 # Deployments and DaemonSets change rarely, and are many.
 _FRESH_COORDINATORS = 60.0
 _NOWHERE = ClusterIdentity("", "", "")
@@ -170,15 +168,11 @@ class Kept(Generic[T]):
 class Admission:
     """Decides on hosts that hold no slot. For many threads at once."""
 
-    def __init__(
-        self, settings: ServerSettings, world: World, machines: Machines, book: SlotBook, leadership: Leadership
-    ) -> None:
-        self._settings = settings
+    def __init__(self, world: World, machines: Machines) -> None:
+        self._settings = settings = world.settings
         self._world = world
         self._machines = machines
-        self._book = book
-        self._leadership = leadership
-        self._api: ClusterApi = world.api.within(_PATIENCE)
+        self._api: ClusterApi = world.patient_api
         policy, clock, namespace = settings.policy, world.clock, settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
@@ -210,11 +204,11 @@ class Admission:
         if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
             raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
-        return self._book.change(partial(taken, slot=slot, rules=rules, limits=limits))
+        return self._world.book.change(partial(taken, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
         """By what is known already, but for a look at the slots and the Lease now and then."""
-        slots, nodes = self._book.seen(_FRESH / 2), self._machines.nodes
+        slots, nodes = self._world.book.seen(_FRESH / 2), self._machines.nodes
         limits = self._limits(nodes)
         limits.check_group(slots, ask.group, rules)
         if name not in {node.name for node in selected((nodes[name],), self._settings.selection)}:
@@ -223,7 +217,7 @@ class Admission:
         pool = pools_of(policy).of(nodes[name].labels)
         if why := self._schedule.in_pool(policy, pool).closed(self._world.clock.now()):
             raise Denied(Kind.OUTSIDE_WINDOW, why)
-        if other := self._leadership.other:
+        if other := self._world.leadership.other:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
         limits.check_away(slots, nodes[name])
@@ -287,7 +281,7 @@ class Admission:
         policy, clock = self._settings.policy, self._world.clock
         entry = planned(node, slot, policy)
         plan = plan_of(entry, slot, _NOWHERE, self._settings.selection, policy, clock.now())
-        cluster = PatientApi(self._api, clock, seconds=_PATIENCE)
+        cluster = PatientApi(self._api, clock, seconds=PATIENCE)
         report = Reporter(Observers(()), clock)
         if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(entry).why:
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")

@@ -27,9 +27,8 @@ from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import UNGRANTED, Machines, by_id, node_of, planned, the_one, version_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
-from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+from rollout.server.state import PATIENCE, World
 
-_PATIENCE = 10.0
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 _WAIT = 10.0
 _PAUSE = 0.5
@@ -40,14 +39,11 @@ NOT_HELD = Answer(Kind.NOT_HELD, "no slot is held by this host")
 class Grants:
     """Answers the holders of slots."""
 
-    settings: ServerSettings
     world: World
-    book: SlotBook
-    leadership: Leadership
 
     def answer(self, slot: Slot, detail: str) -> Answer:
         """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
-        api = self.world.api.within(_PATIENCE)
+        api = self.world.patient_api
         node = read_node(api, slot.node)
         check_slot(slot, node)
         phase = node.annotations.get(marks.PHASE, "")
@@ -55,32 +51,32 @@ class Grants:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
         if the_one(by_id(read_nodes(api)).get(slot.id, ())) != slot.node:
             raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
-        self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
+        self._look(slot, node, PatientApi(api, self.world.clock, seconds=PATIENCE))
         return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
 
     def _held_until(self, slot: Slot) -> float:
         """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
-        until = self.leadership.safe_until
+        until = self.world.leadership.safe_until
         with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
-            lease = beside.submit(self.leadership.check)
+            lease = beside.submit(self.world.leadership.check)
             self._check_still_held(slot)
             lease.result()
         return until
 
     def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
         """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
-        policy = self.settings.policy
+        policy = self.world.settings.policy
         report, entry = Reporter(Observers(()), self.world.clock), planned(node, slot, policy)
         rules = pools_of(policy).rules(entry.pool)
         try:
-            task = NodeTask(entry, slot.run, cluster, self.leadership, report, policy=rules)
+            task = NodeTask(entry, slot.run, cluster, self.world.leadership, report, policy=rules)
             mark_granted(task)
             look_again(task, cluster.deadline())
         except DrainError as error:
             raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
 
     def _check_still_held(self, slot: Slot) -> None:
-        held = self.book.read().of_run(slot.run)
+        held = self.world.book.read().of_run(slot.run)
         if held is None or _is_ending(held) or held.state is not slot.state:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
@@ -114,7 +110,6 @@ class Releases:
     """Answers hosts that are done. `wait` is how many seconds an answer may wait for the proof."""
 
     world: World
-    book: SlotBook
     machines: Machines
     wait: float = _WAIT
 
@@ -127,15 +122,15 @@ class Releases:
         if slot.id != ask.id:
             way_out = f"rollout fleetlock release {slot.node}"
             raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
-        node = node_of(self.world.api.within(_PATIENCE), slot)
+        node = node_of(self.world.patient_api, slot)
         if node is not None and not is_given_back(slot, node):
             self._note(slot, node)
         return self._awaited(slot)
 
     def _held(self, ask: Ask, name: str) -> Slot | None:
         """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
-        slot = _slot_of(self.book.seen(1.0), ask, name)
-        return _slot_of(self.book.read(), ask, name) if slot is None and name else slot
+        slot = _slot_of(self.world.book.seen(1.0), ask, name)
+        return _slot_of(self.world.book.read(), ask, name) if slot is None and name else slot
 
     def _name(self, ask: Ask) -> str:
         """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
@@ -153,14 +148,14 @@ class Releases:
         """
         if not name or not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
             return None
-        node = read_node(self.world.api.within(_PATIENCE), name)
+        node = read_node(self.world.patient_api, name)
         run = node.annotations.get(marks.RUN, "")
         if not is_fleetlock_run(run) or misunderstanding(node):
             return None
         at = timestamp(self.world.api.server_time() or self.world.clock.now())
         boot_id = node.annotations[marks.BOOT_ID_BEFORE]
         slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
-        return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+        return self.world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
     def _note(self, slot: Slot, node: Node) -> None:
         """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
@@ -168,23 +163,23 @@ class Releases:
         if slot.released:
             return
         if node.boot_id == slot.boot_id and phase in UNGRANTED:
-            self.book.change(lambda slots: slots.changed(slot.run, released=True))
+            self.world.book.change(lambda slots: slots.changed(slot.run, released=True))
         elif slot.state is SlotState.ABSENT:
             # its place may be another's by now: it is proven and given back without one
-            self.book.change(lambda slots: slots.changed(slot.run, returned=True, released=True))
+            self.world.book.change(lambda slots: slots.changed(slot.run, returned=True, released=True))
         else:
-            self.book.change(lambda slots: slots.changed(slot.run, returned=True, state=SlotState.HELD))
+            self.world.book.change(lambda slots: slots.changed(slot.run, returned=True, state=SlotState.HELD))
 
     def _awaited(self, slot: Slot) -> Answer:
         end = self.world.clock.monotonic() + self.wait
         while self.world.clock.monotonic() < end:
             node = self.machines.nodes.get(slot.node)
-            if self.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
+            if self.world.book.seen(_PAUSE).of_run(slot.run) is None or (
+                node is not None and is_given_back(slot, node)
+            ):
                 return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             self.world.clock.sleep(_PAUSE)
-        raise Denied(
-            Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(self.world.api.within(_PATIENCE), slot))}"
-        )
+        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(self.world.patient_api, slot))}")
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:

@@ -17,7 +17,7 @@ from rollout.server.admission import Admission
 from rollout.server.holders import NOT_HELD, Grants, Releases
 from rollout.server.nodes import Machines
 from rollout.server.protocol import Answer, Ask, Denied, Kind
-from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+from rollout.server.state import World
 from rollout.server.worker import Troubles, Worker
 
 _FRESH = 1.0
@@ -29,7 +29,6 @@ _FOR_ALL: Final = _OF_STRANGERS | {
 }
 _HOUR: Final = 3600.0
 
-_PATIENCE = 10.0
 # For how long what was read of the slots says that the API server is reached: they are read every few seconds.
 _READY_SECONDS = 10.0
 # Whoever hangs is not waited for: what is left undone another server finds on the cluster.
@@ -72,19 +71,15 @@ class AskLog:
 class Service:
     """Answers asks, in any thread."""
 
-    def __init__(self, settings: ServerSettings, world: World, stop: StopRequest) -> None:
-        api, troubles = world.api.within(_PATIENCE), Troubles(world.notice)
-        told = partial(troubles.tell, "waiting for the API server")
-        cluster = PatientApi(world.api, world.clock, lambda error: told(str(error)), settings.api_patience)
-        leadership = Leadership(api, world.clock, settings.namespace, settings.holder)
-        self.settings = settings
+    def __init__(self, world: World, stop: StopRequest) -> None:
+        told = partial(Troubles(world.notice).tell, "waiting for the API server")
+        cluster = PatientApi(world.api, world.clock, lambda error: told(str(error)), world.settings.api_patience)
         self.world = world
         self.machines = Machines(cluster)
-        self.book = SlotBook(api, world.clock, settings.namespace)
-        self.worker = Worker(settings, world, self.book, leadership, stop)
-        self._admission = Admission(settings, world, self.machines, self.book, leadership)
-        self._grants = Grants(settings, world, self.book, leadership)
-        self._releases = Releases(world, self.book, self.machines)
+        self.worker = Worker(world, stop)
+        self._admission = Admission(world, self.machines)
+        self._grants = Grants(world)
+        self._releases = Releases(world, self.machines)
         self._log = AskLog(world.clock, world.notice, self.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> Answer:
@@ -103,14 +98,14 @@ class Service:
             _ = self.machines.nodes
         except Denied as denied:
             return denied.answer.value
-        return self.book.why_unread(_READY_SECONDS)
+        return self.world.book.why_unread(_READY_SECONDS)
 
     def _pre_reboot(self, ask: Ask) -> Answer:
         rules = self._rules(ask)
         name = self.machines.name_of(ask.id)
         if not parse_selector(rules.selector).matches(self.machines.nodes[name].labels):
             raise Denied(Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})")
-        slot = self.book.seen(_FRESH).of_node(name)
+        slot = self.world.book.seen(_FRESH).of_node(name)
         if slot is None:
             slot = self._admission.take(ask, name, rules).of_node(name)
             self.worker.wake()
@@ -129,7 +124,7 @@ class Service:
         except Denied as denied:
             if denied.answer.kind is Kind.WAITING_FOR_PROOF and slot.state is SlotState.HELD and not slot.returned:
                 # it asks for its next reboot: so it has come to rest after the last
-                self.book.change(lambda slots: slots.changed(slot.run, returned=True))
+                self.world.book.change(lambda slots: slots.changed(slot.run, returned=True))
             raise
 
     def _steady_state(self, ask: Ask) -> Answer:
@@ -140,7 +135,7 @@ class Service:
         return answer
 
     def _rules(self, ask: Ask) -> GroupRules:
-        rules = self.settings.groups.rules(ask.group)
+        rules = self.world.settings.groups.rules(ask.group)
         if rules is None:
             raise Denied(Kind.UNKNOWN_GROUP, f"the group {ask.group} is not configured: --group {ask.group}=COUNT")
         return rules
@@ -162,10 +157,10 @@ class Service:
 
 
 @contextmanager
-def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
+def under_way(world: World) -> Iterator[Service]:
     """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
     stop = StopRequest()
-    service = Service(settings, world, stop)
+    service = Service(world, stop)
     threads = (
         threading.Thread(target=service.machines.follow, args=(stop,), name="machines", daemon=True),
         threading.Thread(target=service.worker.run, name="worker", daemon=True),

@@ -32,7 +32,7 @@ from rollout.ports import CommandResult
 from rollout.server.admission import Limits, SlotAdmission
 from rollout.server.holders import is_given_back
 from rollout.server.nodes import node_of, plan_of, planned, staged_on, version_of
-from rollout.server.state import ServerSettings, SlotBook, World
+from rollout.server.state import World
 from rollout.server.steps import HeldSlot, steps_of
 
 
@@ -70,10 +70,9 @@ class _Stage:
 class SlotRunner:
     """Runs turns, each in a thread of its own."""
 
-    def __init__(self, settings: ServerSettings, world: World, book: SlotBook, ending: StopRequest) -> None:
-        self._settings = settings
+    def __init__(self, world: World, ending: StopRequest) -> None:
+        self._settings = world.settings
         self._world = world
-        self._book = book
         self._ending = ending
         self._details: dict[str, str] = {}
         self._precedence = Precedence()
@@ -167,7 +166,7 @@ class SlotRunner:
             precedence=self._precedence,
             remember=remember,
         )
-        result = process_node(context, steps_of(HeldSlot(stage.slot, self._book, self._settings.slot_timeout)))
+        result = process_node(context, steps_of(HeldSlot(stage.slot, self._world.book, self._settings.slot_timeout)))
         remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
@@ -188,7 +187,7 @@ class SlotRunner:
 
     def _settle(self, stage: _Stage, settler: Settler, before: Health) -> None:
         """Hold the slot until the cluster is as well as before, within --settle-timeout; then for the soak."""
-        away = self._book.latest.nodes - {stage.slot.node}
+        away = self._world.book.latest.nodes - {stage.slot.node}
         try:
             missing = settler.wait(before, 1, away, self._ending)
         except ApiError as error:

@@ -17,6 +17,8 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi, Observer
 
+# Seconds that may be asked of the cluster while a host waits for its answer.
+PATIENCE = 10.0
 _FRESH = 2.0
 # An answer takes milliseconds from its last look to the wire; more than this many seconds is no delay of a network.
 _SOON = 5.0
@@ -37,22 +39,6 @@ class ServerSettings:
     lease_seconds: int
     slot_timeout: Duration
     api_patience: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What a server needs of the world.
-
-    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an answer, by the request
-    (`pre-reboot` or `steady-state`) and its kind.
-    """
-
-    api: ClusterApi
-    clock: Clock
-    notice: Callable[[str], None]
-    watched: Callable[[RolloutPlan], AbstractContextManager[Observer]]
-    count: Callable[[str, str], None]
-    gates: GatePorts = field(default_factory=GatePorts)
 
 
 class SlotBook:
@@ -174,3 +160,32 @@ class Leadership:
     def _read_anew(self) -> LeaseState:
         self.look(age=0.0)
         return self._seen
+
+
+@dataclass(slots=True)
+class World:
+    """What a server goes by and what it needs of the world; what its parts know of the slots and the Lease.
+
+    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an answer, by the request
+    (`pre-reboot` or `steady-state`) and its kind.
+    """
+
+    settings: ServerSettings
+    api: ClusterApi
+    clock: Clock
+    notice: Callable[[str], None]
+    watched: Callable[[RolloutPlan], AbstractContextManager[Observer]]
+    count: Callable[[str, str], None]
+    gates: GatePorts = field(default_factory=GatePorts)
+    book: SlotBook = field(init=False)
+    leadership: Leadership = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at both with the patience of a host that waits for its answer."""
+        self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
+        self.leadership = Leadership(self.patient_api, self.clock, self.settings.namespace, self.settings.holder)
+
+    @property
+    def patient_api(self) -> ClusterApi:
+        """The API, within the time for which a host waits for its answer."""
+        return self.api.within(PATIENCE)

@@ -21,7 +21,7 @@ from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
 from rollout.server.nodes import node_of
 from rollout.server.slot_run import SlotRunner
-from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+from rollout.server.state import World
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
@@ -61,20 +61,17 @@ class _Running:
 class Worker:
     """Works on slots until it is stopped. `wake` has it look at once."""
 
-    def __init__(
-        self, settings: ServerSettings, world: World, book: SlotBook, leadership: Leadership, stop: StopRequest
-    ) -> None:
-        self._settings = settings
+    def __init__(self, world: World, stop: StopRequest) -> None:
+        self._settings = world.settings
         self._world = world
-        self._book = book
-        self._leadership = leadership
+        self._leadership = world.leadership
         self._stop = stop
         self._woken = threading.Event()
         self._turns: dict[str, _Running] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
-        self._runner = SlotRunner(settings, world, book, stop)
+        self._runner = SlotRunner(world, stop)
 
     def wake(self) -> None:
         """There is a new slot, or news of one."""
@@ -109,7 +106,7 @@ class Worker:
         self._woken.clear()
 
     def _look(self) -> None:
-        self._slots = self._book.read()
+        self._slots = self._world.book.read()
         if self._slots.held:
             self._leadership.look()
 
@@ -209,14 +206,14 @@ class Worker:
         stays_cordoned = result is not None and result.left_cordoned and not slot.released
         node = node_of(self._world.api, slot) if stays_cordoned else None
         if node is None:
-            self._book.change(lambda slots: slots.without(slot.run))
+            self._world.book.change(lambda slots: slots.without(slot.run))
             return
         # that it is absent is proven by its kubelet, which has stopped reporting; one that says not Ready is there
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
         begun_anew = partial(
             Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
         )
-        self._book.change(begun_anew)
+        self._world.book.change(begun_anew)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,13 +224,6 @@ class Asking(RuleBasedStateMachine):
 
     def begin(self) -> None:
         api = Severed(self.cluster.behind)
-        world = World(
-            api,
-            SystemClock(),
-            self.notices.append,
-            lambda _plan: nullcontext(Observers(())),
-            lambda _request, _kind: None,
-        )
         number = len(self.notices) + len(self.replicas)
         rules = ServerSettings(
             groups=Groups(GroupRules(Count(SLOTS))),
@@ -242,7 +235,15 @@ class Asking(RuleBasedStateMachine):
             slot_timeout=Duration(600),
             api_patience=2.0,
         )
-        ending = under_way(rules, world)
+        world = World(
+            rules,
+            api,
+            SystemClock(),
+            self.notices.append,
+            lambda _plan: nullcontext(Observers(())),
+            lambda _request, _kind: None,
+        )
+        ending = under_way(world)
         server = ending.__enter__()
         server._releases = replace(server._releases, wait=0.3)
         wait_until(lambda: not server.why_not_ready())

@@ -60,11 +60,11 @@ def serve(settings: Settings) -> None:
     with display(as_json=settings.output.as_json, live=False) as shown:
         observed = partial(_observed, settings, Observers((Unfailing(metrics), Unfailing(shown))))
         gates = wiring.gates(settings, policy.gates.alerts)
-        world = World(api, wiring.system_clock(), say, observed, tally.count, gates)
+        world = World(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
         listening = Listening(*parsed_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
-        with under_way(grants, world) as server:
-            tally.slots, tally.in_hand = lambda: server.book.latest, lambda: server.worker.working
+        with under_way(world) as server:
+            tally.slots, tally.in_hand = lambda: world.book.latest, lambda: server.worker.working
             exposition = wiring.exposition(metrics, tally)
             http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
     say("stopped on request: nodes are left as they stand, another server goes on with them")
