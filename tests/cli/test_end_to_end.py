@@ -28,7 +28,7 @@ def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, co
     assert plan["summary"]["nodes"] == 4
     text = command("plan", "--exclude", "worker-[12]", "-o", "wide", lab=lab).ends(ExitCode.OK)
     left_out = [line.split() for line in text.stdout.splitlines() if line.endswith("left out by --exclude")]
-    assert [words[:3] for words in left_out] == [["worker-1,", "worker-2", "excluded"]]
+    assert [words[:4] for words in left_out] == [["·", "worker-1,", "worker-2", "excluded:"]]
     assert text.stdout.endswith("Next:\n    rollout apply --exclude 'worker-[12]'\n")
     assert untouched(lab)
 
