@@ -113,16 +113,6 @@ class RunView:
         return [entry for entry in self.commands if isinstance(entry, RunRecord)]
 
     @property
-    def server(self) -> str:
-        """The address of its cluster, as its first process has it."""
-        return str(self.records[0].cluster.get("server", "")) if self.records else ""
-
-    @property
-    def cluster_name(self) -> str:
-        """What the cluster is called, by the first process that was told."""
-        return next((entry.cluster_name for entry in self.records if entry.cluster_name), "")
-
-    @property
     def planned(self) -> int:
         """How many nodes its last plan has."""
         return self.plans[-1].summary.nodes if self.plans else 0

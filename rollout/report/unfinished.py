@@ -116,7 +116,7 @@ def resume_text(
     said |= {result.node: f"left as it is: {printable(result.message)}" for result in inherited.stranded}
     failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in said]
     failed += unfinished.given_back
-    lines = [*_lines(unfinished, lock, said, alive=lock.alive), *_gone(unfinished)]
+    lines = list(_lines(unfinished, lock, said, alive=lock.alive))
     if left := [name for name in failed if name not in planned]:
         words = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {words}: {shortened(left)}")
@@ -187,7 +187,7 @@ def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, a
     said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
     title, *nodes = _lines(unfinished, lock, said, alive=alive)
     idle = [] if alive is not False else [f"  {line}" for line in _without_process(unfinished)]
-    return "\n".join((title, *idle, *nodes, *_gone(unfinished)))
+    return "\n".join((title, *idle, *nodes))
 
 
 def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, alive: bool | None) -> Iterator[str]:
@@ -202,11 +202,6 @@ def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, ali
             yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
         else:
             yield from (f"  {printable(name)}: {words}" for name in names)
-
-
-def _gone(unfinished: Unfinished) -> Iterator[str]:
-    if unfinished.gone:
-        yield f"  no longer in the cluster: {shortened(unfinished.gone)}"
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:

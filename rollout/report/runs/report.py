@@ -45,13 +45,13 @@ def report_of(
     whole = Stretch(view.begun_at, view.heard_at)
     nodes, policy = tuple(_nodes(view)), _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
-    openings = _openings_in(_windows(policy), whole)
+    openings, servers = _openings_in(_windows(policy), whole), (plan.cluster.server for plan in view.plans)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
         ending=_ending(view, nodes, is_being_written=is_being_written),
-        cluster=view.server or _first(plan.cluster.server for plan in view.plans),
-        cluster_name=view.cluster_name,
+        cluster=_first((*(str(entry.cluster.get("server", "")) for entry in view.records), *servers)),
+        cluster_name=_first(entry.cluster_name or "" for entry in view.records),
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
