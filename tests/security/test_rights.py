@@ -222,6 +222,8 @@ def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
     assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
 
 
+# Thirty commands one after the other: the longest test of the default tier.
+@pytest.mark.timeout(120)
 def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run, tmp_path: Path) -> None:
     """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
     grants = printed_grants(run_there)
