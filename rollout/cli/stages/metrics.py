@@ -155,7 +155,7 @@ def delivered(
     `place` names it in warnings, without any secret. `generation` says whether something is new, 0 that nothing is.
     `last` is how many seconds the end of the process waits for the last delivery.
     """
-    time, ended = clock or wiring.system_clock(), threading.Event()
+    clock, ended = clock or wiring.system_clock(), threading.Event()
     known, has_warned = 0, False
 
     def warn(why: str) -> None:
@@ -168,7 +168,7 @@ def delivered(
         nonlocal known
         is_last = False
         while not is_last:
-            is_last, now = time.wait(ended, _EVERY_SECONDS), generation()
+            is_last, now = clock.wait(ended, _EVERY_SECONDS), generation()
             try:
                 if now != known:
                     deliver()
