@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rollout.lab.api.resources import CONFIGMAPS, SECRETS
+from rollout.lab.copied import scenario_like
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
 from tests.apply.conftest import Rollout
@@ -97,6 +98,23 @@ def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollou
     assert "Clean" in said[0]
 
 
+def test_a_copy_without_names_has_the_same_plan(
+    started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "hidden.json"
+    lab = started("default", 8)
+    plan = snapshot(lab, rollout, file, "--anonymous")
+    text = file.read_text()
+    hidden = ("worker-", "shop", "eu-1a", "coredns", "web", "cilium")
+    assert not [word for word in hidden if word in text]
+    again = rollout(start_lab(scenario_like(file), speed=30), "plan", "-o", "json", "--max-unavailable", "2")
+    copied = decisions(json.loads(again.stdout))
+    sizes = [[node[1:] for node in wave] for wave in decisions(plan)["nodes"]]
+    assert [[node[1:] for node in wave] for wave in copied["nodes"]] == sizes
+    assert [entry["reason"] for entry in copied["excluded"]] == [entry["reason"] for entry in plan["excluded"]]
+    assert copied["estimate"]["seconds"] == plan["estimate"]["seconds"]
+
+
 def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     def ended(*words: str) -> Ended:
         return invoked(tmp_path, {}, words)
@@ -106,3 +124,4 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         refused = ended("lab", "up", "--like", str(tmp_path / name))
         assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (1, True, True), refused.stderr
     ended("lab", "up", "--like", "a.json", "--nodes", "3").ends(64)
+    ended("plan", "--anonymous").ends(64)

@@ -42,6 +42,7 @@ def plan(
     explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
     finish_by: str = option("", _FINISH_BY, "TIME"),
     snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
+    anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -65,13 +66,15 @@ def plan(
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
+    if anonymous and snapshot is None:
+        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
         check_target(target)
     session = connect(settings, selection, policy)
     kept: Kept = {}
     inputs = gathered(session, kept if snapshot else None)
     if snapshot is not None:
-        write_whole(snapshot, cluster_copy(inputs, kept))
+        write_whole(snapshot, cluster_copy(inputs, kept, anonymous=anonymous))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         _show_explanation(explain, session, inputs)

@@ -1,5 +1,6 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -228,8 +229,9 @@ def warn_of_held(plan: RolloutPlan) -> None:
         say(f"warning: {counted(nodes, 'node')} left out: {printable(message)}")
 
 
-def cluster_copy(inputs: PlanInputs, kept: Kept) -> bytes:
-    """Return what a plan was made of."""
+def cluster_copy(inputs: PlanInputs, kept: Kept, *, anonymous: bool) -> bytes:
+    """Return what a plan was made of; `anonymous`: with names hidden by a key that is forgotten here."""
+    key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
     graces: dict[str, int] = {}
@@ -239,4 +241,4 @@ def cluster_copy(inputs: PlanInputs, kept: Kept) -> bytes:
             grace = inputs.policy.drain.grace_of(pod.grace_period)
             graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
     owners = {uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()}
-    return copy_document(kept, inputs.observations, CopiedPace(pace.reboot(0, 1), owners))
+    return copy_document(kept, inputs.observations, CopiedPace(pace.reboot(0, 1), owners), key)

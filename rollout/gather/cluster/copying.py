@@ -1,7 +1,7 @@
 """A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
 
 What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
-the mirror of a static one. Names and labels are in it as they are.
+the mirror of a static one. Names and labels are hidden where that is wanted.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import msgspec
 
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
+from rollout.gather.cluster.hiding import MAPS, Hidden
 from rollout.model.host import HostFacts, HostObservation
 
 FORMAT_VERSION: Final = "1.0"
@@ -31,7 +32,6 @@ _LEFT_OUT: Final = frozenset(
         *("timeAdded", "finalizers", "bootID", "machineID"),
     }
 )
-_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
 
 Json = dict[str, Any]
 
@@ -68,13 +68,20 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pace: CopiedPace
 
 
-def copy_document(kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace) -> bytes:
-    """Return the document."""
+def copy_document(
+    kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace, key: bytes = b""
+) -> bytes:
+    """Return the document; with a `key` its names are hidden."""
     sections = {
         name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
         for name, path in _SECTIONS.items()
     }
     hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
+    if key:
+        hidden = Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
+        sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
+        hosts = {hidden.name(name): host for name, host in hosts.items()}
+        pace = CopiedPace(pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()})
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
@@ -90,7 +97,7 @@ def _shown(value: Any, field: str = "") -> Any:
     """Return what may be told of a part of an object, which stands in this field."""
     if isinstance(value, list):
         return [_shown(item) for item in value]
-    if not isinstance(value, dict) or field in _MAPS:
+    if not isinstance(value, dict) or field in MAPS:
         return value
     shown = {key: _shown(item, key) for key, item in value.items() if key not in _LEFT_OUT}
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
