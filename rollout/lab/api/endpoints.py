@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.reads import Lists, WatchRequest, watch_request
@@ -182,6 +183,8 @@ def _decoded(payload: bytes) -> Any:
 
 def _body(call: Call, kind: str) -> Json:
     """Return the object in the body: 415 for another encoding, 400 for something that is no object."""
+    if call.content_type == protobuf.MEDIA_TYPE:
+        return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:
         raise unsupported_media_type()
     body = _decoded(call.payload)

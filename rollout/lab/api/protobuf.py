@@ -1,0 +1,133 @@
+"""Bodies in Kubernetes' binary form, for the few kinds that kubectl sends in no other: `auth can-i`, `drain`, `create`.
+
+Answers are always JSON, which all clients accept. Only the fields that this server looks at are in the tables; their
+numbers are those of the published Kubernetes API definitions.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rollout.lab.api.statuses import unsupported_media_type
+from rollout.lab.api.store import Json
+
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_MAGIC: Final = b"k8s\0"
+_VARINT, _LENGTH = 0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a message: its JSON name, how its bytes read, and whether it repeats."""
+
+    name: str
+    read: Callable[[Any], Any]
+    repeated: bool = False
+
+
+_Message = Mapping[int, _Field]
+
+
+def _text(raw: bytes) -> str:
+    return bytes(raw).decode(errors="replace")
+
+
+def _texts(*names: str, start: int = 1) -> dict[int, _Field]:
+    """Fields of text that follow each other; an empty name skips a number."""
+    return {number: _Field(name, _text) for number, name in enumerate(names, start) if name}
+
+
+def _nested(name: str, message: _Message, *, repeated: bool = False) -> _Field:
+    return _Field(name, lambda raw: _decoded(bytes(raw), message), repeated)
+
+
+def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _Field:
+    pair = {1: _Field("key", _text), 2: _Field("value", read)}
+
+    def entry(raw: bytes) -> Json:
+        fields = _decoded(bytes(raw), pair)
+        return {fields.get("key", ""): fields.get("value", "")}
+
+    return _Field(name, entry)
+
+
+_METADATA: Final = _nested(
+    "metadata",
+    {
+        **_texts("name", "generateName", "namespace", "", "uid", "resourceVersion"),
+        11: _mapped("labels"),
+        12: _mapped("annotations"),
+    },
+)
+_DELETE_OPTIONS: Final[_Message] = {
+    1: _Field("gracePeriodSeconds", int),
+    2: _nested("preconditions", _texts("uid", "resourceVersion")),
+    5: _Field("dryRun", _text, repeated=True),
+}
+_ATTRIBUTES: Final = _texts("namespace", "verb", "group", "version", "resource", "subresource", "name")
+_ROLE_BINDING: Final[_Message] = {
+    1: _METADATA,
+    2: _nested("subjects", _texts("kind", "apiGroup", "name", "namespace"), repeated=True),
+    3: _nested("roleRef", _texts("apiGroup", "kind", "name")),
+}
+_KINDS: Final[Mapping[str, _Message]] = {
+    "Eviction": {1: _METADATA, 2: _nested("deleteOptions", _DELETE_OPTIONS)},
+    "DeleteOptions": _DELETE_OPTIONS,
+    "SelfSubjectAccessReview": {1: _METADATA, 2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)})},
+    "Secret": {1: _METADATA, 2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()), 3: _Field("type", _text)},
+    "RoleBinding": _ROLE_BINDING,
+    "ClusterRoleBinding": _ROLE_BINDING,
+}
+_ENVELOPE: Final[_Message] = {1: _nested("type", _texts("apiVersion", "kind")), 2: _Field("raw", bytes)}
+
+
+def decode_object(payload: bytes) -> Json:
+    """Return the object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
+    try:
+        envelope = _decoded(payload.removeprefix(_MAGIC), _ENVELOPE)
+        message = _KINDS[envelope["type"]["kind"]]
+        return {**envelope["type"], **_decoded(envelope.get("raw", b""), message)}
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise unsupported_media_type() from error
+
+
+def _decoded(payload: bytes, message: _Message) -> Json:
+    """Return the known fields of one message; the others are skipped."""
+    fields: Json = {}
+    for number, raw in _fields(payload):
+        field = message.get(number)
+        value = field.read(raw) if field else ""
+        if field is None or value in ("", {}):
+            continue
+        if field.repeated:
+            fields.setdefault(field.name, []).append(value)
+        elif isinstance(value, dict):
+            fields[field.name] = {**fields.get(field.name, {}), **value}
+        else:
+            fields[field.name] = value
+    return fields
+
+
+def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(payload):
+        tag, at = _varint(payload, at)
+        value, at = _varint(payload, at)
+        if tag & 7 == _LENGTH:
+            yield tag >> 3, payload[at : at + value]
+            at += value
+        elif tag & 7 == _VARINT:
+            yield tag >> 3, value - (1 << 64) if value >> 63 else value
+        else:
+            raise ValueError(f"no wire type of these messages: {tag & 7}")
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = payload[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return value, at
