@@ -176,11 +176,14 @@ async def _serve(
         assert runner.server is not None  # noqa: S101 - it is set up
         listener = await listening.serving(partial(front.connections.opened, runner.server), tls)
         ready(_url(listener.sockets[0], secure=tls is not None))
-        beside = asyncio.gather(front.connections.watch(), *([listening.follow(tls)] if tls else []))
+        beside = [asyncio.create_task(front.connections.watch())]
+        if tls:
+            beside.append(asyncio.create_task(listening.follow(tls)))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         await ended.wait()
-        beside.cancel()
+        for task in beside:
+            task.cancel()
         front.stopping = True
         listener.close()
     finally:

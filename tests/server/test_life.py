@@ -33,6 +33,7 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
     assert server.end() == 0
+    assert not [line for line in server.said if "warning" in line]
 
 
 def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Started, serve: Serve) -> None:
