@@ -176,8 +176,8 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     clock, alerts = MovedClock(), Alerts(("DiskFull",))
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
-    gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
-    first, second = plan.nodes[:2]
+    gates, notes = gates_of(plan, clock, GatePorts(alerts=alerts))
+    first, second, third = plan.nodes[:3]
     assert "DiskFull" in gates.hold(first).why
     alerts.names, alerts.away = (), True
     clock.forward(seconds=10)
@@ -190,6 +190,10 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     assert not gates.hold(second).final
     clock.forward(seconds=61)
     assert gates.hold(second).final
+    for alerts.names in ((), ("DiskFull",)):
+        clock.forward(seconds=10)
+        gates.hold(third)
+    assert ["DiskFull" in told for told in notes.told] == [True, False, True, True]
 
 
 def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:

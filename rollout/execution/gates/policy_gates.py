@@ -158,6 +158,8 @@ class PolicyGates:
             if hold.why:
                 return self._report_once("" if hold.is_general else node.name, hold)
         self._held.pop(node.name, None)
+        # what held any node is over: it is news when it comes again
+        self._reported.pop("", None)
         return OPEN
 
     def refusal(self, node: PlannedNode) -> str:
