@@ -137,7 +137,7 @@ def _destination(number: int, url: str) -> Destination:
 def _address(url: str, number: int) -> str:
     """Return host and port of a webhook."""
     parts = parsed_url(url)
-    if parts is None or not parts.netloc:
+    if parts is None or not parts.host or not parts.netloc:
         raise UsageError(f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path.")
     return parts.netloc
 

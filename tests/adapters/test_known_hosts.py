@@ -27,7 +27,7 @@ def host_key(key: asyncssh.SSHKey) -> HostKey:
 
 
 def known(folder: Path, text: str, checking: HostKeyChecking = HostKeyChecking.STRICT) -> KnownHosts:
-    (folder / "known_hosts").write_text(text)
+    (folder / "known_hosts").write_text(text, newline="")
     return KnownHosts(HostKeyFiles((str(folder / "known_hosts"),)), checking)
 
 
@@ -79,8 +79,11 @@ def test_agrees_with_openssh(tmp_path: Path, address: str, port: int, *, hashed:
 
 
 @pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
-def test_revoked_key_is_refused_even_where_it_is_listed(tmp_path: Path, checking: HostKeyChecking) -> None:
-    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n@revoked * {line(KEYS[0])}\n", checking)
+@pytest.mark.parametrize("revoked", ["@revoked *", "\t@revoked\t#lost", "@revoked\r#", "@revoked \f192.0.2.1"])
+def test_revoked_key_is_refused_even_where_it_is_listed(
+    tmp_path: Path, checking: HostKeyChecking, revoked: str
+) -> None:
+    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n{revoked} {line(KEYS[0])}\n", checking)
     with pytest.raises(HostKeyError, match="is revoked"):
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
 

@@ -145,6 +145,26 @@ def test_a_key_that_stands_in_the_kubeconfig_logs_in_again_and_again_and_lies_no
         assert list(temporary.iterdir()) == []
 
 
+def test_certificates_in_files_that_are_replaced_count_from_the_next_connection_on(tmp_path: Path) -> None:
+    """As a pod's authority: no 401 tells of a handshake that fails."""
+
+    def script(exchange: Exchange) -> None:
+        exchange.close_connection = True
+        exchange.json({})
+
+    before, after = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
+    context = server_context(before, tmp_path)
+    (tmp_path / "ca.crt").write_bytes(before.certificate)
+    with scripted(script, context) as server:
+        config = Kubeconfig(server.url, cluster={"certificate-authority": "ca.crt"})
+        api = connect(config.write(tmp_path / "kubeconfig"), None, timeouts=QUICK)
+        assert api.get("/x") == b"{}"
+        (tmp_path / "next.pem").write_bytes(after.certificate + after.server_key)
+        context.load_cert_chain(tmp_path / "next.pem")
+        (tmp_path / "ca.crt").write_bytes(after.certificate)
+        assert api.get("/x") == b"{}"
+
+
 def test_a_killed_program_leaves_no_key_behind(authority: Authority, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -174,6 +174,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         (["--set", f"notify.url={TOKEN}"], "notification URL 1 has no scheme"),
         (["--set", f"notify.url=https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
         (["--set", f"notify.url=https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (["--set", f"notify.url=https://:443/{TOKEN}"], "notification URL 1 is not a webhook URL"),
         (
             ["--set", "notify.url=https://h", "--set", f"notify.url=nosuch://{TOKEN}"],
             "nosuch:// (URL 2) is not a URL that Apprise",

@@ -5,7 +5,8 @@ It says what went wrong with a program only to the log, so the log is listened t
 hence in parts, and only when a cluster is really asked for.
 
 Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as the process ends: a
-killed one would leave them for ever. Here all are read into memory, and the files removed, before anything is sent.
+killed one would leave them for ever. Here they are read into memory, and the files removed, before anything is sent.
+Files that the kubeconfig names are read for each connection, as they may be replaced meanwhile.
 """
 
 import logging
@@ -121,7 +122,7 @@ def _configuration(login: Login) -> Any:
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
-    tls = _tls_context(configuration)
+    in_memory = _tls_context(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
@@ -131,7 +132,8 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     is_of_environment = configuration.proxy and not proxy
     with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
-    pool.connection_pool_kw["ssl_context"] = tls
+    if in_memory is not None:
+        pool.connection_pool_kw["ssl_context"] = in_memory
     if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
@@ -149,10 +151,10 @@ def _kept_alive() -> list[tuple[int, int, int]]:
     ]
 
 
-def _tls_context(configuration: Any) -> ssl.SSLContext:
-    """Return what connections are made with; an unusable certificate is met here, and not in the middle of a request.
+def _tls_context(configuration: Any) -> ssl.SSLContext | None:
+    """Return what connections are made with where certificates stand in the kubeconfig; None where files have them.
 
-    Files that are replaced are read again by the next session, which an API server's 401 brings about.
+    An unusable certificate is met here, by its name, and not in the middle of a request.
     """
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
     for kind, path, load in (
@@ -168,6 +170,8 @@ def _tls_context(configuration: Any) -> ssl.SSLContext:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
+    if not client_parts().kube_config._temp_files:  # noqa: SLF001 - the names of the files that it has written
+        return None
     if configuration.verify_ssl and not configuration.ssl_ca_cert:
         context.load_default_certs()
     configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None

@@ -103,7 +103,7 @@ class KnownHosts:
             self._read(file, must_exist=strictly and file in own)
 
     def _read(self, file: Path, *, must_exist: bool) -> None:
-        for number, line in enumerate(_text(file, must_exist=must_exist).splitlines(), 1):
+        for number, line in enumerate(_text(file, must_exist=must_exist).split("\n"), 1):
             marker, names, key = _fields(line)
             if key is None:
                 continue
@@ -263,12 +263,12 @@ def _glob(pattern: str) -> re.Pattern[str]:
 def vouches(text: str, *, by_authority: bool) -> bool:
     """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
-    return any(key is not None and marker in markers for marker, _, key in map(_fields, text.splitlines()))
+    return any(key is not None and marker in markers for marker, _, key in map(_fields, text.split("\n")))
 
 
 def _text(file: Path, *, must_exist: bool) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return file.read_bytes().decode(errors="replace")
     except FileNotFoundError as error:
         if not must_exist:
             return ""
