@@ -38,8 +38,8 @@ class ReadyState(StrEnum):
 class NodeAddress:
     """One of a Node's addresses; `type` is InternalIP, ExternalIP, Hostname or a DNS name."""
 
-    type: str
-    address: str
+    type: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

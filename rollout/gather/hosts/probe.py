@@ -76,12 +76,10 @@ def machine_id(text: str) -> str:
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
-_BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = (["active"], ["activating"], ["reloading"])
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
-_PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)|(WantedBy)=(.*)")
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{} true"
 
