@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.model.own_node import OwnPod
@@ -18,16 +17,16 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def own_pod(environ: Mapping[str, str] = os.environ) -> OwnPod | None:
+def own_pod() -> OwnPod | None:
     """Return what is known of it; None outside a pod. A pod's hostname is its name, unless it says otherwise."""
-    if not any(environ.get(name) for name in _IN_POD):
+    if not any(os.environ.get(name) for name in _IN_POD):
         return None
     return OwnPod(
-        node=environ.get(NODE_VARIABLE, ""),
-        namespace=environ.get(NAMESPACE_VARIABLE) or _content(_NAMESPACE),
-        name=environ.get(POD_VARIABLE) or socket.gethostname(),
+        node=os.environ.get(NODE_VARIABLE, ""),
+        namespace=os.environ.get(NAMESPACE_VARIABLE) or _content(_NAMESPACE),
+        name=os.environ.get(POD_VARIABLE) or socket.gethostname(),
         boot_id=_content(_BOOT_ID),
-        server=environ.get("KUBERNETES_SERVICE_HOST", ""),
+        server=os.environ.get("KUBERNETES_SERVICE_HOST", ""),
     )
 
 

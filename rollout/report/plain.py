@@ -78,12 +78,9 @@ class News:
 class PlainLines:
     """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
 
-    def __init__(
-        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, quiet: float = _QUIET_SECONDS
-    ) -> None:
+    def __init__(self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._monotonic = monotonic
-        self._quiet = quiet
         self._lock = threading.Lock()
         self._news = News()
         self._last = monotonic()
@@ -110,11 +107,11 @@ class PlainLines:
 
     def _fill(self) -> None:
         """Say how the whole stands where nobody has heard anything for a while: some CI systems end silent jobs."""
-        while not self._ended.wait(self._quiet / 4):
+        while not self._ended.wait(_QUIET_SECONDS / 4):
             # whoever has closed the pipe wants to hear nothing more
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= self._quiet and self._news.view.planned:
+                if now - self._last >= _QUIET_SECONDS and self._news.view.planned:
                     self._write(datetime.now(UTC), standing(self._news.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:

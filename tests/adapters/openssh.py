@@ -43,8 +43,8 @@ def keygen(*arguments: str | Path) -> None:
     subprocess.run([str(KEYGEN), "-q", *map(str, arguments)], check=True, capture_output=True)
 
 
-def new_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
-    keygen("-t", kind, "-N", passphrase, "-C", path.name, "-f", path)
+def new_key(path: Path, kind: str = "ed25519") -> Path:
+    keygen("-t", kind, "-N", "", "-C", path.name, "-f", path)
     return path
 
 

@@ -22,11 +22,11 @@ BAD, FIXED = "4230.2.0", "4230.2.1"
 NIGHT = timedelta(days=1).total_seconds()
 
 
-def roll_back_everywhere(lab: Lab, version: str = BAD) -> None:
-    """Every host has this version staged, and boots its old one instead."""
+def roll_back_everywhere(lab: Lab) -> None:
+    """Every host has the bad version staged, and boots its old one instead."""
 
     for machine in lab.machines.values():
-        lab.call(partial(setattr, machine, "engine", UpdateEngine.with_staged(version, checked=1)))
+        lab.call(partial(setattr, machine, "engine", UpdateEngine.with_staged(BAD, checked=1)))
     inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK))
 
 

@@ -56,9 +56,9 @@ def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, 
     return NodeTask(planned, "run-1", cluster, Unfenced(), report, policy=Policy(drain=drain))
 
 
-def remove_pod(server: StandaloneApi, name: str, namespace: str = "default") -> None:
+def remove_pod(server: StandaloneApi, name: str) -> None:
     """Somebody else has ended it."""
-    server.call(lambda: server.store.remove(PODS, name, namespace))
+    server.call(lambda: server.store.remove(PODS, name, "default"))
 
 
 def later(seconds: float, action: Callable[[], object]) -> threading.Timer:
@@ -170,18 +170,16 @@ def add_budget(
     has: int = 1,
     expected: int | None = None,
     app: str = "",
-    stale: bool = False,
     spec: Json | None = None,
-    conditions: Sequence[Json] = (),
 ) -> None:
     """A budget as its controller has counted; by default it expects one pod more than it needs."""
     status = {
-        "observedGeneration": 0 if stale else 1,
+        "observedGeneration": 1,
         "desiredHealthy": needs,
         "currentHealthy": has,
         "disruptionsAllowed": allowed,
         "expectedPods": needs + 1 if expected is None else expected,
-        "conditions": list(conditions),
+        "conditions": [],
     }
     demand = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}, **(spec or {})}
     metadata = {"name": name, "namespace": "default", "generation": 1}

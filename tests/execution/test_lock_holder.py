@@ -1,7 +1,7 @@
 """Whether whoever holds the lock is alive: the Lease says how long that takes to see, and no clock but ours."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -51,13 +51,11 @@ def hold(api: KubeApi, seconds: int | None, holder: str = "ann") -> None:
     api.create(LEASES, {"metadata": {"name": "node-rollout"}, "spec": spec})
 
 
-def looked(
-    api: KubeApi, renewed_at: float | None = None, notice: Callable[[str], None] = lambda _message: None
-) -> tuple[bool, float]:
+def looked(api: KubeApi, renewed_at: float | None = None) -> tuple[bool, float]:
     """What came of it, and how long it took."""
     passing = Passing(api, renewed_at)
     watch = LeaseWatch(passing)
-    state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice)
+    state = await_sign(watch, lambda: read_lease(api, "kube-system"), lambda _message: None)
     return state is Holder.ALIVE, passing.seconds
 
 

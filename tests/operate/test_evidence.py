@@ -41,10 +41,10 @@ def requires(keys: Path, source: object, **more: object) -> tuple[str, ...]:
     return ("--require-evidence", str(source), *named)
 
 
-def proved(lab: Lab, keys: Path, rollout: Rollout, name: str = "good.json") -> Path:
+def proved(lab: Lab, keys: Path, rollout: Rollout) -> Path:
     """What staging proves: its document, signed."""
     rollout(lab, *ONCE).ends(0)
-    file = keys / name
+    file = keys / "good.json"
     made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")).ends(0)
     assert "4 nodes, for 0" in made.stderr
     return file

@@ -157,10 +157,8 @@ def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
 ZONES = ("a", "b", "c")
 
 
-def random_cluster(
-    seed: int, nodes: int, pods_per_node: int, at_once: int | None = None, *, demanding: bool = False
-) -> PlanInputs:
-    """A cluster of so many nodes and about so many pods a node; `at_once` is the limit, otherwise drawn.
+def random_cluster(seed: int, nodes: int, pods_per_node: int, *, demanding: bool = False) -> PlanInputs:
+    """A cluster of so many nodes and about so many pods a node.
 
     In a `demanding` one most workloads keep their pods apart, spread them strictly or are drawn to a zone.
     """
@@ -178,7 +176,7 @@ def random_cluster(
         placement = _placement(random, app) if demanding else ANYWHERE
         pods += _pods(random, machines, app, replicas, placement)
         budgets += _budgets(random, app, replicas)
-    limit = at_once or random.choice((1, 3, nodes // 20 or 1, nodes // 10 or 1, nodes // 4))
+    limit = random.choice((1, 3, nodes // 20 or 1, nodes // 10 or 1, nodes // 4))
     return inputs(machines, pods=pods, budgets=budgets, policy=Policy(max_unavailable=Count(limit)))
 
 

@@ -65,11 +65,6 @@ class Trial:
         """The estimate to what it took."""
         return self.estimate / self.took
 
-    @property
-    def is_near(self) -> bool:
-        """Whether the estimate is within 25 % of what it took."""
-        return self.end is not End.MEASURED or 0.75 <= self.ratio <= 1.25
-
 
 def tried(seed: int, variety: Variety) -> Trial:
     """Plan and play the rollout of this seed twice, and judge it."""

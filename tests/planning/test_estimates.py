@@ -94,14 +94,11 @@ def settled_plan(
     pods: list[Pod],
     *budgets: Budget,
     nodes: int = 3,
-    at_once: int = 1,
-    rolling: bool = False,
     past: Past = SETTLED_PAST,
 ) -> RolloutPlan:
     """The plan for the nodes that have pods; the last node takes what leaves them, and has no turn."""
     policy = Policy(
-        max_unavailable=Count(at_once),
-        strategy=Strategy.ROLLING if rolling else Strategy.WAVES,
+        max_unavailable=Count(1),
         drain=DrainPolicy(timeout=Duration(3600)),
         prefer_no_schedule_taint=True,
     )

@@ -291,10 +291,6 @@ class Trouble:
         """Somebody else holds the Lease from now on."""
         self._hold_lease("thief@elsewhere/1")
 
-    def drop_lease(self) -> None:
-        """The thief lets go of it."""
-        self._hold_lease("")
-
     def _hold_lease(self, holder: str) -> None:
         def do() -> None:
             lease = self._lab.store.get(LEASES, "node-rollout", "kube-system")

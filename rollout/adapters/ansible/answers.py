@@ -1,4 +1,4 @@
-"""What Ansible's events say of a host: its answer to a command, or why there is none, in the house's words. Pure."""
+"""What Ansible's events say of a host: its answer to a command, or why there is none, as errors of ours. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`HostShell` over paramiko: one connection and one command a call, and the errors told in the house's words.
+"""`HostShell` over paramiko: one connection and one command a call; errors are mapped to ours.
 
 The host's key is decided upon before anything of ours is sent to it. Nothing that came from the cluster
 becomes part of a command; the caller's constant text is all that is run.

@@ -25,6 +25,9 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
+# Within these an outage is not told of again.
+_QUIET_SECONDS = 30.0
+
 
 class Observers:
     """Several observers as one, told in their order."""
@@ -121,9 +124,8 @@ class Reporter:
 class OutageNotice:
     """Tells of an API server that is away: once when it goes, not at every attempt."""
 
-    def __init__(self, report: Reporter, *, quiet_seconds: float = 30.0) -> None:
+    def __init__(self, report: Reporter) -> None:
         self._report = report
-        self._quiet_seconds = quiet_seconds
         self._turn = threading.Lock()
         self._noticed_at = float("-inf")
 
@@ -131,7 +133,7 @@ class OutageNotice:
         """Hear of one failed attempt."""
         now = self._report.now.timestamp()
         with self._turn:
-            if now - self._noticed_at < self._quiet_seconds:
+            if now - self._noticed_at < _QUIET_SECONDS:
                 return
             self._noticed_at = now
         self._report.notice(f"waiting for the API server: {error}")

@@ -5,7 +5,7 @@ are not what an API server gives: pages of proxies, bodies that end early. These
 carried out: a login page stands before the server, a connection that is cut behind its deed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from random import Random
@@ -111,12 +111,10 @@ class _ActiveFault:
 class FaultPlan:
     """The rules in force; the first that strikes decides. `now` gives simulated seconds."""
 
-    def __init__(self, rules: Iterable[ApiFault], *, now: Callable[[], float], seed: int = 0) -> None:
+    def __init__(self, *, now: Callable[[], float], seed: int = 0) -> None:
         self._now = now
         self._random = Random(seed)
         self._active: list[_ActiveFault] = []
-        for rule in rules:
-            self.add(rule)
 
     def add(self, rule: ApiFault) -> None:
         """Put a rule in force; its times count from now. An outage without further word happens once."""

@@ -50,13 +50,12 @@ class ApiServer:
         *,
         tokens: Mapping[str, str],
         ssl_context: ssl.SSLContext | None = None,
-        faults: Iterable[ApiFault] = (),
         denials: Iterable[Denial] = (),
         seed: int = 0,
     ) -> None:
         self.store = store
         self.access = Access(tokens, denials)
-        self.faults = FaultPlan(faults, now=clock.monotonic, seed=seed)
+        self.faults = FaultPlan(now=clock.monotonic, seed=seed)
         self.requests = RequestLog()
         self.host, self.port = "127.0.0.1", 0
         self._clock = clock

@@ -57,7 +57,8 @@ def put_in_force(api: StandaloneApi, fault: ApiFault) -> None:
 )
 def test_when_rules_strike(rule: ApiFault, struck: list[bool]) -> None:
     times: Iterator[float] = iter([0.0, *range(6)])
-    plan = FaultPlan([rule], now=lambda: next(times))
+    plan = FaultPlan(now=lambda: next(times))
+    plan.add(rule)
     asked = parse_target("GET", NODES, {})
     assert [plan.strike(asked) is not None for _ in range(6)] == struck
 
