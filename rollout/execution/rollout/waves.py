@@ -35,7 +35,7 @@ _NAMED = 5
 class _Ended:
     """A node that has ended: by when it has to have settled, how often in a row it had, and what it was seen to lack.
 
-    `soaking` is whether it has settled once, and soaks; `again` is when it is looked at next.
+    `soaks`: once it has settled, it soaks and has to settle again; `again` is when it is looked at next.
     """
 
     deadline: Deadline
