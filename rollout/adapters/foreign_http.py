@@ -69,7 +69,7 @@ def exchange(
         with opener.open(request, timeout=line.seconds_left()) as response:
             answer, status = _read(response, bounds.largest, line), response.status
     except (OSError, HTTPException, ValueError) as error:
-        raise ExchangeError(f"does not answer: {_why(TimeoutError() if line.is_cut else error)}") from error
+        raise ExchangeError(_why(TimeoutError() if line.is_cut else error)) from error
     finally:
         line.close()
     if status not in _SUCCESS:
@@ -159,13 +159,13 @@ def _why(error: BaseException) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case TimeoutError():
-            return "it did not answer in time"
+            return "does not answer in time"
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not valid: {reason.verify_message}"
+            return f"has no valid certificate: {reason.verify_message}"
         case OSError() if reason.strerror:
-            return f"it cannot be reached: {reason.strerror}"
+            return f"cannot be reached: {reason.strerror}"
         case _:
-            return f"it does not answer like a web server ({type(reason).__name__})"
+            return f"does not answer like a web server ({type(reason).__name__})"
 
 
 def parsed_url(url: str) -> urllib3.util.Url | None:

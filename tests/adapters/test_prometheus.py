@@ -178,7 +178,7 @@ def test_what_is_no_answer_is_an_error_and_never_no_alerts(status: int, body: by
 
 def test_nobody_there_is_an_error() -> None:
     source = PrometheusAlerts("http://127.0.0.1:1")
-    with pytest.raises(GateError, match="does not answer"):
+    with pytest.raises(GateError, match="cannot be reached"):
         source.active()
 
 

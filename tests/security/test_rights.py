@@ -111,6 +111,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
     grants = printed_grants(lambda *words: invoked(tmp_path, lab.environment, words), "fleetlock", *IMAGE)
     grant(lab, grants)
     first, second, third = (Client(lab, f"worker-{number}") for number in (1, 2, 3))
+    lab.call(lambda: put_storage(lab, "worker-1"))
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         first.await_grant(server, 90)
         first.reboot()

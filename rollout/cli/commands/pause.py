@@ -41,6 +41,7 @@ def pause(
     from rollout.planning.eligibility.memory import with_pause
     from rollout.report.document_types import PauseReport
 
+    time_meant(until, wiring.system_clock().now(), "--until")  # what is no time is told before anything is asked
     api, nodes = _meant(settings, node, everything=all)
     now, names = api.server_time() or wiring.system_clock().now(), [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")
