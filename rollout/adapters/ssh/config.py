@@ -198,7 +198,7 @@ class Client:
         if done.returncode:
             lines = done.stderr.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
             said = "; ".join(map(printable, lines)) or f"exit status {done.returncode}"
-            raise InputError(f"ssh -G {name}: {said}")
+            raise InputError(f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none.")
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
 
