@@ -23,7 +23,7 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, PodBlocked, PodReleased, StepEvent
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, version_step
+from rollout.model.text import counted, version_step, whole_second
 from rollout.ports import Clock, ClusterApi, Observer
 
 # Events of objects without a namespace stand in this one.
@@ -166,7 +166,7 @@ class NodeEvents:
 
     def _write(self, note: NodeNote) -> None:
         name = self._name(note)
-        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": note.at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": whole_second(note.at)}
         if name in self._written:
             # where the server has let it expire it is made anew
             with suppress(ApiNotFoundError):

@@ -105,6 +105,11 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def whole_second(at: datetime) -> str:
+    """RFC 3339 in UTC, to the second: as Kubernetes writes its times."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """`3975.2.0 → 4081.2.1`; a question mark stands for a version that nobody knows.
 

@@ -24,7 +24,7 @@ from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, Upd
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
-from rollout.model.text import is_version
+from rollout.model.text import is_version, whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.selector import parse_selector
@@ -119,7 +119,7 @@ def plan_of(
     return RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id=slot.run,
-        created_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created_at=whole_second(now),
         cluster=cluster,
         selection=selection,
         policy=policy,

@@ -12,6 +12,7 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.lab.credentials import public_line
 from rollout.model.host import Host, HostKeyChecking
 from tests.adapters.openssh import MakeStranger, Say, Stranger, new_key
 
@@ -68,11 +69,6 @@ class SshServer:
         lines = [f"[127.0.0.1]:{self.port} {public_line(key)}\n" for key in self.host_keys]
         path.write_text("".join(lines))
         return path
-
-
-def public_line(key: asyncssh.SSHKey) -> str:
-    """`type base64`, as known_hosts wants it."""
-    return " ".join(key.export_public_key().decode().split()[:2])
 
 
 class Loop:

@@ -12,18 +12,15 @@ import pytest
 
 from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts
 from rollout.errors import HostKeyError
+from rollout.lab.credentials import public_line
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
 RSA = asyncssh.generate_private_key("ssh-rsa", key_size=2048)
 
 
-def line(key: asyncssh.SSHKey) -> str:
-    return " ".join(key.export_public_key().decode().split()[:2])
-
-
 def host_key(key: asyncssh.SSHKey) -> HostKey:
-    return HostKey(line(key).split()[0], key.public_data)
+    return HostKey(public_line(key).split()[0], key.public_data)
 
 
 def known(folder: Path, text: str, checking: HostKeyChecking = HostKeyChecking.STRICT) -> KnownHosts:
@@ -37,19 +34,19 @@ def keys(found: Iterable[HostKey]) -> set[bytes]:
 
 FILE = f"""
 # a comment
-plain.example,192.0.2.1 {line(KEYS[0])} somebody@somewhere
-192.0.2.1 {line(RSA)}
-[192.0.2.1]:2222 {line(KEYS[1])}
-2001:db8::1 {line(KEYS[0])}
-[2001:db8::1]:2222 {line(KEYS[2])}
-*.pool.example,!bad.pool.example {line(KEYS[3])}
-[node-?.example]:2222 {line(KEYS[3])}
+plain.example,192.0.2.1 {public_line(KEYS[0])} somebody@somewhere
+192.0.2.1 {public_line(RSA)}
+[192.0.2.1]:2222 {public_line(KEYS[1])}
+2001:db8::1 {public_line(KEYS[0])}
+[2001:db8::1]:2222 {public_line(KEYS[2])}
+*.pool.example,!bad.pool.example {public_line(KEYS[3])}
+[node-?.example]:2222 {public_line(KEYS[3])}
 damaged.example ssh-ed25519 AAAA!!!!
 short.example ssh-ed25519
-@cert-authority *.example {line(KEYS[2])}
-UPPER.example {line(KEYS[2])}
-|1|damaged|line {line(KEYS[2])}
-|1|x {line(KEYS[2])}
+@cert-authority *.example {public_line(KEYS[2])}
+UPPER.example {public_line(KEYS[2])}
+|1|damaged|line {public_line(KEYS[2])}
+|1|x {public_line(KEYS[2])}
 """
 
 
@@ -83,14 +80,14 @@ def test_agrees_with_openssh(tmp_path: Path, address: str, port: int, *, hashed:
 def test_revoked_key_is_refused_even_where_it_is_listed(
     tmp_path: Path, checking: HostKeyChecking, revoked: str
 ) -> None:
-    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n{revoked} {line(KEYS[0])}\n", checking)
+    file = known(tmp_path, f"192.0.2.1 {public_line(KEYS[0])}\n{revoked} {public_line(KEYS[0])}\n", checking)
     with pytest.raises(HostKeyError, match="is revoked"):
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
 
 
 @pytest.mark.parametrize("checking", list(HostKeyChecking))
 def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, checking: HostKeyChecking) -> None:
-    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n", checking)
+    file = known(tmp_path, f"192.0.2.1 {public_line(KEYS[0])}\n", checking)
     file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
     other_port = Host("h", "192.0.2.1", 2222)
     file.verify(other_port, host_key(KEYS[0]))
@@ -100,7 +97,7 @@ def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, c
 
 
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
-    file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
+    file = known(tmp_path, f"other.example {public_line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]
     threads = [threading.Thread(target=file.verify, args=(host, host_key(KEYS[1]))) for host in hosts]
     for thread in threads:

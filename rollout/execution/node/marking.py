@@ -26,6 +26,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.soft_taint import without_soft_taint
+from rollout.model.text import whole_second
 from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import ClusterApi
 
@@ -148,7 +149,7 @@ def _balancers_label(node: Node) -> dict[str, None]:
 
 
 def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:
-    at = task.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = whole_second(task.report.now)
     took = Duration(round(task.seconds))
     value = {"outcome": outcome.value, "at": at, "version": version, "run": task.rollout, "took": str(took), **more}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}

@@ -35,7 +35,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
-from rollout.model.text import is_run_id
+from rollout.model.text import is_run_id, whole_second
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import ClusterApi
 
@@ -373,7 +373,7 @@ class RunRecord:
         annotations = {
             marks.RUN: plan.plan_id,
             marks.STARTED_BY: holder,
-            marks.STARTED_AT: self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            marks.STARTED_AT: whole_second(self._cluster.clock.now()),
             **self._origin_mark,
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}

@@ -30,6 +30,7 @@ from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.model.text import whole_second
 
 _AT_ONCE = 8
 _PAUSE = 1.0
@@ -123,7 +124,7 @@ class _Undoing:
 
     def remember(self, run: str) -> None:
         """Write down that a person decided against it: no unattended pass begins another by itself."""
-        at = (self.ports.api.server_time() or self.report.now).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = whole_second(self.ports.api.server_time() or self.report.now)
         aborted = Pause(self.options.holder, at, run)
         try:
             change_memory(self.ports.api, self.options.lease_namespace, partial(replace, aborted=aborted))

@@ -21,6 +21,7 @@ from rollout.execution.rollout.ledger import Inheritance, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.run import Run
 from rollout.gather.background import side_by_side
+from rollout.gather.cluster.documents import DRY
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods, read_nodes
 from rollout.model.cluster import DaemonSet
 from rollout.model.host import Host
@@ -31,7 +32,6 @@ from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import ClusterApi
 
 _AT_ONCE = 8
-_DRY = {"dryRun": "All"}
 
 
 def run_plan(
@@ -131,7 +131,7 @@ def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
 
 def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:
     try:
-        api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, _DRY)
+        api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
         pods = must_go(read_node_pods(api, node.name), DrainRules.of(policy.drain, owners))
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))

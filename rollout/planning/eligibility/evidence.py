@@ -6,7 +6,7 @@ Whatever is not understood proves nothing, and what is wrong with it is said.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,7 +16,7 @@ from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules
 from rollout.model.memory import Memory, moment
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
-from rollout.model.text import counted, elapsed, excerpt, is_version, shortened
+from rollout.model.text import counted, elapsed, excerpt, is_version, shortened, whole_second
 
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
@@ -46,17 +46,13 @@ def evidence_of(
     return Evidence(
         version=version,
         cluster=cluster,
-        made_at=_written(now),
+        made_at=whole_second(now),
         nodes=tuple(sorted(node.name for node in proven)),
         failed=failed,
-        first_reboot=_written(times[0]),
-        last_reboot=_written(times[-1]),
+        first_reboot=whole_second(times[0]),
+        last_reboot=whole_second(times[-1]),
         hours=round((now - times[-1]).total_seconds() / _HOUR, 1),
     )
-
-
-def _written(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

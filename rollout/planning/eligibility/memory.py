@@ -1,14 +1,14 @@
 """What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
 
 A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four, then for a day
-each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as `--max-
-failures` allows, over all rollouts, is held.
+each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as
+`--max-failures` allows, over all rollouts, is held.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from rollout.model.fleetlock import is_fleetlock_run
@@ -26,7 +26,7 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, is_version, shell_word, shortened
+from rollout.model.text import counted, excerpt, is_version, shell_word, shortened, whole_second
 from rollout.planning.eligibility.evidence import Proven
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
@@ -181,7 +181,7 @@ def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
     if failures is None or at is None or now is None:
         return ""
     until = at + pause_after(failures.failures)
-    return _written(until) if at - _LATE_CLOCK <= now < until else ""
+    return whole_second(until) if at - _LATE_CLOCK <= now < until else ""
 
 
 def pause_after(failures: int) -> timedelta:
@@ -200,7 +200,7 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
         return memory
     blamed = end.version if _is_of_the_version(end) else ""
     count = 1 + (before.failures if before else 0)
-    failures = NodeFailures(count, _written(now), end.outcome.value, end.run, blamed)
+    failures = NodeFailures(count, whole_second(now), end.outcome.value, end.run, blamed)
     nodes = _latest({**memory.nodes, end.node: failures})
     versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
     return replace(memory, nodes=nodes, versions=versions)
@@ -224,8 +224,8 @@ def _with_failure(versions: Mapping[str, VersionFailures], end: Ended, now: date
     known = versions.get(end.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
-    held_since = known.held_since or (_written(now) if is_held else "")
-    return _bounded({**versions, end.version: VersionFailures(nodes, _written(now), held_since)})
+    held_since = known.held_since or (whole_second(now) if is_held else "")
+    return _bounded({**versions, end.version: VersionFailures(nodes, whole_second(now), held_since)})
 
 
 def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
@@ -294,7 +294,3 @@ def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
 def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
     """As many as may be kept: those that failed last."""
     return dict(sorted(nodes.items(), key=lambda item: item[1].at)[-MOST_NODES:])
-
-
-def _written(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 
@@ -26,7 +26,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
-from rollout.model.text import counted, natural_key, shortened
+from rollout.model.text import counted, natural_key, shortened, whole_second
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
@@ -187,7 +187,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
-        created_at=inputs.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created_at=whole_second(inputs.created_at),
         cluster=inputs.snapshot.identity,
         selection=inputs.selection,
         policy=inputs.policy,
