@@ -98,6 +98,19 @@ def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, drai
     assert costs(server) <= 5 + CONSTANT + 2 * 3
 
 
+def test_a_silent_watch_of_budgets_is_doubted(
+    server: StandaloneApi, draining: Draining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, 5)
+    add_budget(server, "web", allowed=0, needs=2, has=2)
+    monkeypatch.setattr("rollout.lab.api.reads.Watch._event", lambda _watch, _change: None)
+    thread = draining(6000, speed=100)
+    wait_until(lambda: watches(server) == 2)
+    allow(server, "web", 5)
+    thread.join(20)
+    assert pods_on(server, NODE) == set()
+
+
 def test_a_silent_watch_of_pods_is_doubted(
     server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,11 @@ class BudgetView:
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
         return True
 
+    def resync(self) -> None:
+        """List afresh: a watch that has long said nothing may have lost its server."""
+        if self._view is not None:
+            self._view.resync()
+
     def _version(self, key: str) -> str:
         entry = self._seen.get(key)
         return entry.version if entry else ""

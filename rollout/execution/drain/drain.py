@@ -205,7 +205,7 @@ def _empty(
                 evictor.start(returning.due(remaining))
                 held.tell()
                 waiting.tell(remaining)
-                waiting.doubt(pods, remaining)
+                waiting.doubt(pods, budgets, remaining)
                 task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
                 wakeup.clear()
         finally:
@@ -263,14 +263,17 @@ class _Waiting:
                 self.longest[owner] = max(round(now - accepted, 1), self.longest.get(owner, 0.0))
         self.seen = tuple(remaining)
 
-    def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
-        """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
+    def doubt(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
+        """List afresh, ever more rarely, where the watches have long said nothing of pods that go, or may not go."""
         now, state = self.task.cluster.clock.monotonic(), tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.doubted:
             self.doubted, self.quiet_since, self.quiet_limit = state, now, _QUIET
-        elif self.terminating and now - self.quiet_since > self.quiet_limit:
+        elif now - self.quiet_since > self.quiet_limit:
             self.quiet_since, self.quiet_limit = now, self.quiet_limit * 2
-            pods.resync()
+            if self.terminating:
+                pods.resync()
+            if len(self.held):
+                budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
         if pod.terminating or self.evictor.accepted(pod) is not None:
