@@ -59,10 +59,16 @@ def read_stored(api: ClusterApi, pods: Iterable[Pod]) -> tuple[StoredData, ...]:
         has_longhorn = has_longhorn or pod.is_longhorns
         if pod.is_osd:
             osds.append(pod)
+    volumes, clusters = _volumes(api) if has_longhorn else (), _ceph_clusters(api, osds) if osds else ()
+    return (*_known(volumes), *_known(clusters))
+
+
+def _known(stored: Iterable[StoredData]) -> tuple[StoredData, ...]:
+    """Return what is stored; none where its kinds were taken away, or are of another version, which hides no other."""
     try:
-        return (*(_volumes(api) if has_longhorn else ()), *(_ceph_clusters(api, osds) if osds else ()))
+        return tuple(stored)
     except ApiNotFoundError:
-        return ()  # their kinds were taken away, or are of another version: what they are is not known here
+        return ()
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
