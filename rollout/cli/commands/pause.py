@@ -18,6 +18,14 @@ from rollout.ports import ClusterApi
 _NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE")
 _UNTIL = "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+# A longer one would not be read back, and with it would go the end of the pause.
+_LONGEST_REASON = 120
+
+
+def _reason(value: str) -> str:
+    if len(value) > _LONGEST_REASON:
+        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
+    return one_line(value)
 
 
 @takes(*CLUSTER)
@@ -25,7 +33,7 @@ def pause(
     settings: Given,
     node: list[str] | None = _NODES,
     all: bool = option(False, "All nodes at once, also those that join later, instead of single ones"),  # noqa: A002 - the flag's name
-    reason: str = option("", "Why; everybody sees it", "TEXT", parser=one_line),
+    reason: str = option("", "Why; everybody sees it", "TEXT", parser=_reason),
     until: str = option("", _UNTIL, "TIME"),
 ) -> None:
     """Have no rollout begin these nodes, or any: plans leave them out, and one that runs stops before the next.
