@@ -96,7 +96,8 @@ class Memory:
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
     `evidence` is when the latest evidence of each version was made that has counted. `slip` is of the date that
-    `operate` is to be done by, None while it is in time. `problem` says why what stands on the cluster is not
+    `operate` is to be done by, None while it is in time. `waited_for` is the rollout of people for which passes have
+    waited for a day, and told of it. `problem` says why what stands on the cluster is not
     understood, and is empty where it is; what is not understood counts as nothing. `is_newer`: another version of this
     program has written it, and it is not written over.
     """
@@ -107,6 +108,7 @@ class Memory:
     aborted: Pause | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
     slip: Slip | None = None
+    waited_for: str = ""
     problem: str = ""
     is_newer: bool = False
 

@@ -39,17 +39,21 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started,
     assert_untouched(lab)
 
 
-def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told(
+def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_a_day(
     inbox: Inbox, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
     node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
-    ended = rollout(lab, "operate", "--once", "--set", f"notify.url={inbox.url}").ends(0)
+    told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
+    ended = rollout(lab, *told).ends(0)
     assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
     assert node in lab.scoreboard().annotations_left
     assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
+    lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
+    for _ in range(2):
+        rollout(lab, *told).ends(0)
     note = inbox.one("finished")
-    assert "operate begins nothing: " in note["body"]
+    assert "operate has begun nothing for a day: " in note["body"]
     assert "`rollout resume` continues it" in note["body"]
 
 

@@ -8,6 +8,8 @@ others watch its Lease: where it goes unrenewed for its whole duration, the next
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
@@ -44,6 +46,7 @@ from rollout.report.notifications import slipped
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 2.0
+_PATIENCE = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -157,8 +160,7 @@ class _Pass:
             is_left, operating = unfinished.blocks or waits, unfinished.record.operating
             if not operating and is_left and has_begun(unfinished.run, nodes):
                 why = f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
-                error = BlockedError(f"operate begins nothing: {why}")
-                tell_failed_pass(error, session.settings, self.operation.news)
+                self._tell_of_waiting(unfinished, why)
                 return self._left(why)
             # those that were begun are finished at any time, while gates keep the others back; those wait for theirs
             is_begun = unfinished.blocks and (unfinished.begun or unfinished.unclear)
@@ -174,6 +176,18 @@ class _Pass:
         hold_to_date(run.session, run.plan)
         refusals.refuse_unfit(run.session, run.plan)
         return self._code(self._carried_out(run))
+
+    def _tell_of_waiting(self, unfinished: Unfinished, why: str) -> None:
+        """Notify once of a rollout that a person began a day ago; the memory keeps other passes from doing so again."""
+        session, run = self.session, unfinished.run
+        started, now = moment(unfinished.record.started_at), session.api.server_time()
+        memory = gather.read_memory(session, quiet=True)
+        if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
+            return
+        error = BlockedError(f"operate has begun nothing for a day: {why}")
+        tell_failed_pass(error, session.settings, self.operation.news)
+        with suppress(ApiError):
+            change_memory(session.api, session.namespace, partial(replace, waited_for=run))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
