@@ -33,7 +33,7 @@ fast: ## tests that are pure, and take no time
 	$(BIN)/pytest -q -n 2 -m "not slow and not exhaustive"
 
 test: ## the default tier of the tests
-	$(BIN)/pytest -q -n 8 --dist worksteal
+	$(BIN)/pytest -q -n 4 --dist worksteal
 
 exhaustive: ## every test, with a hundred times the examples: an hour or more; real machines as root
 	$(BIN)/pytest -q -n 4 --dist worksteal -m "" --hypothesis-profile=exhaustive
