@@ -29,7 +29,8 @@ def test_every_replica_gives_the_same_answers(started: Started, serve: Serve) ->
     client.reboot()
     client.await_release(two)
     wait_until(lambda: not slots_of(lab))
-    assert client.report(one).kind == "not_held"
+    # for a second it goes by the slot as it saw it last
+    wait_until(lambda: client.report(one).kind == "not_held")
 
 
 def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Started, serve: Serve) -> None:
