@@ -68,7 +68,8 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
         await_line(watching, told_of(run=run, state="running", nodes=True))
         process.kill()
         process.communicate()
-        await_line(watching, told_of(run=run, state="interrupted", nodes=True))
+        # it may have died between two nodes
+        await_line(watching, told_of(run=run, state="interrupted"))
         rollout(lab, "resume", "--yes", *LEASE).ends(0)
         assert watching.rest() == 0, watching.said
         told = objects(watching)
