@@ -22,6 +22,8 @@ USAGE = [
     (("status", "worker-1"), "unexpected extra argument", "rollout status --help"),
     (("plan", "config", "--max-unavailable", "3", "--node", "worker-1"), "--node, --max-unavailable cannot", ""),
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
+    (("pause", "--all", "--until", ""), "it is empty", "--until"),
+    (("plan", "--node", ","), "it is empty", "--node"),
     (("pause", "--all", "--until", "8h", "--reason", "x" * 121), "at most 120 are kept", "--reason"),
 ]
 

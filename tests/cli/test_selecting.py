@@ -66,6 +66,6 @@ def test_a_node_goes_by_other_names_elsewhere(nodes: tuple[Node, ...], written: 
 
 def test_nodes_are_named_as_kubectl_and_our_own_lists_write_them() -> None:
     words = ("nodes.node=node/web-1,web-2", "nodes.node=nodes/web-1", "nodes.exclude=node/db-*")
-    assert selection_of(given(SettingsFile(), assignments(words))) == Selection(
+    assert selection_of(given(SettingsFile(), {}, assignments(words))) == Selection(
         nodes=("web-1", "web-2"), exclude=("db-*",)
     )

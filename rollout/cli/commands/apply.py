@@ -8,7 +8,7 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, argument, option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, RULES, Given
+from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, refuse_another_address, refuse_missing_commands, selection_of
 from rollout.cli.settings.schema import Metrics
 from rollout.model.policy import Policy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
-@takes(*CLUSTER, "nodes", *RULES, "gates.interactive", *HOSTS)
+@takes("cluster", *RULES, "gates.interactive", "ssh")
 def apply(
     settings: Given,
     file: Path | None = argument(None, "A plan saved with `rollout plan --out FILE`, run exactly as saved.", "FILE"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
+from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_NAMES = 5
 
 
-@takes(*CLUSTER, *SELECTION, *HOSTS)
+@takes("cluster", *SELECTION, "ssh")
 def check_update(settings: Given) -> None:
     """Ask the selected hosts to look for an update now.
 

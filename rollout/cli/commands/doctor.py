@@ -8,7 +8,7 @@ import typer
 from rollout.adapters.notify import DeliveryError
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, RULES, Given
+from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
@@ -37,7 +37,7 @@ from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.unfinished import heading, ways_out
 
 
-@takes(*CLUSTER, "nodes.allow", "nodes.skip", *RULES, *HOSTS)
+@takes("cluster", *RULES, "ssh")
 def doctor(settings: Given, notify_test: bool = option(False, "Send a test of notifications")) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollout.cli.flags import argument, option, takes
-from rollout.cli.settings.reading import CLUSTER, Given
+from rollout.cli.settings.reading import Given
 
 if TYPE_CHECKING:
     from rollout.model.evidence import Evidence
 
 
-@takes(*CLUSTER)
+@takes("cluster")
 def evidence(
     settings: Given,
     version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION"),

@@ -7,7 +7,7 @@ import typer
 from rollout.cli import wiring
 from rollout.cli.flags import argument, takes
 from rollout.cli.loading import SectionedCommand
-from rollout.cli.settings.reading import CLUSTER, RULES, Given
+from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
 from rollout.cli.terminal import say
@@ -34,7 +34,7 @@ fleetlock_app = typer.Typer(
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
-@takes("fleetlock", *CLUSTER, "nodes.allow", "nodes.skip", *(rule for rule in RULES if rule != "waves"), *_LIMITS)
+@takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS)
 def serve(settings: Given) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
 
@@ -57,7 +57,7 @@ def serve(settings: Given) -> None:
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
-@takes(*CLUSTER)
+@takes("cluster")
 def status(settings: Given) -> None:
     """Show who holds a slot, since when, and how far it has come.
 
@@ -79,7 +79,7 @@ def status(settings: Given) -> None:
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
-@takes(*CLUSTER)
+@takes("cluster")
 def release(
     settings: Given,
     node: str = argument(..., "The node, by its name.", "NODE"),

@@ -9,7 +9,7 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
+from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Output
 from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rollout.report.host_keys import HostKeyRow
 
 
-@takes(*CLUSTER, *SELECTION, *HOSTS)
+@takes("cluster", *SELECTION, "ssh")
 def inventory(
     settings: Given,
     list: bool = option(False, "Print every host and group: the default."),  # noqa: A002, ARG001 - how Ansible asks for it
@@ -58,7 +58,7 @@ _MODE = 0o644
 _FINGERPRINTS = "Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node"
 
 
-@takes(*CLUSTER, *SELECTION, *HOSTS)
+@takes("cluster", *SELECTION, "ssh")
 def known_hosts(
     settings: Given,
     out: Path | None = option(None, "The file to write; default: that of --known-hosts, else stdout", "FILE"),

@@ -6,14 +6,14 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, RULES, Given
+from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Cluster, Skip
 from rollout.errors import RolloutError, UsageError
 from rollout.model.policy import Policy
 
 
-@takes("operate", *CLUSTER, "nodes", *RULES, "evidence", *HOSTS)
+@takes("operate", "cluster", *RULES, "evidence", "ssh")
 def operate(settings: Given, once: bool = option(False, "Make one pass and end: for a CronJob")) -> None:
     """Reboot what waits, unattended: pass after pass, or one with --once.
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
-from rollout.cli.settings.reading import CLUSTER, Given
+from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
@@ -28,13 +28,13 @@ def _reason(value: str) -> str:
     return one_line(value)
 
 
-@takes(*CLUSTER)
+@takes("cluster")
 def pause(
     settings: Given,
     node: list[str] | None = _NODES,
     all: bool = option(False, "All nodes at once, also those that join later, instead of single ones"),  # noqa: A002 - the flag's name
     reason: str = option("", "Why; everybody sees it", "TEXT", parser=_reason),
-    until: str = option("", _UNTIL, "TIME"),
+    until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
     """Have no rollout begin these nodes, or any: plans leave them out, and one that runs stops before the next.
 
@@ -68,7 +68,7 @@ def pause(
     settings.output.show(document, lambda: text, is_prose=True)
 
 
-@takes(*CLUSTER)
+@takes("cluster")
 def unpause(
     settings: Given,
     node: list[str] | None = _NODES,
@@ -120,7 +120,7 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
     return api, [one for one in nodes if one.name in written]
 
 
-@takes(*CLUSTER)
+@takes("cluster")
 def release(
     settings: Given,
     version: list[str] | None = argument(None, "The held versions, as `rollout status` shows them.", "VERSION"),

@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, RULES, Given
+from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Output
 from rollout.cli.settings.values import node_name, time_meant
@@ -31,7 +31,7 @@ _FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 
 
-@takes(*CLUSTER, "nodes", *RULES, *HOSTS)
+@takes("cluster", *RULES, "ssh")
 def plan(
     settings: Given,
     file: Path | None = argument(None, "Show this saved plan; ask neither cluster nor hosts.", "FILE"),
@@ -40,7 +40,7 @@ def plan(
     markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE"),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
     explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
-    finish_by: str = option("", _FINISH_BY, "TIME"),
+    finish_by: str | None = option(None, _FINISH_BY, "TIME"),
     snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
     anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
@@ -82,7 +82,7 @@ def plan(
     raise typer.Exit(_plan(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode))
 
 
-def _date(finish_by: str, settings: Given) -> datetime | None:
+def _date(finish_by: str | None, settings: Given) -> datetime | None:
     """Return by when all is to be done, if that is asked for."""
     if finish_by:
         settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")

@@ -8,7 +8,7 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, PLANNED, Given
+from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.terminal import show, show_lines
@@ -32,7 +32,7 @@ _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
-@takes(*CLUSTER, "nodes.allow", "nodes.skip", "gates.interactive", *HOSTS)
+@takes("cluster", "nodes.allow", "nodes.skip", "gates.interactive", "ssh")
 def resume(
     settings: Given,
     yes: bool = YES,
@@ -106,7 +106,7 @@ def _nothing(unfinished: "Unfinished | None") -> str:
     return f"Nothing to resume: {heading(unfinished)}. {way}"
 
 
-@takes(*CLUSTER, *HOSTS)
+@takes("cluster", "ssh")
 def abort(
     settings: Given,
     yes: bool = YES,

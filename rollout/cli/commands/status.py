@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
-from rollout.cli.settings.reading import CLUSTER, HOSTS, SELECTION, Given
+from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.model.policy import Policy
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rollout.report.status import FollowUp
 
 
-@takes(*CLUSTER, *SELECTION, *HOSTS)
+@takes("cluster", *SELECTION, "ssh")
 def status(
     settings: Given,
     run: bool = option(False, "Show the running or interrupted rollout, instead of the nodes"),

@@ -171,7 +171,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
                 f"{file.name}:{number} may hold a secret, and would stand in a ConfigMap",
                 hint="Leave it out: put it into a Secret as a variable, name that Secret with --env-secret.",
             )
-    read = given(file)
+    read = given(file, {}, {})
     if reasons := ", ".join(_unfit(file)):
         raise UsageError(
             f"{file.name} cannot be a pod's settings: {reasons}", hint="Leave it out: have a file for the cluster."

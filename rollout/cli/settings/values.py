@@ -173,9 +173,9 @@ def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], st
     return group
 
 
-def time_meant(written: str, now: datetime, flag: str) -> datetime | None:
+def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None:
     """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    if not written.strip():
+    if written is None:
         return None
     try:
         time = moment(written.strip())
