@@ -28,8 +28,6 @@ from rollout.ports import ClusterApi
 from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
-_FORBIDDEN = 403
-
 
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
@@ -82,7 +80,7 @@ def refuse_beside_living(
     try:
         state = await_sign(watch, lambda: read_lock(api, namespace), say, api.server_time)
     except ApiError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         # that this user may not see the lock is told with all the other rights that are missing
         return watch
@@ -107,7 +105,7 @@ def refuse_without_rights(session: Session, *, unattended: bool) -> None:
     if missing:
         raise ApiError(
             f"this user may not: {'; '.join(f'{right} (to {right.purpose})' for right in missing)}",
-            status=_FORBIDDEN,
+            status=403,
             hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
         )
     if unattended and (why := with_patience(lambda: why_unwritable(session.api, session.namespace))):
@@ -135,7 +133,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
         raise
     except ApiError as error:
         # where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none
-        if error.status != _FORBIDDEN:
+        if not error.is_forbidden:
             raise BlockedError(
                 f"{error.message}: whether hosts hold slots of FleetLock is not known, and another rollout may be "
                 "under way",

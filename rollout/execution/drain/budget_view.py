@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from rollout.errors import ApiError
+from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView
 from rollout.execution.base.patience import PatientApi
@@ -18,7 +18,6 @@ from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
-_FORBIDDEN, _NOT_FOUND = 403, 404
 _UNSEEN_SECONDS = 1.0
 _FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
 
@@ -145,7 +144,7 @@ def watch_budgets(
             try:
                 view = watching.enter_context(LiveView(cluster, place, {}, wire.WireBudget, _seen, deadline, changed))
             except ApiError as error:
-                if error.status not in (_FORBIDDEN, _NOT_FOUND):
+                if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
                     raise
         yield BudgetView(view)
 

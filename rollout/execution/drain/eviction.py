@@ -74,7 +74,6 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 
 
 _TERMINATING = "NamespaceTerminating"
-_FORBIDDEN = 403
 # How the API server words the refusal of an admission webhook, whatever that says itself. With a status that may pass
 # it means that the pod is moved in another way: 429 where KubeVirt migrates it, 500 where Strimzi rolls it.
 _DENIED = "denied the request"
@@ -194,10 +193,10 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
 
 def _postponed(error: ApiError) -> Answer:
     """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
-    going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
+    going = error.is_forbidden and error.has_cause(_TERMINATING)
     if going or (is_passing(error) and _DENIED in error.message):
         return Answer.DENIED
-    behind = error.status == _FORBIDDEN and any(sign in error.message for sign in _BUDGET_BEHIND)
+    behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
     if behind or isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
         return Answer.LATER
     return Answer.AWAY if is_passing(error) else Answer.REFUSED

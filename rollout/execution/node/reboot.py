@@ -26,7 +26,6 @@ from rollout.ports import CommandResult
 
 _PAUSE = 0.5
 _DETACH_SECONDS = 120.0
-_FORBIDDEN = 403
 
 
 class RefilledError(DrainError):
@@ -81,7 +80,7 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
     try:
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
-        if error.status == _FORBIDDEN:
+        if error.is_forbidden:
             return ()
         raise
 

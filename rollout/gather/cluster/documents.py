@@ -171,7 +171,6 @@ def why_refused(rehearse: Callable[[], object]) -> ApiError | None:
 
 
 _KEY, _SLOTS_KEY = "memory.json", "slots.json"
-_FORBIDDEN = 403
 
 
 def memory_of(namespace: str) -> Document:
@@ -184,7 +183,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         return replace(
             NO_MEMORY, problem=f"what earlier rollouts have left to remember cannot be read: {error.message}"

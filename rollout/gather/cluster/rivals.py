@@ -18,7 +18,6 @@ from rollout.ports import ClusterApi
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 PLANS = "/apis/upgrade.cattle.io/v1/plans"
-_FORBIDDEN = 403
 _KURED, _UPGRADE = "kured", "system-upgrade-controller"
 _FLUO, _CLUO, _CRO, _KRM, _FLEETLOCK = "fluo", "cluo", "cro", "krm", "fleetlock"
 _OPERATORS = {
@@ -101,7 +100,7 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
         except ApiNotFoundError:
             continue
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if not error.is_forbidden:
                 raise
             unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
     return tuple(rival for rival in acting if rival.rival != _UPGRADE or _has_plans(api)), tuple(unseen)
@@ -165,7 +164,7 @@ def _has_plans(api: ClusterApi) -> bool:
     except ApiNotFoundError:
         return False
     except ApiError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         return True
 

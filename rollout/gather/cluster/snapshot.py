@@ -44,7 +44,6 @@ NAMESPACES = "/api/v1/namespaces"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 VERSION = "/version"
 
-_FORBIDDEN = 403
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
 _UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
 _UNSEEN_STORED = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
@@ -233,7 +232,7 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
     try:
         return read(), ()
     except ApiError as error:
-        if error.status != _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         return (), (f"{unseen}: {error.message}",)
 
