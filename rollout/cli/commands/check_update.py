@@ -1,21 +1,19 @@
 """`rollout check-update`."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli.flags import takes
 from rollout.cli.settings.reading import SELECTION, Given
-from rollout.cli.settings.rules import selection_of
+from rollout.cli.stages.gather import ask_hosts, read_nodes
+from rollout.cli.stages.session import Session, Targets, connect
 from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode
+from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted, printable, shortened
-
-if TYPE_CHECKING:
-    from rollout.cli.stages.session import Session, Targets
-    from rollout.gather.updates import CheckResult
+from rollout.report.document_types import CheckReport
 
 _MOST_NAMES = 5
 
@@ -32,11 +30,7 @@ def check_update(settings: Given) -> None:
       rollout check-update -l pool=web
       rollout check-update --node worker-1
     """
-    from rollout.cli.stages.gather import ask_hosts, read_nodes
-    from rollout.cli.stages.session import connect
-    from rollout.report.document_types import CheckReport
-
-    session = connect(settings, selection_of(settings))
+    session = connect(settings)
     results = _results(session, ask_hosts(session, read_nodes(session)))
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
     settings.output.show(document, lambda: _text(results), is_prose=True)
@@ -44,9 +38,8 @@ def check_update(settings: Given) -> None:
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _results(session: "Session", targets: "Targets") -> "list[CheckResult]":
+def _results(session: Session, targets: Targets) -> list[CheckResult]:
     """Return what became of all hosts, in the order of their names; on a terminal a bar meanwhile."""
-    from rollout.gather.updates import check_hosts
     from rollout.report.console import asking_progress
 
     concurrency = session.settings.ssh.probe_concurrency
@@ -58,10 +51,8 @@ def _results(session: "Session", targets: "Targets") -> "list[CheckResult]":
     return [results[name] for name in targets.meant]
 
 
-def _text(results: "list[CheckResult]") -> str:
+def _text(results: list[CheckResult]) -> str:
     """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
-    from rollout.gather.updates import CheckOutcome
-
     alike: dict[tuple[str, str, str], list[str]] = {}
     for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):
         alike.setdefault((result.outcome, result.version, result.message), []).append(result.node)

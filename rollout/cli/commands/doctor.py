@@ -9,7 +9,7 @@ from rollout.adapters.notify import DeliveryError
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import RULES, Given
-from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.plan import decide, inputs_of
@@ -57,10 +57,9 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test of no
 
 def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
     """Check after check, until one stands in the way of all that follow."""
-    selection = selection_of(settings)
     stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
     try:
-        session = connect(settings, selection, policy)
+        session = connect(settings, policy)
         subject = session.api.server
         yield cluster.server_check(read_identity(session.api))
         yield from cluster.clock_checks(wiring.system_clock().now(), session.api.server_time())
@@ -69,7 +68,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield from rights
         yield _lock(session)
         yield from _unwritable(session, rights)
-        stage, subject = CheckName.NODES, selection.selector or "all nodes"
+        stage, subject = CheckName.NODES, session.selection.selector or "all nodes"
         nodes = read_nodes(session)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         meant = targets.among(nodes)

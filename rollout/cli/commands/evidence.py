@@ -1,13 +1,22 @@
 """`rollout evidence`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rollout.adapters.evidence_files import sign
+from rollout.cli import wiring
+from rollout.cli.files import check_target, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
-
-if TYPE_CHECKING:
-    from rollout.model.evidence import Evidence
+from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.session import connect_cluster
+from rollout.cli.terminal import say, show_bytes
+from rollout.errors import ApiError, UsageError
+from rollout.gather.cluster.documents import read_memory
+from rollout.gather.cluster.snapshot import read_identity, read_nodes
+from rollout.model.evidence import Evidence, ProvingCluster
+from rollout.model.json_text import json_document
+from rollout.model.text import counted
+from rollout.planning.eligibility.evidence import evidence_of
 
 
 @takes("cluster")
@@ -26,13 +35,6 @@ def evidence(
       rollout evidence --set cluster.name=staging --out evidence/ --sign-key ~/.ssh/staging
       rollout operate --require-evidence configmap --config cluster.toml     # in the other cluster
     """
-    from rollout.adapters.evidence_files import sign
-    from rollout.cli.files import check_target, write_whole
-    from rollout.cli.terminal import say, show_bytes
-    from rollout.errors import UsageError
-    from rollout.model.json_text import json_document
-    from rollout.model.text import counted
-
     if sign_key is not None and out is None:
         raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
     is_folder = out is not None and out.is_dir()
@@ -53,17 +55,8 @@ def evidence(
     )
 
 
-def _proved(version: str, settings: Given) -> "Evidence":
+def _proved(version: str, settings: Given) -> Evidence:
     """By the marks on the Nodes and the memory of failures, for which whoever asks needs no journal."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.session import connect_cluster
-    from rollout.errors import ApiError
-    from rollout.gather.cluster.documents import read_memory
-    from rollout.gather.cluster.snapshot import read_identity, read_nodes
-    from rollout.model.evidence import ProvingCluster
-    from rollout.planning.eligibility.evidence import evidence_of
-
     api = connect_cluster(settings.cluster)
     nodes = with_patience(lambda: read_nodes(api))
     memory = with_patience(lambda: read_memory(api, settings.lock.namespace))

@@ -10,11 +10,17 @@ from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
+from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
+from rollout.execution.lease import read_lease
+from rollout.execution.record.memory import change_slots
+from rollout.gather.cluster.documents import read_slots
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
+from rollout.report.fleetlock import SlotReleaseReport, slots_document, slots_text
 
 _PAUSE = 0.5
 # A host that was granted a moment ago is given a minute to go down, which its server waits for.
@@ -66,11 +72,6 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    from rollout.cli.stages.gather import with_patience
-    from rollout.gather.cluster.documents import read_slots
-    from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.report.fleetlock import slots_document, slots_text
-
     output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings.cluster)
     slots = with_patience(lambda: read_slots(api, namespace))
     nodes = {node.name: node for node in with_patience(lambda: read_nodes(api))}
@@ -92,8 +93,6 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    from rollout.report.fleetlock import SlotReleaseReport
-
     node = node_name(node)
     was_held = _release(settings.cluster, settings.lock.namespace, node)
     name = printable(node)
@@ -104,9 +103,6 @@ def release(
 
 def _server(api: ClusterApi, namespace: str) -> str:
     """Which FleetLock server holds the lock; empty where none does."""
-    from rollout.cli.stages.gather import with_patience
-    from rollout.execution.lease import read_lease
-
     lease = with_patience(lambda: read_lease(api, namespace))
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
@@ -116,11 +112,6 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    from rollout.cli.stages.gather import with_patience
-    from rollout.execution.record.memory import change_slots
-    from rollout.gather.cluster.documents import read_slots
-    from rollout.gather.cluster.snapshot import read_nodes
-
     api = wiring.cluster_api(cluster)
     slot = with_patience(lambda: read_slots(api, namespace)).of_node(node)
     if slot is None:

@@ -39,7 +39,7 @@ def inventory(
     from rollout.gather.inventory.nodes import Connection, inventory_document
     from rollout.model.json_text import json_document
 
-    session = connect(settings, selection_of(settings), policy_of(settings))
+    session = connect(settings, policy_of(settings))
     nodes = read_nodes(session)
     targets = ask_hosts(session, nodes)
     chosen = targets.among(nodes)

@@ -37,7 +37,7 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
         evidence_rules(settings)
     _refuse_what_persons_decide(policy_of(settings), interactive=settings.gates.interactive)
     server = _server(settings.cluster) if settings.metrics.is_used or settings.metrics.listen else ""
-    with metered(settings.metrics, settings.cluster.name, server, settings.metrics.listen) as meter:
+    with metered(settings, server, serves=True) as meter:
         ending = StopRequest()
         operation = Operation(settings, ending, meter, is_standing=not once)
         with interrupted_by_signals(ending) as undisturbed:

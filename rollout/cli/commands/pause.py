@@ -7,17 +7,23 @@ from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
+from rollout.cli.stages.gather import chosen, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
+from rollout.execution.record.memory import change_memory, pause_node, unpause_node
+from rollout.gather.cluster.documents import read_stored_memory
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node
 from rollout.model.memory import NO_MEMORY, Memory, Pause
+from rollout.model.node_marks import pause_on, why_paused
 from rollout.model.policy import Selection
-from rollout.model.text import printable, shortened
+from rollout.model.text import printable, shortened, whole_second
+from rollout.planning.eligibility.memory import released, with_pause
 from rollout.ports import ClusterApi
+from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
 _NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE")
 _UNTIL = "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)"
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # A longer one would not be read back, and with it would go the end of the pause.
 _LONGEST_REASON = 120
 
@@ -45,15 +51,10 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    from rollout.execution.record.memory import pause_node
-    from rollout.planning.eligibility.memory import with_pause
-    from rollout.report.document_types import PauseReport
-
-    time_meant(until, wiring.system_clock().now(), "--until")  # what is no time is told before anything is asked
     api, nodes = _meant(settings, node, everything=all)
     now, names = api.server_time() or wiring.system_clock().now(), [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")
-    standing = Pause(wiring.operator(), f"{now:{_TIME}}", reason, f"{end:{_TIME}}" if end else "")
+    standing = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
@@ -83,11 +84,6 @@ def unpause(
       rollout unpause worker-2
       rollout unpause --all
     """
-    from rollout.execution.record.memory import unpause_node
-    from rollout.model.node_marks import pause_on, why_paused
-    from rollout.planning.eligibility.memory import with_pause
-    from rollout.report.document_types import UnpauseReport
-
     api, nodes = _meant(settings, node, everything=all)
     before = _change_memory(settings, partial(with_pause, pause=None))[0] if all else NO_MEMORY
     ended = [one.name for one in nodes if pause_on(one) is not None]
@@ -109,9 +105,6 @@ def unpause(
 
 def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tuple[ClusterApi, Sequence[Node]]:
     """Return the API server, and the nodes of these names, which exist; or all of them."""
-    from rollout.cli.stages.gather import chosen, with_patience
-    from rollout.gather.cluster.snapshot import read_nodes
-
     if bool(names) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings.cluster)
@@ -136,9 +129,6 @@ def release(
       rollout release 4081.2.1
       rollout release --node worker-2
     """
-    from rollout.planning.eligibility.memory import released
-    from rollout.report.document_types import ReleaseReport
-
     versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
@@ -157,10 +147,6 @@ def release(
 
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
-    from rollout.cli.stages.gather import with_patience
-    from rollout.execution.record.memory import change_memory
-    from rollout.gather.cluster.documents import read_stored_memory
-
     api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
     before = with_patience(lambda: read_stored_memory(api, namespace)).content
     if before.problem and not anew:

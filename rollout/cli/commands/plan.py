@@ -12,7 +12,7 @@ import typer
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
-from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Output
 from rollout.cli.settings.values import node_name, time_meant
 from rollout.cli.terminal import say
@@ -64,13 +64,13 @@ def plan(
         _show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
         return
     # rules that contradict each other are told before anything is asked
-    selection, policy = selection_of(settings), policy_of(settings)
+    policy = policy_of(settings)
     date = _date(finish_by, settings)
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
         check_target(target)
-    session = connect(settings, selection, policy)
+    session = connect(settings, policy)
     kept: Kept = {}
     inputs = gathered(session, kept if snapshot else None)
     if snapshot is not None:

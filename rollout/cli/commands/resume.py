@@ -2,26 +2,34 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
 from rollout.cli.settings.reading import PLANNED, Given
-from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
+from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow
+from rollout.cli.signals import stopped_by_signals
+from rollout.cli.stages import execute, gather, metrics, plan, refusals
+from rollout.cli.stages.observers import note_abort
+from rollout.cli.stages.session import Session, connect
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ExitCode, UsageError
-from rollout.model.policy import Policy, Selection
+from rollout.execution.base.reporting import Unfailing
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.abort import abort as undo
+from rollout.execution.rollout.continuation import is_nothing_left, rules_of
+from rollout.execution.rollout.ledger import Aborted
+from rollout.execution.rollout.ports import Ports
+from rollout.model.policy import Policy
+from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
-
-if TYPE_CHECKING:
-    from rollout.cli.stages.session import Session
-    from rollout.execution.record.unfinished import Unfinished
-    from rollout.execution.rollout.ledger import Aborted
-
+from rollout.report.columns import wrapped
+from rollout.report.plain import PlainLines
+from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading
 
 _FORCE_UNLOCK = option(
     "", "Do not wait for the Lease of this run: you are sure that no process is working on it", "RUN"
@@ -50,13 +58,7 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli.stages import execute, gather, metrics, plan, refusals
-    from rollout.cli.stages.session import connect
-    from rollout.execution.base.stop import StopRequest
-    from rollout.execution.rollout.continuation import is_nothing_left
-    from rollout.model.progress import RunResult
-
-    session = connect(settings, Selection())
+    session = connect(settings)
     watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
@@ -67,8 +69,7 @@ def resume(
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
-    metering = metrics.metered(settings.metrics, settings.cluster.name, session.api.server)
-    with metering as meter, meter.measured_pass():
+    with metrics.metered(settings, session.api.server) as meter, meter.measured_pass():
         run = plan.planned_rest(replace(session, meter=meter), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
             # all of it has been shown, and the next command is the last line
@@ -79,10 +80,8 @@ def resume(
         raise typer.Exit(execute.execute(run))
 
 
-def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
+def _rules(unfinished: Unfinished, settings: Given) -> Policy:
     """Return those of the interrupted rollout, which what is typed cannot change."""
-    from rollout.execution.rollout.continuation import rules_of
-
     rules, allowed = rules_of(unfinished), settings.nodes.allow if "nodes.allow" in settings.typed else ()
     if closed := [word for word in allowed if word not in _OPEN]:
         hint = f"resume takes {', '.join(_OPEN)}."
@@ -92,14 +91,11 @@ def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
         "cannot be changed now: the interrupted rollout has its own rules",
         "Drop it; for other rules: rollout abort, then rollout apply.",
     )
-    refuse_missing_commands(settings, rules)
-    refuse_another_address(settings, rules)
+    refuse_another_process(settings, rules)
     return rules
 
 
-def _nothing(unfinished: "Unfinished | None") -> str:
-    from rollout.report.unfinished import heading
-
+def _nothing(unfinished: Unfinished | None) -> str:
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
     way = "Remove it: rollout abort." if unfinished.is_only_taints else "--retry-failed tries the failed ones again."
@@ -123,13 +119,7 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.observers import note_abort
-    from rollout.cli.stages.session import connect
-    from rollout.report.columns import wrapped
-    from rollout.report.unfinished import abort_document, abort_text, aborted_text
-
-    session = connect(settings, Selection())
+    session = connect(settings)
     watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
     if unfinished is None and not gather.has_slots(session.api, session.namespace):
@@ -153,19 +143,10 @@ def abort(
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
 
-def _undo(session: "Session", *, wait: float) -> "Aborted":
+def _undo(session: Session, *, wait: float) -> Aborted:
     """Undo it, telling each node's end on standard error."""
-    from rollout.cli.signals import stopped_by_signals
-    from rollout.cli.stages import gather
-    from rollout.cli.stages.execute import run_options
-    from rollout.execution.base.reporting import Unfailing
-    from rollout.execution.base.stop import StopRequest
-    from rollout.execution.rollout.abort import abort as undo
-    from rollout.execution.rollout.ports import Ports
-    from rollout.report.plain import PlainLines
-
     targets = gather.ask_named(session, gather.read_nodes(session), ())
     ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no further node is given back"):
-        return undo(targets.hosts, ports, run_options(session, len(targets.selected)), wait=wait, stop=stop)
+        return undo(targets.hosts, ports, execute.run_options(session, len(targets.selected)), wait=wait, stop=stop)

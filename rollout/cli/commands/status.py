@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import SELECTION, Given
-from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.rules import policy_of
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.model.policy import Policy
 from rollout.model.text import counted
@@ -42,7 +42,7 @@ def status(
     if watch or run:
         (watch_run if watch else show_run)(connect_cluster(settings.cluster), namespace, output)
         return
-    session = connect(settings, selection_of(settings), policy)
+    session = connect(settings, policy)
     targets = ask_hosts(session, nodes := read_nodes(session))
     (memory, proven), now = seen_before(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)

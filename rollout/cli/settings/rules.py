@@ -89,8 +89,14 @@ def _detected_by(detect: Detect) -> tuple[Source, ...]:
     return detect.sources
 
 
-def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
-    """`UsageError` where these rules need a command of this process, and it has none: no rules hold commands."""
+def refuse_another_process(settings: Given, policy: Policy) -> None:
+    """`UsageError` where this process cannot go by rules that are another's.
+
+    That is without a command which they need, for no rules hold commands; or beside an address of Prometheus on the
+    command line that is not the one which is asked.
+    """
+    from rollout.adapters.prometheus import is_same_place
+
     needed = {
         "detect.command": Source.COMMAND in policy.detect and not settings.detect.command,
         "reboot.command": policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND),
@@ -100,12 +106,6 @@ def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
             f"it was started or planned with a {' and a '.join(missing)}, and none is given",
             hint=f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the cluster nor in the plan.",
         )
-
-
-def refuse_another_address(settings: Given, policy: Policy) -> None:
-    """`UsageError` for an address of Prometheus on the command line that is not the one which is asked."""
-    from rollout.adapters.prometheus import is_same_place
-
     own, url = settings.alerts.prometheus_url, policy.gates.alerts.url
     if "alerts.prometheus-url" in settings.typed and not is_same_place(own, url):
         raise UsageError(

@@ -14,6 +14,7 @@ import typer
 from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
 from rollout.cli.settings.schema import Metrics as Places
+from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode
 from rollout.model.host import HostFacts, HostObservation
@@ -90,17 +91,19 @@ class Meter:
 
 
 @contextmanager
-def metered(options: Places, cluster_name: str, server: str, listen: str = "") -> Iterator[Meter]:
-    """Metrics on their way for as long as this context lasts; of the cluster of this name, else of this address.
+def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterator[Meter]:
+    """Metrics on their way for as long as this context lasts; of the cluster at `server`, if it has no other name.
 
-    With `listen` they are served there as well; `InputError` where that cannot be.
+    With `serves` they are served as well, where that is wanted; `InputError` where that cannot be.
     """
+    options = settings.metrics
+    listen = options.listen if serves else ""
     if not (options.is_used or listen):
         yield Meter()
         return
     from rollout.report.metrics import Metrics
 
-    metrics = Metrics(cluster_name or name_of(server))
+    metrics = Metrics(settings.cluster.name or name_of(server))
     with ExitStack() as deliveries:
         for place, deliver in _deliveries(metrics, options):
             deliveries.enter_context(delivered(place, deliver, lambda: metrics.generation))

@@ -13,7 +13,7 @@ from functools import partial
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
 from rollout.cli.stages.metrics import Meter
@@ -76,7 +76,7 @@ class Operation:
         with self.meter.measured_pass() as measured:
             try:
                 # under the rules of today: events may have come into the calendar since the last pass
-                session = connect(settings, selection_of(settings), policy_of(settings))
+                session = connect(settings, policy_of(settings))
                 own = replace(session, meter=self.meter, news=self.news, watch=self.watch, operating=True)
                 measured.code = _Pass(self, own, stop).make()
             except LockedError as error:

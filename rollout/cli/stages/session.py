@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.observers import News
@@ -78,10 +79,10 @@ class Session:
         return f"{name} ({self.api.server})" if name else self.api.server
 
 
-def connect(settings: Given, selection: Selection, policy: Policy | None = None) -> Session:
+def connect(settings: Given, policy: Policy | None = None) -> Session:
     """Make the adapters."""
     api = connect_cluster(settings.cluster)
-    return Session(settings, selection, policy or Policy(), api, wiring.host_shell(settings.ssh))
+    return Session(settings, selection_of(settings), policy or Policy(), api, wiring.host_shell(settings.ssh))
 
 
 def connect_cluster(cluster: Cluster) -> ClusterApi:
