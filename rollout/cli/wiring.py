@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rollout.adapters.silences import NodeSilences
     from rollout.cli.settings.schema import Alerts, Cluster, Notify
     from rollout.execution.base.deadline import Deadline
-    from rollout.execution.gates.checks import NodePlaybooks
-    from rollout.execution.gates.policy_gates import AlertSource, GatePorts
+    from rollout.execution.gates import AlertSource, GatePorts
+    from rollout.execution.node.context import NodePlaybooks
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
 
@@ -112,7 +112,7 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.policy_gates import GatePorts
+    from rollout.execution.gates import GatePorts
 
     if settings.alerts.silence and not settings.alerts.alertmanager_url:
         raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
@@ -148,7 +148,7 @@ def silences(own: "Alerts", hosts: Mapping[str, Host]) -> "NodeSilences | None":
 
 def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     """Return the operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.gates.checks import Occasion
+    from rollout.execution.node.context import Occasion
 
     by_occasion = {
         Occasion.PRE_REBOOT: settings.reboot.pre_playbook,

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rollout.errors import (
@@ -25,8 +24,7 @@ from rollout.errors import (
     InterruptedRunError,
     LockedError,
 )
-from rollout.execution.base.deadline import Deadline, is_passing, patiently
-from rollout.execution.base.patience import Silence
+from rollout.execution.base.deadline import Deadline, PatientApi, is_passing, patiently
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import (
     RENEWALS_PER_DURATION,
@@ -42,7 +40,7 @@ from rollout.execution.lease import (
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.quantity import Duration
-from rollout.ports import Clock, ClusterApi
+from rollout.ports import ClusterApi
 
 T = TypeVar("T")
 
@@ -66,7 +64,6 @@ class LeaseTerms:
     holder: str
     run: str
     seconds: int = SECONDS
-    patience: float = 600.0
     unlock: str = ""
     process: str = ""
 
@@ -77,7 +74,7 @@ class LeaseTerms:
 
 
 class LeaseLock:
-    """Holds the Lease while it is entered. `check` is asked before every act; `outage` hears of outages.
+    """Holds the Lease while it is entered. `check` is asked before every act.
 
     Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
     `watch` is what was seen of its holder before: one that is gone is not waited for again.
@@ -85,28 +82,22 @@ class LeaseLock:
 
     def __init__(
         self,
-        api: ClusterApi,
-        clock: Clock,
+        cluster: PatientApi,
         terms: LeaseTerms,
-        outage: Callable[[BaseException], None] = lambda _error: None,
         *,
         stop: StopRequest | None = None,
         notice: Callable[[str], None] = lambda _message: None,
-        silence: Silence | None = None,
         watch: LeaseWatch | None = None,
     ) -> None:
-        self._api = api
+        self._cluster = cluster
+        self._clock = cluster.clock
         self._interval = terms.seconds / RENEWALS_PER_DURATION
-        self._hurried = api.within(self._interval)
-        self._clock = clock
+        self._hurried = cluster.api.within(self._interval)
         self._terms = terms
-        self._outage = outage
         self._stop = stop or StopRequest()
         self._notice = notice
-        self._silence = silence or Silence(clock, terms.patience)
         self._is_watched = watch is not None
-        self._watch = watch or LeaseWatch(clock)
-        self._is_held = False
+        self._watch = watch or LeaseWatch(cluster.clock)
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
@@ -121,14 +112,11 @@ class LeaseLock:
 
     def __enter__(self) -> Self:
         self._acquire()
-        self._is_held = True
         self._stop.before_leaving(self._let_go)
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._thread.join(timeout=self._terms.seconds)
         self._release()
@@ -142,8 +130,8 @@ class LeaseLock:
             raise FencedError("the lock was given up", hint="This process has ended; nothing further is done by it.")
         if self._lost_to is None and not self._is_surely_ours():
             # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
-            renew = self._silence.heard(marks.LEASE_NAME)(self._renew)
-            patiently(renew, Deadline(self._clock, self._silence.remaining), self._outage, passing=_is_passing)
+            renew = self._cluster.heard(marks.LEASE_NAME)(self._renew)
+            patiently(renew, self._cluster.deadline(), self._cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
             holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
@@ -170,12 +158,12 @@ class LeaseLock:
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
-            self._claim(lambda: self._api.create(self._collection, self._body()))
+            self._claim(lambda: self._cluster.api.create(self._collection, self._body()))
             return
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
         self._stored, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
-        self._claim(lambda: self._api.replace(self._path, self._body()), lease)
+        self._claim(lambda: self._cluster.api.replace(self._path, self._body()), lease)
 
     def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
@@ -193,7 +181,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: self._read_once(self._api))
+        return self._patiently(lambda: self._read_once(self._cluster.api))
 
     def _read_once(self, api: ClusterApi) -> Lease | None:
         try:
@@ -202,13 +190,10 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        return patiently(action, Deadline(self._clock, self._silence.remaining), self._outage, sleep=self._sleep)
+        return patiently(action, self._cluster.deadline(), self._cluster.notice, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
-        """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
-        if self._is_held:
-            self._clock.sleep(seconds)
-        elif self._clock.wait(self._stop, seconds):
+        if self._clock.wait(self._stop, seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _is_unlocked(self, lease: Lease) -> bool:
@@ -256,7 +241,7 @@ class LeaseLock:
     def _note(self, answer: bytes) -> None:
         self._stored = decode(answer, Lease, self._path).metadata
         self._renewed_at = self._clock.monotonic()
-        self._silence.over(marks.LEASE_NAME)
+        self._cluster.over(marks.LEASE_NAME)
 
     def _keep(self) -> None:
         failures = 0
@@ -273,7 +258,7 @@ class LeaseLock:
             self._renew()
         except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
             with suppress(Exception):
-                self._outage(error)
+                self._cluster.notice(error)
             return False
         return True
 
@@ -283,9 +268,7 @@ class LeaseLock:
                 return
             started = self._clock.monotonic()
             try:
-                answer: bytes | None = self._hurried.replace(self._path, self._body())
-            except ApiConflictError:
-                answer = self._retake()
+                answer = self._written(self._hurried)
             except ApiNotFoundError:
                 self._lost_to = ""
                 return
@@ -293,20 +276,26 @@ class LeaseLock:
                 self._note(answer)
                 self._renewed_at = started
 
-    def _retake(self) -> bytes | None:
-        """After a conflict: an unanswered renewal of ours may have succeeded; another holder means it is lost."""
-        current = self._read_once(self._hurried)
-        if current is None or not self._is_mine(current):
-            self._lost_to = current.held_by if current else ""
-            return None
-        self._stored = current.metadata
-        return self._hurried.replace(self._path, self._body())
+    def _written(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
+        """Write it, and again after a conflict: an unanswered attempt of ours may have succeeded.
+
+        Another holder means that it is lost: None.
+        """
+        try:
+            return api.replace(self._path, self._body(released=released))
+        except ApiConflictError:
+            current = self._read_once(api)
+            if current is None or not self._is_mine(current):
+                self._lost_to = current.held_by if current else ""
+                return None
+            self._stored = current.metadata
+            return api.replace(self._path, self._body(released=released))
 
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
-        deadline = Deadline(self._clock, min(2 * self._interval, self._silence.remaining))
+        deadline = self._cluster.deadline_within(2 * self._interval)
         with self._turn, suppress(ApiError):
-            patiently(lambda: self._give_up(self._hurried), deadline, self._outage)
+            patiently(lambda: self._give_up(self._hurried), deadline, self._cluster.notice)
 
     def _let_go(self) -> None:
         """Give it up before the process ends at once; from here on nothing is begun that asks first."""
@@ -315,22 +304,14 @@ class LeaseLock:
         # a renewal that is not answered is not waited for: the conflict that it may make is solved as any other
         has_turn = self._turn.acquire(timeout=_LAST_SECONDS)
         try:
-            self._give_up(self._api.within(_LAST_SECONDS))
+            self._give_up(self._cluster.api.within(_LAST_SECONDS))
         finally:
             if has_turn:
                 self._turn.release()
 
     def _give_up(self, api: ClusterApi) -> None:
-        """Nothing where it is not ours any more: an unanswered attempt may have succeeded."""
-        if self._lost_to is not None:
-            return
-        try:
-            api.replace(self._path, self._body(released=True))
-        except ApiConflictError:
-            current = self._read_once(api)
-            if current is not None and self._is_mine(current):
-                self._stored = current.metadata
-                api.replace(self._path, self._body(released=True))
+        if self._lost_to is None:
+            self._written(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         """As it is to stand; what others have written on it stays."""

@@ -198,6 +198,8 @@ class Budget:
     always_allow_unhealthy: bool
     sync_error: str = ""
     critical: bool = False
+    uid: str = field(default="", compare=False)
+    version: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
-from rollout.execution.gates.policy_gates import Later
+from rollout.execution.gates import Later
 from rollout.model.memory import Slip
 from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rollout.errors import DrainError
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted

@@ -12,9 +12,8 @@ from contextlib import ExitStack
 from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.execution.base.deadline import is_passing
+from rollout.execution.base.deadline import PatientApi, is_passing
 from rollout.execution.base.live_view import LiveView, watch_nodes
-from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final
 
 from rollout.errors import ApiError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi, is_passing
 from rollout.execution.base.stop import StopRequest
 from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.planning.eligibility.selector import parse_selector

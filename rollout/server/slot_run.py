@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, SshError
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
 from rollout.execution.events import NodeEvents
-from rollout.execution.gates.policy_gates import PolicyGates
+from rollout.execution.gates import PolicyGates
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
@@ -163,6 +163,7 @@ class SlotRunner:
             admission=SlotAdmission(gates, self._settings),
             stop=stage.stop,
             is_taken_up=stage.is_taken_up,
+            playbooks=world.gates.playbooks,
             precedence=self._precedence,
             remember=remember,
         )

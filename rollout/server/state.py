@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, FencedError
-from rollout.execution.gates.policy_gates import GatePorts
+from rollout.execution.gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.memory import change_slots

@@ -19,7 +19,7 @@ from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
-from rollout.execution.node.steps import Step, delay_reboot, drain_again, succeed
+from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
 from rollout.execution.node.transitions import GivenUpError, NodeFailure
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.probe import BootFacts
@@ -267,7 +267,7 @@ def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progres
     context.report.step(context.name, Phase.READY, "waiting for its host to report steady state")
     node = _await_report(held, context)
     boot = _boot_of(node)
-    context.gates.after_reboot(context, boot)
+    after_reboot(context, boot)
     return succeed(context, replace(progress, boot=boot))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Holder
@@ -127,11 +127,10 @@ class Worker:
             self._settings.holder,
             self._open()[0].run,
             self._settings.lease_seconds,
-            self._settings.api_patience,
         )
-        report = Reporter(Observers(()), self._world.clock)
-        seen = self._leadership.watch
-        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop, watch=seen)
+        outage = OutageNotice(Reporter(Observers(()), self._world.clock))
+        cluster = PatientApi(self._world.api, self._world.clock, outage, self._settings.api_patience)
+        lock = LeaseLock(cluster, terms, stop=self._stop, watch=self._leadership.watch)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock

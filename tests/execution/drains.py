@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.lab.api.lifecycle import with_defaults

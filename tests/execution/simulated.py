@@ -10,16 +10,15 @@ from functools import partial
 from typing import Self
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.policy_gates import OPEN
+from rollout.execution.gates import OPEN
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import Admission, WaveRunner
-from rollout.gather.hosts.probe import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
@@ -35,17 +34,8 @@ class NoGates:
     def before_node(self, context: NodeContext) -> None:
         pass
 
-    def before_drain(self, context: NodeContext) -> None:
-        pass
-
-    def after_waiting(self, context: NodeContext, when: str) -> None:
-        pass
-
-    def before_reboot(self, context: NodeContext) -> None:
-        pass
-
-    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
-        pass
+    def is_shut(self, planned: PlannedNode) -> bool:
+        return False
 
 
 class SetClock(SystemClock):

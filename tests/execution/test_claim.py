@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.claim import claim

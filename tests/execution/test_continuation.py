@@ -6,19 +6,17 @@ import pytest
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.continuation import Situation, continuation, restricted, rules_of
+from rollout.execution.rollout.continuation import continuation, restricted, rules_of
 from rollout.model import marks
 from rollout.model.cluster import ReadyState, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
-from rollout.model.host import Host
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
 from rollout.planning.plan.build import build_plan
 from rollout.planning.plan.continuation import remaining_ramp
-from rollout.planning.play.pace import NO_PAST
-from tests.planning.builders import NOW, budget, facts, inputs, node, pod
+from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_remedies import control_plane
 
 
@@ -47,10 +45,9 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     begun = Begun(next(each for each in plan.nodes if each.name == "web-0"), Phase.DRAINING, "this", cordoned=True)
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
     unfinished = Unfinished(record, begun=(begun,), untouched=pending, done=("canary-0",))
-    hosts = {each.name: Host(each.name, "127.0.0.1") for each in nodes}
-    seen = {each.name: facts(each.name) for each in nodes}
-    situation = Situation(inputs(nodes).snapshot, hosts, seen, NOW, NO_PAST)
-    rest = continuation(unfinished, situation, retry_failed=False, skip_blocked=False).plan
+    rest = continuation(
+        unfinished, inputs(nodes), {each.name for each in nodes}, retry_failed=False, skip_blocked=False
+    ).plan
     left = {pool.name: pool for pool in rest.policy.pools}
     assert (left["canary"].canary, left["canary"].max_unavailable) == (1, Count(2))
     assert left["web"].ramp == (Count(3),)
@@ -82,14 +79,8 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
         failed=failed_nodes,
         untouched=plan.nodes[1:],
     )
-    hosts = {name: Host(name, "127.0.0.1") for name in reachable}
-    snapshot = replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:]))
-    rest = continuation(
-        unfinished,
-        Situation(snapshot, hosts, given.observations, NOW, NO_PAST),
-        retry_failed=False,
-        skip_blocked=False,
-    ).plan
+    now = replace(given, snapshot=replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:])))
+    rest = continuation(unfinished, now, reachable, retry_failed=False, skip_blocked=False).plan
     blocked = {entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY}
     assert blocked == stopped
 
@@ -108,9 +99,7 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     pending = tuple(each for each in plan.nodes if each.name == "w-2")
     unfinished = Unfinished(StoredRecord("this", "", "", ended=False, plan=plan), begun=(begun,), untouched=pending)
     given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
-    hosts = {each.name: Host(each.name, "127.0.0.1") for each in nodes}
-    situation = Situation(given.snapshot, hosts, given.observations, NOW, NO_PAST)
-    rest = continuation(unfinished, situation, retry_failed=False, skip_blocked=False).plan
+    rest = continuation(unfinished, given, {"w-1", "w-2"}, retry_failed=False, skip_blocked=False).plan
     assert {entry.node for entry in rest.blockers} == blocked
 
 

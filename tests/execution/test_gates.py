@@ -10,18 +10,17 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi, Silence
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates import policy_gates
-from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates
-from rollout.execution.node.context import NodeContext
+from rollout.execution.gates import GatePorts, Later, PolicyGates
+from rollout.execution.node import steps
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.transitions import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.plan import Estimate, PlannedNode, RolloutPlan
+from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy, Pool
-from rollout.model.progress import Notice, Outcome, StepEvent
+from rollout.model.progress import Notice, Outcome, Phase, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
 from tests.execution.simulated import SetClock
@@ -94,11 +93,6 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
 
 
-def about(planned: PlannedNode) -> NodeContext:
-    """A node's way, of which gates ask for no more."""
-    return cast("NodeContext", SimpleNamespace(planned=planned))
-
-
 def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
@@ -113,9 +107,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     assert notes.told == ["web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"]
     # never within the rollout's own
     assert gates.hold(db).final
-    gates.after_waiting(about(other), "while users were waited for")
-    with pytest.raises(NodeFailure, match="the window closed"):
-        gates.after_waiting(about(web), "while users were waited for")
+    assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
     clock.forward(hours=1)
     assert not gates.hold(web).why
     clock.forward(hours=1)
@@ -143,13 +135,15 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     clock = MovedClock()
     clock.forward(minutes=1)
     asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
-    gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
-    took = {"minutes": 59}
-    monkeypatch.setattr(policy_gates, "check", lambda *_: clock.forward(**took))
-    context = about(plan_with(asks).nodes[0])
-    gates.before_drain(context)
+    plan = plan_with(asks)
+    gates, _notes = gates_of(plan, clock, GatePorts())
+    monkeypatch.setattr(steps, "check", lambda *_: clock.forward(minutes=59))
+    monkeypatch.setattr(steps, "_mark_draining", lambda _context: None)
+    context = SimpleNamespace(planned=plan.nodes[0], policy=plan.policy, gates=gates, own=None)
+    start, cordoned = steps._STEPS[Phase.CORDONED], Progress(Phase.CORDONED)
+    start(cast("NodeContext", context), cordoned)
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
-        gates.before_drain(context)
+        start(cast("NodeContext", context), cordoned)
     assert failed.value.outcome is Outcome.SKIPPED
 
 
@@ -222,33 +216,33 @@ def test_time_that_is_up_stops_and_says_why() -> None:
 # The patience that all steps of a run share with one outage.
 
 
-def fail(silence: Silence, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0) -> None:
+def fail(cluster: PatientApi, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0) -> None:
     """A request that is not answered, after so many seconds."""
-    with pytest.raises(ApiUnavailableError), silence.heard(asker):  # noqa: PT012 - time passes within
+    with pytest.raises(ApiUnavailableError), cluster.heard(asker):  # noqa: PT012 - time passes within
         clock.seconds += seconds
         raise ApiUnavailableError("away")
 
 
 def test_it_is_counted_from_the_first_request_in_a_row_that_failed() -> None:
     clock = SetClock()
-    silence = Silence(clock, 100)
-    assert silence.remaining == 100
+    cluster = PatientApi(NoApi(), clock, seconds=100)  # type: ignore[arg-type]
+    assert cluster.patience == 100
     for _ in range(3):
-        fail(silence, clock, seconds=30)
-    assert silence.remaining == 10
-    fail(silence, clock, seconds=30)
-    assert silence.remaining == 0
+        fail(cluster, clock, seconds=30)
+    assert cluster.patience == 10
+    fail(cluster, clock, seconds=30)
+    assert cluster.patience == 0
 
 
 def test_any_answer_ends_it_for_its_asker() -> None:
     clock = SetClock()
-    silence = Silence(clock, 100)
-    fail(silence, clock, seconds=30)
-    fail(silence, clock, asker="lock")
-    with pytest.raises(ApiConflictError), silence.heard("steps"):
+    cluster = PatientApi(NoApi(), clock, seconds=100)  # type: ignore[arg-type]
+    fail(cluster, clock, seconds=30)
+    fail(cluster, clock, asker="lock")
+    with pytest.raises(ApiConflictError), cluster.heard("steps"):
         raise ApiConflictError("changed")
     clock.seconds += 20
-    assert silence.remaining == 80
-    with silence.heard("lock"):
+    assert cluster.patience == 80
+    with cluster.heard("lock"):
         pass
-    assert silence.remaining == 100
+    assert cluster.patience == 100

@@ -8,7 +8,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, FencedError
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_phase

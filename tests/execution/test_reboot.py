@@ -9,6 +9,8 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshUnreachableError
+from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
@@ -88,7 +90,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
 
     def made(answers: Answers) -> NodeContext:
         draining = task_of(NODE, api, recorder, DrainPolicy())
-        cluster = replace(draining.cluster, clock=PassingClock())
+        cluster = PatientApi(api, PassingClock(), OutageNotice(draining.report))
         shell = RememberingShell(cast("Any", answers))
         host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell, cluster.clock)
         limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))

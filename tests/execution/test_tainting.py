@@ -6,7 +6,7 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.marking import fluo_labels

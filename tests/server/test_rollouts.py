@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
@@ -65,7 +66,7 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client = Client(lab, workers(lab)[0])
     server = serve(lab)
     terms = LeaseTerms("kube-system", "ann@laptop/1", "0123456789abcdef", 3)
-    with LeaseLock(connect(lab.kubeconfig, None), SystemClock(), terms):
+    with LeaseLock(PatientApi(connect(lab.kubeconfig, None), SystemClock()), terms):
         for _ in range(2):
             denied = client.ask(server)
             assert (denied.kind, denied.status) == ("locked_by_rollout", 423)

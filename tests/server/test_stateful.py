@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution import lease
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
@@ -384,10 +385,10 @@ class Asking(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def a_rollout_runs(self, number: int) -> None:
         """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
-        terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0)
+        terms = LeaseTerms("kube-system", "ann", "run-1", 1)
         try:
             behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
-            with LeaseLock(behind, SystemClock(), terms, watch=seen):
+            with LeaseLock(PatientApi(behind, SystemClock(), seconds=2), terms, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).pre_reboot(self.asked(name, number))
                     assert answer.status != 200, answer

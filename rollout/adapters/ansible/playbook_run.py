@@ -21,7 +21,7 @@ from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_v
 from rollout.adapters.ansible.settings import AnsibleSettings, programs, require_ansible
 from rollout.adapters.local_files import new_folder
 from rollout.errors import InputError
-from rollout.execution.gates.checks import Occasion
+from rollout.execution.node.context import Occasion
 from rollout.model.host import Host
 from rollout.model.text import excerpt
 

@@ -15,7 +15,7 @@ from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, 
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.policy_gates import GatePorts
+from rollout.execution.gates import GatePorts
 from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ports import Ports, RunOptions

@@ -25,7 +25,7 @@ from rollout.errors import ApiError, BlockedError, ExitCode, InputError, Interru
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
-from rollout.execution.gates.policy_gates import Later
+from rollout.execution.gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import has_begun

@@ -17,7 +17,7 @@ from rollout.cli.stages.session import Run, Session, Targets
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import Situation, continuation, pending_nodes
+from rollout.execution.rollout.continuation import continuation, pending_nodes
 from rollout.gather.cluster.copying import CopiedPace, copy_document
 from rollout.gather.cluster.snapshot import Kept
 from rollout.model.cluster import ClusterSnapshot, Node
@@ -83,12 +83,9 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
     targets = gather.ask_named(session, snapshot.nodes, pending_nodes(unfinished, retry_failed=retry))
     session.meter.observe_hosts(targets.observations, among_others=True)
-    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(
-        *(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, session.operating, session.proven)
-    )
+    inputs = inputs_of(session, snapshot, targets)
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
-    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
+    rest = continuation(unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held)
     run = Run(session, rest.plan, targets, rest.selected, rest.inherited)
     warn_of_relaxed_rules(run)
     if session.as_json:

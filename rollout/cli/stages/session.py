@@ -11,7 +11,7 @@ from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.observers import News
-from rollout.execution.gates.policy_gates import GatePorts
+from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.hosts.probe_command import Probe

@@ -1,21 +1,28 @@
 """Deadlines, and patience with an API server that is away for a while.
 
-Every wait has a deadline, and every deadline knows what it waits for.
+Every wait has a deadline, and every deadline knows what it waits for. An outage is waited out, and told of. All steps
+of a run have one patience with one outage: a server that has not answered for so long is not waited for anew by each
+step that follows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
 
 from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
-from rollout.ports import Clock, Event
+from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 5.0
 BUDGET_CAUSE = "DisruptionBudget"
+STEPS = "steps"
+_GROWING = wait_exponential(0.25, max=5.0)
+# In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and nothing is known.
+_KNOWN = 60.0
+# How long an answer is awaited once patience is at its end: a server that is back needs no more.
+_HURRIED_SECONDS = 5.0
 
 
 class Deadline:
@@ -57,10 +64,14 @@ def has_answered(error: BaseException) -> bool:
     return is_passing(error) and isinstance(error, ApiError) and error.status != 0
 
 
+def _tell_nobody(_error: BaseException) -> None:
+    pass
+
+
 def patiently(
     action: Callable[[], T],
     deadline: Deadline,
-    notice: Callable[[BaseException], None] | None = None,
+    notice: Callable[[BaseException], None] = _tell_nobody,
     *,
     passing: Callable[[BaseException], bool] = is_passing,
     sleep: Callable[[float], None] | None = None,
@@ -74,7 +85,7 @@ def patiently(
         retry=retry_if_exception(passing),
         wait=lambda state: min(_pause(state), deadline.remaining),
         stop=lambda _state: deadline.expired,
-        before_sleep=(lambda state: notice(_failure(state))) if notice else None,
+        before_sleep=lambda state: notice(_failure(state)),
         reraise=True,
         sleep=sleep or deadline.pause,
     )
@@ -89,6 +100,74 @@ def _failure(state: RetryCallState) -> BaseException:
 def _pause(state: RetryCallState) -> float:
     """Doubling pauses, unless the server named one."""
     failure = _failure(state)
-    if isinstance(failure, TooManyRequestsError | ApiUnavailableError) and failure.retry_after is not None:
-        return min(failure.retry_after, 30.0)
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (state.attempt_number - 1))
+    named = failure.retry_after if isinstance(failure, ApiError) else None
+    return _GROWING(state) if named is None else min(named, 30.0)
+
+
+class PatientApi:
+    """An API server with patience for its outages. For many threads.
+
+    `notice` hears of each failure that is waited out. `seconds` is how long those who wait for a usable answer do so
+    together, counted from the first request in a row that failed, where they set no deadline of their own. Askers, such
+    as `STEPS` and the lock, are told apart: what one is answered says nothing about the requests of another.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        clock: Clock,
+        notice: Callable[[BaseException], None] = _tell_nobody,
+        seconds: float = 600.0,
+    ) -> None:
+        self.api = api
+        self.clock = clock
+        self.notice = notice
+        self._seconds = seconds
+        # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last failed
+        self._failures: dict[str, tuple[float, float]] = {}
+
+    @property
+    def patience(self) -> float:
+        """Seconds of it that are left; all of them while the server answers."""
+        now = self.clock.monotonic()
+        first = min((first for first, last in tuple(self._failures.values()) if now - last < _KNOWN), default=now)
+        return max(0.0, self._seconds - (now - first))
+
+    @contextmanager
+    def heard(self, asker: str) -> Iterator[None]:
+        """Hear whether what is asked within is answered; an error that it answers with is an answer, too."""
+        sent = self.clock.monotonic()
+        try:
+            yield
+        except ApiUnavailableError:
+            first, last = self._failures.get(asker, (sent, sent))
+            self._failures[asker] = first if sent - last < _KNOWN else sent, self.clock.monotonic()
+            raise
+        except ApiError:
+            self.over(asker)
+            raise
+        self.over(asker)
+
+    def over(self, asker: str) -> None:
+        """Note that it has answered this asker."""
+        self._failures.pop(asker, None)
+
+    def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
+        """Return the result of the request, repeated while the server is away; its last `ApiError` at the deadline.
+
+        It is asked in a hurry once patience is at its end.
+        """
+
+        def once() -> T:
+            with self.heard(STEPS):
+                return request(self.api if self.patience else self.api.within(_HURRIED_SECONDS))
+
+        return patiently(once, deadline or self.deadline(), self.notice)
+
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """Return a deadline that many seconds from now; for several requests that share their patience."""
+        return Deadline(self.clock, self.patience if seconds is None else seconds)
+
+    def deadline_within(self, most: float) -> Deadline:
+        """Return the deadline of minor requests: `most` seconds from now, or when patience is at its end."""
+        return self.deadline(min(most, self.patience))

@@ -8,30 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line, read_list
 from rollout.gather.cluster.snapshot import NODES, PODS, on_node, pod_projection
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import Budget, Node, Pod
 from rollout.ports import ClusterApi, Query
 
-
-class Identified(Protocol):
-    """An object with an identity."""
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-        ...
-
-
-W = TypeVar("W")
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
 # Whoever waits for what is seen here has a deadline: a server that is back is to be found soon.
@@ -51,15 +38,15 @@ class LiveView(Generic[T]):
         cluster: PatientApi,
         path: str,
         query: Query,
-        shape: type[W],
-        project: Callable[[W], T],
+        shape: type[Any],
+        project: Callable[[Any], T],
         deadline: Deadline,
         changed: Callable[[], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._path = path
         self._query = query
-        self._shape: type[Any] = shape
+        self._shape = shape
         self._project: Callable[[Any], T] = project
         self._deadline = deadline
         self._on_change = changed
@@ -78,9 +65,7 @@ class LiveView(Generic[T]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._cut()
 

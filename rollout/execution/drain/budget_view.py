@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.live_view import LiveView
-from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
@@ -20,15 +19,6 @@ from rollout.planning.drain.budgets import BudgetIndex, bypasses
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _UNSEEN_SECONDS = 1.0
 _FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
-
-
-@dataclass(frozen=True, slots=True)
-class SeenBudget:
-    """A budget in one version."""
-
-    uid: str
-    version: str
-    budget: Budget
 
 
 @dataclass(slots=True)
@@ -50,10 +40,10 @@ class _Account:
 class BudgetView:
     """Budgets as they are now, and how many evictions each allows. Used by one thread."""
 
-    def __init__(self, view: LiveView[SeenBudget] | None) -> None:
+    def __init__(self, view: LiveView[Budget] | None) -> None:
         self._view = view
         self._accounts: dict[str, _Account] = {}
-        self._seen: Mapping[str, SeenBudget] = {}
+        self._seen: Mapping[str, Budget] = {}
         self._news = -1
         self._index = BudgetIndex.of(())
         self.refresh()
@@ -66,8 +56,8 @@ class BudgetView:
             return
         self._news = news
         listed = self._view.items() if self._view is not None else ()
-        self._seen = {budget.budget.key: budget for budget in listed}
-        self._index = BudgetIndex.of(budget.budget for budget in listed)
+        self._seen = {budget.key: budget for budget in listed}
+        self._index = BudgetIndex.of(listed)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets that will be asked about this pod."""
@@ -81,8 +71,7 @@ class BudgetView:
 
     def named(self, key: str) -> Budget | None:
         """Return the budget of that namespace/name."""
-        entry = self._seen.get(key)
-        return entry.budget if entry else None
+        return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
         """How many evictions it allows now, as far as can be known without asking."""
@@ -90,7 +79,7 @@ class BudgetView:
         if not budget.disruptions_allowed:
             account.until = 0.0
             return 0
-        if account.closed == self._version(budget.key):
+        if account.closed == budget.version:
             return 1 if now >= account.retry_at else 0
         account.closed = None
         if budget.disruptions_allowed <= account.expected:
@@ -111,10 +100,11 @@ class BudgetView:
 
     def refused(self, key: str, now: float, retry_after: float | None) -> bool:
         """Wait for another version of a budget that said no; tell whether it is one that can be seen changing."""
-        if key not in self._seen:
+        budget = self._seen.get(key)
+        if budget is None:
             return False
         account = self._accounts.setdefault(key, _Account())
-        account.closed = self._version(key)
+        account.closed = budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
         return True
@@ -123,10 +113,6 @@ class BudgetView:
         """List afresh: a watch that has long said nothing may have lost its server."""
         if self._view is not None:
             self._view.resync()
-
-    def _version(self, key: str) -> str:
-        entry = self._seen.get(key)
-        return entry.version if entry else ""
 
 
 @contextmanager
@@ -142,12 +128,10 @@ def watch_budgets(
         if concerned:
             place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
             try:
-                view = watching.enter_context(LiveView(cluster, place, {}, wire.WireBudget, _seen, deadline, changed))
+                view = watching.enter_context(
+                    LiveView(cluster, place, {}, wire.WireBudget, decode.budget, deadline, changed)
+                )
             except ApiError as error:
                 if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
                     raise
         yield BudgetView(view)
-
-
-def _seen(read: wire.WireBudget) -> SeenBudget:
-    return SeenBudget(read.metadata.uid or "", read.metadata.resource_version or "", decode.budget(read))

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
 from rollout.execution.drain.eviction import CriticalPods

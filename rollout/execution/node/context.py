@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
 from rollout.execution.base.stop import Guard, StopRequest
@@ -11,6 +12,7 @@ from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, adva
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
+from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
@@ -29,6 +31,33 @@ class NodeAdmission(Protocol):
         ...
 
 
+class Occasion(StrEnum):
+    """When a playbook runs; the words are those of `rollout_occasion`."""
+
+    PRE_REBOOT = "pre-reboot"
+    POST_REBOOT = "post-reboot"
+
+
+class NodePlaybooks(Protocol):
+    """Runs a playbook on one host."""
+
+    def run(
+        self,
+        occasion: Occasion,
+        host: Host,
+        variables: Mapping[str, object],
+        *,
+        seconds: float,
+        check: Callable[[], None],
+        notice: Callable[[str], None],
+    ) -> str:
+        """Why it failed, empty where it passed, or there is none for this occasion; `notice` hears of each task.
+
+        `check` is called again and again while it runs: what it raises ends the playbook, and is raised.
+        """
+        ...
+
+
 class NodeGates(Protocol):
     """Everything that can hold one node up between its steps."""
 
@@ -36,20 +65,8 @@ class NodeGates(Protocol):
         """Return where an untouched node may be begun; `NodeFailure` where not."""
         ...
 
-    def before_drain(self, context: "NodeContext") -> None:
-        """Return once a cordoned node may be drained and rebooted; `NodeFailure` where it may not in time."""
-        ...
-
-    def after_waiting(self, context: "NodeContext", when: str) -> None:
-        """Return where a node that has waited may go on; `NodeFailure`, which says `when`, where it came too late."""
-        ...
-
-    def before_reboot(self, context: "NodeContext") -> None:
-        """Return once a drained node may be told to reboot; `NodeFailure` where it may not in time."""
-        ...
-
-    def after_reboot(self, context: "NodeContext", boot: BootFacts) -> None:
-        """Return once a rebooted node may be given back; `NodeFailure` where it may not in time."""
+    def is_shut(self, planned: PlannedNode) -> bool:
+        """Whether its windows are closed now: people, or checks, may have been waited for until the next day."""
         ...
 
 
@@ -67,6 +84,7 @@ class NodeContext(NodeTask):
     stop: StopRequest
     is_taken_up: bool = False
     own: OwnNode | None = None
+    playbooks: NodePlaybooks | None = None
     remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
+from rollout.execution.node.checks import AFTER, BEFORE, check, run_playbook
 from rollout.execution.node.claim import check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
 from rollout.execution.node.marking import (
@@ -144,8 +145,10 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
         _wait(context, wanted, f"waiting {wanted} for load balancers to leave the node out")
     if delay := context.policy.courtesy.drain_delay:
         _wait(context, delay, f"waiting {delay} before its drain (drain.delay)")
-        context.gates.after_waiting(context, "while its drain was delayed")
-    context.gates.before_drain(context)
+        _check_window(context, "while its drain was delayed")
+    if before := context.policy.gates.hooks.before:
+        check(context, before, BEFORE, Phase.CORDONED)
+        _check_window(context, "while its checks ran", Outcome.SKIPPED)
     _mark_draining(context)
     return progress.to(Phase.DRAINING)
 
@@ -160,7 +163,12 @@ def delay_reboot(context: NodeContext) -> None:
     """Return after reboot.delay; `GivenUpError` where the rollout is to stop, or has waited until a window closed."""
     if delay := context.policy.courtesy.reboot_delay:
         _wait(context, delay, f"waiting {delay} before its reboot (reboot.delay)", Phase.DRAINED)
-        context.gates.after_waiting(context, "while its reboot was delayed")
+        _check_window(context, "while its reboot was delayed")
+
+
+def _check_window(context: NodeContext, when: str, outcome: Outcome = Outcome.ABORTED) -> None:
+    if context.gates.is_shut(context.planned):
+        raise NodeFailure(outcome, f"given back: the window closed {when}")
 
 
 def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED) -> None:
@@ -186,7 +194,7 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
     if not progress.drains:
         delay_reboot(context)
-    context.gates.before_reboot(context)
+    run_playbook(context)
     _check_need(context)
     try:
         last_look(context)
@@ -224,8 +232,14 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
 def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     prove_detected(context, progress, boot)
-    context.gates.after_reboot(context, boot)
+    after_reboot(context, boot)
     return succeed(context, progress)
+
+
+def after_reboot(context: NodeContext, boot: BootFacts) -> None:
+    """Run the operator's playbook, then wait for the checks, which may look at what it did."""
+    run_playbook(context, boot)
+    check(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rollout.errors import ApiNotFoundError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.node.marking import write_node

@@ -26,7 +26,7 @@ from rollout.errors import (
     LockedError,
     PlanFileError,
 )
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.record.memory import swapped
 from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.snapshot import read_nodes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
-from rollout.execution.base.patience import PatientApi, patient_api
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import NodeTask
@@ -46,10 +46,10 @@ def abort(
     """
     stop = stop or StopRequest()
     report = Reporter(ports.observer, ports.clock)
-    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
-    with lease_lock(ports, options, run, cluster, report, stop) as lock:
+    with lease_lock(cluster, options, run, report, stop) as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:

@@ -4,23 +4,20 @@ Without its record, or with one that is not understood, nothing is left but what
 nodes that were begun, finished by their own marks.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from typing import Any
 
-from rollout.execution.record.unfinished import Begun, Unfinished, stranded
+from rollout.execution.record.unfinished import Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
-from rollout.model.host import Host, HostObservation
-from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
-from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
+from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
     is_regrouped,
@@ -31,26 +28,6 @@ from rollout.planning.plan.continuation import (
     timed_as,
     with_earlier_exclusions,
 )
-from rollout.planning.play.pace import Past
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The cluster as it is when an interrupted rollout is gone on with.
-
-    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node;
-    `own_node` is the node under this process. `unattended`: an operating process goes on, and nobody has decided to.
-    `proven` as for a plan.
-    """
-
-    snapshot: ClusterSnapshot
-    hosts: Mapping[str, Host]
-    observations: Mapping[str, HostObservation]
-    now: datetime
-    past: Past
-    own_node: OwnNode | None = None
-    unattended: bool = False
-    proven: Proven | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +88,39 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 def continuation(
     unfinished: Unfinished,
-    situation: Situation,
+    inputs: PlanInputs,
+    hosts: Container[str],
     *,
     retry_failed: bool,
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return the nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
+    """Return the nodes that were begun, taken on from where they stand, and the others by the rollout's own rules.
+
+    `inputs` are the cluster as it is now; `hosts` the Nodes for which a host is known.
+    """
     begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
-    left_behind = stranded(unfinished, begun, situation.hosts)
+    left_behind = stranded(unfinished, begun, hosts)
     stranded_nodes = {result.node for result in left_behind}
     begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
     rules, before = rules_of(unfinished), unfinished.record.plan
-    selected = len(situation.snapshot.nodes) if before is None else len(_planned_names(before))
+    selected = len(inputs.snapshot.nodes) if before is None else len(_planned_names(before))
     policy = replace(
-        _counted(unfinished, situation.snapshot, selected),
-        skip_blocked=rules.skip_blocked or skip_blocked,
-        include_held=rules.include_held or include_held,
+        rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
     )
-    fresh = _planned_anew(unfinished, situation, policy, begun, retry_failed=retry_failed)
-    plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
-    failed, planned = _failed_before(unfinished), {node.name for node in plan.nodes}
-    if retry_failed:
-        troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
-        failed = tuple(node for node in failed if node.node in troubled)
+    given_back = frozenset(unfinished.given_back if retry_failed else ())
+    anew = replace(
+        inputs,
+        snapshot=once_back(inputs.snapshot, {item.node.name for item in begun}),
+        selected=tuple(sorted(pending_nodes(unfinished, retry_failed=retry_failed))),
+        selection=Selection(),
+        policy=_counted(policy, unfinished, inputs.snapshot, selected),
+        retried=given_back,
+        # those that are stranded keep their places, too, and are told of as what they are
+        begun=frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}),
+    )
+    plan = joined(unfinished.run, tuple(item.node for item in begun), build_plan(anew))
+    troubled, planned = {node.node for node in excluded_by_trouble(plan.excluded)}, {node.name for node in plan.nodes}
     back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
     limit = rules.failures_allowed(selected)
     inherited = Inheritance(
@@ -142,36 +128,13 @@ def continuation(
         left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
         health=unfinished.record.health,
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
-        failed=failed,
+        failed=tuple(node for node in _failed_before(unfinished) if not retry_failed or node.node in troubled),
         stranded=left_behind,
-        retried=frozenset({*(unfinished.given_back if retry_failed else ()), *back_again}),
+        retried=given_back | set(back_again),
         left_over=tuple(node.name for node in unfinished.untouched if node.name not in planned),
     )
-    present = {node.name for node in situation.snapshot.nodes}
+    present = {node.name for node in inputs.snapshot.nodes}
     return Continuation(with_earlier_exclusions(plan, before, present), inherited, selected, back_again)
-
-
-def _planned_anew(
-    unfinished: Unfinished, situation: Situation, policy: Policy, begun: tuple[Begun, ...], *, retry_failed: bool
-) -> RolloutPlan:
-    """Plan the nodes that were never begun, beside those that are taken on from where they stand."""
-    return build_plan(
-        PlanInputs(
-            snapshot=once_back(situation.snapshot, {item.node.name for item in begun}),
-            observations=situation.observations,
-            selected=tuple(sorted(pending_nodes(unfinished, retry_failed=retry_failed))),
-            selection=Selection(),
-            policy=policy,
-            created_at=situation.now,
-            past=situation.past,
-            own_node=situation.own_node,
-            unattended=situation.unattended,
-            retried=frozenset(unfinished.given_back) if retry_failed else frozenset(),
-            # those that are stranded keep their places, too, and are told of as what they are
-            begun=frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}),
-            proven=situation.proven,
-        )
-    )
 
 
 def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
@@ -211,56 +174,39 @@ def _planned_names(plan: RolloutPlan) -> tuple[str, ...]:
     return tuple(name for name in names if not excluded_by_name(name, plan.selection))
 
 
-def _counted(unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int) -> Policy:
-    """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes."""
-    policy, plan = rules_of(unfinished), unfinished.record.plan
-    pools, taken = pools_of(policy), _taken(unfinished, snapshot)
-    default = ""
+def _counted(policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int) -> Policy:
+    """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes.
+
+    Nodes that came through, or are about to, have taken the first canaries; the workers that are still there of them
+    the first steps of the ramp.
+    """
+    plan, pools, default = unfinished.record.plan, pools_of(policy), ""
     sizes: Mapping[str, int] = {"": selected}
-    if policy.pools:
-        names = None if plan is None else _planned_names(plan)
-        default, sizes = DEFAULT, pools.sizes(node for node in snapshot.nodes if names is None or node.name in names)
+    if policy.pools and plan is not None:
+        planned = _planned_names(plan)
+        default, sizes = DEFAULT, pools.sizes(node for node in snapshot.nodes if node.name in planned)
+    labels = {node.name: node.labels for node in snapshot.nodes}
+    names = (*unfinished.done, *(item.node.name for item in unfinished.begun))
+    through = {name: pools.of(labels.get(name, {})) for name in names}
+    through |= {item.node.name: item.node.pool for item in unfinished.begun if item.node.pool}
+    workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
+    taken, ramped = Counter(through.values()), Counter(through[name] for name in workers if name in through)
+
+    def left(rules: Policy, pool: str) -> dict[str, Any]:
+        """Return the canaries, and the steps of the ramp, that are still to be taken."""
+        steps = [step.of(sizes.get(pool, 0)) for step in rules.ramp]
+        ramp = remaining_ramp(steps, ramped[pool] - rules.canary)
+        return {"canary": max(0, rules.canary - taken[pool]), "ramp": ramp}
+
+    def left_in(pool: Pool) -> Pool:
+        own = pool.max_unavailable
+        most = None if own is None else Count(own.of(sizes.get(pool.name, 0)))
+        return replace(pool, max_unavailable=most, **left(pools.rules(pool.name), pool.name))
+
     return replace(
-        _remaining(policy, taken[default], sizes.get(default, 0)),
+        policy,
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
-        pools=tuple(_remaining_in(pool, pools, taken[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
+        pools=tuple(map(left_in, policy.pools)),
+        **left(policy, default),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """How many nodes have come through, or are about to: all that were, and the workers that are still there."""
-
-    nodes: int = 0
-    workers: int = 0
-
-
-def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
-    """Return the same, by pool."""
-    rules = rules_of(unfinished)
-    pools, labels = pools_of(rules), {node.name: node.labels for node in snapshot.nodes}
-    workers = {node.name for node in snapshot.nodes if not is_control_plane(node, rules)}
-    begun = {item.node.name: item.node.pool for item in unfinished.begun}
-    through = [(name, begun.get(name) or pools.of(labels.get(name, {}))) for name in {*unfinished.done, *begun}]
-    taken: dict[str, _Taken] = defaultdict(_Taken)
-    for name, pool in through:
-        before = taken[pool]
-        taken[pool] = _Taken(before.nodes + 1, before.workers + (name in workers))
-    return taken
-
-
-def _remaining(rules: Policy, taken: _Taken, size: int) -> Policy:
-    """Leave as many canaries and steps of the ramp as are still to be taken; the ramp's are of `size` nodes.
-
-    Nodes that came through, or are about to, have taken the first ones.
-    """
-    ramp = remaining_ramp([step.of(size) for step in rules.ramp], taken.workers - rules.canary)
-    return replace(rules, canary=max(0, rules.canary - taken.nodes), ramp=ramp)
-
-
-def _remaining_in(pool: Pool, pools: Pools, taken: _Taken, size: int) -> Pool:
-    """Return a pool's own rules, with its counts in numbers."""
-    rest = _remaining(pools.rules(pool.name), taken, size)
-    most = None if pool.max_unavailable is None else Count(pool.max_unavailable.of(size))
-    return replace(pool, max_unavailable=most, canary=rest.canary, ramp=rest.ramp)

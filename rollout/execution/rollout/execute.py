@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.base.patience import patient_api
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.drain import must_go
@@ -49,8 +49,8 @@ def run_plan(
     begun.
     """
     events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
-    cluster = patient_api(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
-    with lease_lock(ports, options, plan.plan_id, cluster, events.report, stop) as lock, events:
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
+    with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
         run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock, events.report, cluster)
         run.begin(is_new=inherited is None)
         with _soft_taints(run) as kept:

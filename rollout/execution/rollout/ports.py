@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.policy_gates import GatePorts
+from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -52,26 +52,9 @@ class RunOptions:
     process: str = ""
 
 
-def lease_lock(
-    ports: Ports, options: RunOptions, run: str, cluster: PatientApi, report: Reporter, stop: StopRequest
-) -> LeaseLock:
+def lease_lock(cluster: PatientApi, options: RunOptions, run: str, report: Reporter, stop: StopRequest) -> LeaseLock:
     """Return the lock of this run, to be entered."""
     terms = LeaseTerms(
-        options.lease_namespace,
-        options.holder,
-        run,
-        options.lease_seconds,
-        options.api_patience,
-        options.unlock,
-        options.process,
+        options.lease_namespace, options.holder, run, options.lease_seconds, options.unlock, options.process
     )
-    return LeaseLock(
-        ports.api,
-        ports.clock,
-        terms,
-        cluster.notice,
-        stop=stop,
-        notice=report.notice,
-        silence=cluster.silence,
-        watch=options.watch,
-    )
+    return LeaseLock(cluster, terms, stop=stop, notice=report.notice, watch=options.watch)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
-from rollout.execution.gates.policy_gates import PolicyGates
+from rollout.execution.gates import PolicyGates
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
@@ -253,6 +253,7 @@ class Run:
             admission=self,
             stop=self.stop,
             is_taken_up=planned.name in begun,
+            playbooks=ports.gates.playbooks,
             own=own if own and own.name == planned.name else None,
             remember=self.memory.note,
         )

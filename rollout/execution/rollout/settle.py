@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.record import Health

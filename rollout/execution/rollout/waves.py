@@ -13,7 +13,7 @@ from typing import Self
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.policy_gates import Hold
+from rollout.execution.gates import Hold
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler

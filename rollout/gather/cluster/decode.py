@@ -233,6 +233,8 @@ def budget(read: wire.WireBudget) -> Budget:
         expected_pods=status.expected_pods or 0,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         sync_error=_sync_error(_condition(status.conditions, "DisruptionAllowed")),
+        uid=read.metadata.uid or "",
+        version=read.metadata.resource_version or "",
     )
 
 

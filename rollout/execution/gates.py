@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, GateError, InterruptedRunError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.checks import AFTER, BEFORE, NodePlaybooks, check, run_playbook
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.node.transitions import NodeFailure
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
-from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import OSD_APP
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
@@ -189,28 +186,9 @@ class PolicyGates:
         if why := self._command("node", about):
             raise NodeFailure(Outcome.SKIPPED, f"not started: {why}")
 
-    def before_drain(self, context: NodeContext) -> None:
-        """Wait for the checks; one that took until after the window has closed comes too late."""
-        check(context, self._policy.hooks, BEFORE)
-        if self._policy.hooks.before and self._is_shut(context):
-            raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
-
-    def after_waiting(self, context: NodeContext, when: str) -> None:
-        """Ask the windows anew: people may have been waited for until the next day."""
-        if self._is_shut(context):
-            raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
-
-    def _is_shut(self, context: NodeContext) -> bool:
-        return bool(self._schedules[context.planned.pool].closed(self._cluster.clock.now()))
-
-    def before_reboot(self, context: NodeContext) -> None:
-        """Run the operator's playbook."""
-        run_playbook(context, self._ports.playbooks)
-
-    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
-        """Run the operator's playbook, then wait for the checks, which may look at what it did."""
-        run_playbook(context, self._ports.playbooks, boot)
-        check(context, self._policy.hooks, AFTER)
+    def is_shut(self, planned: PlannedNode) -> bool:
+        """Ask the windows anew."""
+        return bool(self._schedules[planned.pool].closed(self._cluster.clock.now()))
 
     def soak(self, wave: Wave) -> bool:
         """Sleep, unless stopped."""

@@ -12,20 +12,17 @@ in service: it stays cordoned, and is reported. A run that is resumed before the
 to bear that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, Occasion
 from rollout.execution.node.marking import write
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.gates import HookPolicy
-from rollout.model.host import Host
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.eligibility.candidates import is_control_plane
 
@@ -35,12 +32,11 @@ _TRUE = "true"
 _TICK = 5.0
 
 
-def check(task: NodeTask, hooks: HookPolicy, name: str) -> None:
-    """Return once the checks before, or after, the reboot have passed; `NodeFailure` where they have not in time."""
-    is_first = name == BEFORE
-    annotations, phase = (hooks.before, Phase.CORDONED) if is_first else (hooks.after, Phase.READY)
+def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
+    """Return once the checks of that name have set these; `NodeFailure` where they have not in time."""
     if not annotations:
         return
+    hooks = task.policy.gates.hooks
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
     _ask(task, label, annotations)
@@ -84,39 +80,12 @@ def _thank(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
 _ROLE = "node-role.kubernetes.io/"
 
 
-class Occasion(StrEnum):
-    """When a playbook runs; the words are those of `rollout_occasion`."""
-
-    PRE_REBOOT = "pre-reboot"
-    POST_REBOOT = "post-reboot"
-
-
-class NodePlaybooks(Protocol):
-    """Runs a playbook on one host."""
-
-    def run(
-        self,
-        occasion: Occasion,
-        host: Host,
-        variables: Mapping[str, object],
-        *,
-        seconds: float,
-        check: Callable[[], None],
-        notice: Callable[[str], None],
-    ) -> str:
-        """Why it failed, empty where it passed, or there is none for this occasion; `notice` hears of each task.
-
-        `check` is called again and again while it runs: what it raises ends the playbook, and is raised.
-        """
-        ...
-
-
-def run_playbook(context: NodeContext, playbooks: NodePlaybooks | None, boot: BootFacts | None = None) -> None:
+def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
     """Return once the playbook has passed on the drained node, or on one that is Ready in this boot.
 
     `NodeFailure` where it has not.
     """
-    if playbooks is None:
+    if context.playbooks is None:
         return
     occasion, phase, variables = Occasion.PRE_REBOOT, Phase.DRAINED, dict[str, object]()
     if boot is not None:
@@ -124,7 +93,7 @@ def run_playbook(context: NodeContext, playbooks: NodePlaybooks | None, boot: Bo
         variables = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
     node = context.node()
     host, timeout = context.host.host, context.policy.gates.hooks.timeout
-    why = playbooks.run(
+    why = context.playbooks.run(
         occasion,
         host,
         {**_about(context, node), "rollout_occasion": occasion.value, **variables},

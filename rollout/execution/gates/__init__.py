@@ -1,1 +1,0 @@
-"""What may hold a node, a wave or the whole rollout up."""
