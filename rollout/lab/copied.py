@@ -38,7 +38,7 @@ from rollout.lab.objects import (
     labels_of,
 )
 from rollout.lab.scenario import NodeGroup, Role, Scenario
-from rollout.lab.world.host import NodeSetting, Timings
+from rollout.lab.world.host import Timings
 from rollout.lab.world.volumes import CSI_DRIVER
 from rollout.lab.world.workloads import ORDINAL, owner_reference
 
@@ -95,20 +95,17 @@ def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
 def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
     spec, status, labels = node.get("spec") or {}, node.get("status") or {}, labels_of(node)
     taints = tuple(taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS))
-    is_control_plane = CONTROL_PLANE_LABEL in labels
+    role = Role.CONTROL_PLANE if CONTROL_PLANE_LABEL in labels else Role.WORKER
     settings = HostSettings(
         version=host.version if _VERSION.fullmatch(host.version) else None,
         update=_update(host),
         faults=HEALTHY if host.answers else HostFaults(ssh=SshFault.CLOSED),
-    )
-    setting = NodeSetting(
         labels=labels,
         taints=taints,
-        unschedulable=bool(spec.get("unschedulable")),
+        cordoned=bool(spec.get("unschedulable")),
         capacity={name: str(amount) for name, amount in (status.get("allocatable") or {}).items()},
     )
-    group = NodeGroup(prefix="node", count=1, role=Role.CONTROL_PLANE if is_control_plane else Role.WORKER)
-    return HostPlan(node["metadata"]["name"], group, "", settings, setting)
+    return HostPlan(node["metadata"]["name"], role, settings)
 
 
 def _update(host: CopiedHost) -> Update:

@@ -35,7 +35,6 @@ class Fleet:
         self.machines: dict[str, Machine] = {}
         self.servers: dict[str, HostServer] = {}
         self.agents: dict[str, Zincati] = {}
-        self._groups = {plan.name: plan.settings.zincati.group for plan in plans if plan.settings.zincati is not None}
         # what known_hosts and the inventory say
         self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
@@ -56,8 +55,9 @@ class Fleet:
 
     def use_fleetlock(self, base_url: str) -> None:
         """Have every Zincati ask the FleetLock server there; empty: nobody."""
-        for name, group in self._groups.items():
-            self.machines[name].files[DROP_IN] = drop_in(base_url, group)
+        for machine in self.machines.values():
+            if machine.settings.zincati is not None:
+                machine.files[DROP_IN] = drop_in(base_url, machine.settings.zincati.group)
 
     async def start(self) -> None:
         """Serve, and let what the hosts do on their own begin."""

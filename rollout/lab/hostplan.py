@@ -9,7 +9,6 @@ import msgspec
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.machine import HostSettings, ZincatiHost
 from rollout.lab.scenario import HostOverride, NodeGroup, Role, Scenario, Selection
-from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -18,18 +17,11 @@ _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """One host before it exists: what its group and the overrides say of it, and its Node."""
+    """One host before it exists: what its group and the overrides say of it."""
 
     name: str
-    group: NodeGroup
-    zone: str
+    role: Role
     settings: HostSettings
-    node: NodeSetting = NodeSetting()  # noqa: RUF009 - frozen
-
-    @property
-    def role(self) -> Role:
-        """What it is for."""
-        return self.group.role
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
@@ -71,20 +63,27 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
                 hint="ask for more nodes",
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
-    return tuple(replace(draft, node=_node_setting(draft)) for draft in drafts)
+    return tuple(drafts)
 
 
 def _draft(group: NodeGroup, index: int) -> HostPlan:
-    zone = group.zones[index % len(group.zones)] if group.zones else ""
     fields = {name: getattr(group, name) for name in HostSettings.__struct_fields__}
-    return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
+    labels = dict[str, str]()
+    if group.zones:
+        zone = group.zones[index % len(group.zones)]
+        labels |= {ZONE_LABEL: zone, "topology.kubernetes.io/region": zone.rpartition("-")[0] or zone}
+    if group.role is Role.CONTROL_PLANE:
+        labels[CONTROL_PLANE_LABEL] = ""
+        fields["taints"] = (_CONTROL_PLANE_TAINT,) if group.taints is None else group.taints
+    fields["labels"] = {**labels, **group.labels}
+    return HostPlan(f"{group.prefix}-{index + 1}", group.role, HostSettings(**fields))
 
 
 def _matches(draft: HostPlan, selection: Selection) -> bool:
     return (
         (not selection.names or draft.name in selection.names)
-        and selection.role in (None, draft.group.role)
-        and selection.zone in (None, draft.zone)
+        and selection.role in (None, draft.role)
+        and selection.zone in (None, draft.settings.labels.get(ZONE_LABEL))
     )
 
 
@@ -99,27 +98,3 @@ def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
     if isinstance(lower, Mapping):
         return {**lower, **upper}
     return lower if upper is None else upper
-
-
-def _node_setting(draft: HostPlan) -> NodeSetting:
-    settings, control_plane = draft.settings, draft.group.role is Role.CONTROL_PLANE
-    own_taints = (_CONTROL_PLANE_TAINT,) if control_plane else ()
-    return NodeSetting(
-        labels={**_labels(draft), **settings.labels},
-        annotations=settings.annotations,
-        taints=own_taints if settings.taints is None else settings.taints,
-        unschedulable=bool(settings.cordoned),
-        capacity={**NodeSetting().capacity, **settings.capacity},
-        flaps=settings.flaps or (),
-        agent=bool(settings.agent),
-    )
-
-
-def _labels(draft: HostPlan) -> dict[str, str]:
-    labels = dict[str, str]()
-    if draft.zone:
-        labels[ZONE_LABEL] = draft.zone
-        labels["topology.kubernetes.io/region"] = draft.zone.rpartition("-")[0] or draft.zone
-    if draft.group.role is Role.CONTROL_PLANE:
-        labels[CONTROL_PLANE_LABEL] = ""
-    return labels

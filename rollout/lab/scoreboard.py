@@ -7,10 +7,12 @@ client reports of itself: that is what makes them worth asserting on.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
     annotations_of,
     condition,
@@ -26,7 +28,6 @@ from rollout.lab.objects import (
     status_of,
     uid,
 )
-from rollout.lab.world.host import HostState
 from rollout.lab.world.world import World
 
 OUR_PREFIX = "node-rollout.dev/"
@@ -96,14 +97,11 @@ class ScoreKeeper:
     """Watches a world from when the scenario stands: what is cordoned or broken by then is the scenario's."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._cluster = world, world.cluster
-        hosts, store = world.hosts, world.cluster.store
-        self._boot_ids = {name: host.boot_id for name, host in hosts.items()}
-        self._versions = {name: host.os_version for name, host in hosts.items()}
-        self._down = {name for name, host in hosts.items() if not host.running}
+        self._cluster, store = world.cluster, world.cluster.store
+        self._hosts = {name: kubelet.host for name, kubelet in sorted(world.kubelets.items())}
+        self._versions = {name: host.os_version for name, host in self._hosts.items()}
         # The version that was staged for a host's last boot, empty for none.
         self._staged: dict[str, str] = {}
-        self._reboots: Counter[str] = Counter()
         self._killed: list[str] = []
         self._undrained: dict[str, None] = {}
         self._broken: dict[str, BrokenBudget] = {}
@@ -119,15 +117,16 @@ class ScoreKeeper:
         self._most_unavailable = 0
         for node in store.items(NODES):
             self._judge(node)
-        world.host_observers.append(self._follow)
+        for host in self._hosts.values():
+            host.observers.append(partial(self._follow, host))
         store.subscribe(self._observe)
 
     def scoreboard(self) -> Scoreboard:
         """Return the figures up to now."""
-        nodes, hosts = self._cluster.store.items(NODES), self._world.hosts
+        nodes, hosts = self._cluster.store.items(NODES), self._hosts
         return Scoreboard(
-            reboots={name: self._reboots[name] for name in sorted(hosts)},
-            hosts_down=tuple(sorted(self._down)),
+            reboots={name: host.reboots for name, host in hosts.items()},
+            hosts_down=tuple(name for name, host in hosts.items() if not host.running),
             killed=tuple(self._killed),
             budgets_broken=tuple(self._broken.values()),
             most_unavailable=self._most_unavailable,
@@ -136,17 +135,14 @@ class ScoreKeeper:
             moved_twice=self._moved_twice,
             deletions=self._deletions,
             annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
-            versions={
-                name: HostVersions(self._versions.get(name, host.os_version), host.os_version)
-                for name, host in sorted(hosts.items())
-            },
+            versions={name: HostVersions(self._versions[name], host.os_version) for name, host in hosts.items()},
             rebooted_undrained=tuple(self._undrained),
             taints_left=self._nodes_that(_has_soft_taint),
             exclusions_left=self._nodes_that(_is_excluded, self._excluded_before),
             rolled_back=tuple(
                 name
                 for name, staged in sorted(self._staged.items())
-                if staged and name in hosts and name not in self._down and hosts[name].os_version != staged
+                if staged and hosts[name].running and hosts[name].os_version != staged
             ),
         )
 
@@ -155,28 +151,27 @@ class ScoreKeeper:
         names = (node["metadata"]["name"] for node in self._cluster.store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
 
-    def _host_went_down(self, host: HostState) -> None:
+    def _host_went_down(self, host: Machine) -> None:
         """Note that a host is off: whatever ran on it is dead."""
-        pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
-        budgets = {_full_name(budget): budget for pod in pods for budget in self._budgets_of(pod)}
-        before = {name: self._healthy_of(budget) for name, budget in budgets.items()}
-        self._down.add(host.name)
         self._staged[host.name] = host.staged_version
+        pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
+        budgets, lost = dict[str, Json](), Counter[str]()
+        for pod in pods:
+            for budget in self._budgets_of(pod):
+                budgets[_full_name(budget)] = budget
+                lost[_full_name(budget)] += is_ready(pod) and not is_deleting(pod)
         for name, budget in budgets.items():
-            self._compare(budget, before[name], self._healthy_of(budget))
+            healthy = self._healthy_of(budget)
+            self._compare(budget, healthy + lost[name], healthy)
         victims = [_full_name(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
         self._killed += victims
         if victims:
             self._undrained.setdefault(host.name)
 
-    def _follow(self, host: HostState) -> None:
+    def _follow(self, host: Machine, event: HostEvent) -> None:
         """Note that a host is off, or has booted."""
-        if not host.running:
+        if event is HostEvent.DOWN:
             self._host_went_down(host)
-        else:
-            self._down.discard(host.name)
-            self._reboots[host.name] += self._boot_ids.get(host.name) != host.boot_id
-            self._boot_ids[host.name] = host.boot_id
         node = self._cluster.store.get(NODES, host.name)
         if node is not None:
             self._judge(node)
@@ -201,7 +196,7 @@ class ScoreKeeper:
         """Whether the node is available, and how many are not by now."""
         name = node["metadata"]["name"]
         cordoned = _is_cordoned(node) and name not in self._scenario_cordons
-        if name in self._down or not is_ready(node) or cordoned:
+        if self._is_down(name) or not is_ready(node) or cordoned:
             self._unavailable.add(name)
         else:
             self._unavailable.discard(name)
@@ -252,7 +247,10 @@ class ScoreKeeper:
 
     def _is_healthy(self, pod: Json) -> bool:
         """Whether the pod serves in truth: ready, staying, and on a host that runs."""
-        return is_ready(pod) and not is_deleting(pod) and node_name(pod) not in self._down
+        return is_ready(pod) and not is_deleting(pod) and not self._is_down(node_name(pod))
+
+    def _is_down(self, node: str) -> bool:
+        return node in self._hosts and not self._hosts[node].running
 
 
 def _is_cordoned(node: Json) -> bool:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import asyncssh
-import msgspec
 
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.gather.cluster.copying import ClusterCopy
@@ -30,13 +29,12 @@ from rollout.lab.clock import LabClock
 from rollout.lab.copied import fill, hosts_of, load_copy, silent_nodes
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
-from rollout.lab.hosts.machine import HostEvent, Machine, Power
+from rollout.lab.hosts.machine import Power
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import copies_of, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
-from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.world import World
 
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
@@ -130,18 +128,6 @@ async def _serving(running: Simulation) -> AsyncIterator[None]:
         await passing
 
 
-def _keep_told(world: World, machine: Machine) -> None:
-    """Tell the world when the host goes down and comes back: its kubelet runs from a boot until it is off."""
-
-    def tell(event: HostEvent) -> None:
-        if event is HostEvent.DOWN:
-            world.host_down(machine.name)
-        elif event is HostEvent.UP:
-            world.host_up(machine.name)
-
-    machine.observers.append(tell)
-
-
 def _fleet(
     scenario: Scenario, plans: Sequence[HostPlan], *, clock: LabClock, rng: random.Random, client_key: asyncssh.SSHKey
 ) -> Fleet:
@@ -159,10 +145,14 @@ def _populate(
     store = world.cluster.store
     for name in silent_nodes(copy) if copy else ():
         fleet.machines[name].power = Power.OFF
-    for plan in plans:
-        machine = fleet.machines[plan.name]
-        _keep_told(world, machine)
-        world.add_host(machine, _as_reported(plan, fleet))
+    for machine in fleet.machines.values():
+        world.kubelets.add(machine)
+    for kubelet in world.kubelets.values():
+        other = kubelet.host.settings.address_of
+        if other and other not in fleet.machines:
+            raise ScenarioError(f"{kubelet.host.name} is to report the address of {other}, which is no host")
+        if other:
+            kubelet.report_address(fleet.machines[other].address)
     if copy:
         fill(store, copy)
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
@@ -171,16 +161,6 @@ def _populate(
         for kind, obj in workload_objects(workload, plans, node_uids):
             store.create(kind, with_defaults(kind, obj))
     world.settle()
-
-
-def _as_reported(plan: HostPlan, fleet: Fleet) -> NodeSetting:
-    """Return what the kubelet registers, with the address of another host where it is to report that."""
-    other = plan.settings.address_of
-    if not other:
-        return plan.node
-    if other not in fleet.machines:
-        raise ScenarioError(f"{plan.name} is to report the address of {other}, which is no host")
-    return msgspec.structs.replace(plan.node, address=fleet.machines[other].address)
 
 
 def _prepared(directory: Path) -> LabFiles:

@@ -20,7 +20,7 @@ from rollout.lab import credentials
 from rollout.lab.api.resources import BUDGETS, PODS, Resource
 from rollout.lab.clock import LabClock
 from rollout.lab.fleet import Fleet
-from rollout.lab.hostplan import HostPlan, plan_hosts
+from rollout.lab.hostplan import plan_hosts
 from rollout.lab.hosts.machine import HostEvent, HostTimings, Machine
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
@@ -43,8 +43,8 @@ _TOLERATION = {"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}
 class Kubelet:
     """One Node's agent: told by its machine, driven by `tick`. Times are monotonic seconds."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, plan: HostPlan) -> None:
-        self.machine, self.plan = machine, plan
+    def __init__(self, cluster: Cluster, machine: Machine) -> None:
+        self.machine = machine
         self._cluster = cluster
         self._up_at: float | None = 0.0
         self._beat = self._reported = 0.0
@@ -75,7 +75,7 @@ class Kubelet:
             self._sync(pod)
 
     def register(self) -> None:
-        node = new_node(self.machine, self.plan.node)
+        node = new_node(self.machine)
         node["spec"]["taints"] = [*node["spec"].get("taints", []), _TAINT]
         node["metadata"]["labels"] |= {LABEL: self._cluster.run}
         self._cluster.send("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **node})
@@ -86,7 +86,7 @@ class Kubelet:
         if found.status == 404:
             self.register()
             found = self._cluster.get(path)
-        seen = reported(registered(found.body, self.machine, self.plan.node), datetime.now(UTC), ready=True)
+        seen = reported(registered(found.body, self.machine, self.machine.address), datetime.now(UTC), ready=True)
         return self._cluster.send("PUT", f"{path}/status", seen).status == 200
 
     def _renew(self) -> None:
@@ -175,7 +175,7 @@ class Played:
         credentials.write_known_hosts(self.files.known_hosts, fleet.inventory)
         credentials.write_inventory(self.files.inventory, fleet.inventory, user=USER, key=self.files.key)
         for plan in self.plans:
-            kubelet = self.kubelets[plan.name] = Kubelet(self.cluster, fleet.machines[plan.name], plan)
+            kubelet = self.kubelets[plan.name] = Kubelet(self.cluster, fleet.machines[plan.name])
             kubelet.machine.observers.append(kubelet.follow)
             kubelet.register()
             self.cluster.remember(f"/api/v1/nodes/{plan.name}")

@@ -18,9 +18,9 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Change
 from rollout.lab.hostplan import scale
+from rollout.lab.hosts.machine import HostEvent
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.lab.world.host import HostState
 from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 from tests.stateful.operators import unfinished
@@ -90,8 +90,8 @@ class Trigger:
             if phase != before:
                 self.fire(phase or "done")
 
-    def followed(self, host: HostState) -> None:
-        self.fire("up" if host.running else "down")
+    def followed(self, event: HostEvent) -> None:
+        self.fire(event)
 
 
 @dataclass
@@ -178,11 +178,13 @@ def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
 @contextmanager
 def watching(running: Lab, trigger: Trigger) -> Iterator[Trigger]:
     def begin() -> None:
-        running.world.host_observers.append(trigger.followed)
+        for host in running.machines.values():
+            host.observers.append(trigger.followed)
         running.store.subscribe(trigger.changed)
 
     def end() -> None:
-        running.world.host_observers.remove(trigger.followed)
+        for host in running.machines.values():
+            host.observers.remove(trigger.followed)
         running.store.unsubscribe(trigger.changed)
 
     running.call(begin)

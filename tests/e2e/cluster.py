@@ -60,7 +60,7 @@ def cluster_of(machines: Machines, directory: Path) -> Iterator[Cluster]:
         api.call(lambda: _populate(api, world, hosts))
         keeper = api.call(lambda: ScoreKeeper(world))
         passing = asyncio.run_coroutine_threadsafe(world.run(), api.loop)
-        watch = Watch(tuple(hosts.values()), world, api.call)
+        watch = Watch(tuple(hosts.values()), api.call)
         try:
             yield Cluster(api.kubeconfig, lambda: api.call(keeper.scoreboard))
         finally:
@@ -72,7 +72,8 @@ def cluster_of(machines: Machines, directory: Path) -> Iterator[Cluster]:
 def _populate(api: StandaloneApi, world: World, hosts: dict[str, RealHost]) -> None:
     plans = plan_hosts(SCENARIO)
     for plan in plans:
-        world.add_host(hosts[plan.name], plan.node)
+        hosts[plan.name].settings = plan.settings
+        world.kubelets.add(hosts[plan.name])
     uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in api.store.items(NODES)}
     for kind, obj in _objects(plans, uids):
         api.store.create(kind, with_defaults(kind, obj))

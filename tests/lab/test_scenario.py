@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ScenarioError
-from rollout.lab.hostplan import plan_hosts, scale
+from rollout.lab.hostplan import ZONE_LABEL, plan_hosts, scale
 from rollout.lab.hosts.faults import RebootFault
 from rollout.lab.hosts.machine import UpdateState
 from rollout.lab.scenario import Role, load_scenario
@@ -33,7 +33,7 @@ def test_a_file_of_ones_own_loads(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, "description: Mine.\n" + NODES))
 
     assert (scenario.name, scenario.description) == ("mine", "Mine.")
-    assert [(host.name, host.zone, host.role) for host in plan_hosts(scenario)] == [
+    assert [(host.name, host.settings.labels[ZONE_LABEL], host.role) for host in plan_hosts(scenario)] == [
         ("n-1", "a", Role.WORKER),
         ("n-2", "b", Role.WORKER),
     ]

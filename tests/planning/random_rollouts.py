@@ -9,7 +9,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
-from rollout.lab.world.host import NodeSetting
+from rollout.lab.hosts.machine import HostSettings
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
@@ -108,8 +108,8 @@ def cluster(random: Random, *, is_slow: bool) -> Simulation:
         labels = {HOSTNAME: f"n{index}", ZONE: "abc"[index % 3], "kind": "xyz"[index * 7 % 5 % 3]}
         if is_control_plane:
             labels["node-role.kubernetes.io/control-plane"] = ""
-        setting = NodeSetting(capacity={"cpu": "4", "memory": "16Gi", "pods": "20"}, labels=labels)
-        sim.add_node(f"n{index}", setting)
+        settings = HostSettings(capacity={"cpu": "4", "memory": "16Gi", "pods": "20"}, labels=labels)
+        sim.add_node(f"n{index}", settings)
     for number in range(random.choice([1, 1, 4])):
         sim.daemon_set(f"agent{number}")
     for number in range(random.randint(1, 4)):

@@ -21,7 +21,6 @@ from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
-from rollout.lab.world.host import HostState
 
 PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"
@@ -79,7 +78,6 @@ class Witness:
             if RUN in marks
         }
         self.lab.store.subscribe(self._changed)
-        self.lab.world.host_observers.append(self._followed)
         for machine in self.lab.machines.values():
             machine.observers.append(partial(self._told, machine))
 
@@ -216,14 +214,12 @@ class Witness:
     def _told(self, machine: Machine, event: HostEvent) -> None:
         if event is HostEvent.STOPPING:  # it has taken a command to reboot
             self._stopping[machine.name] = time.monotonic()
+        elif event is HostEvent.DOWN:
+            self._host_went_down(machine)
+        elif event is HostEvent.UP:
+            self._host_came_up(machine)
 
-    def _followed(self, host: HostState) -> None:
-        if host.running:
-            self._host_came_up(host)
-        else:
-            self._host_went_down(host)
-
-    def _host_went_down(self, host: HostState) -> None:
+    def _host_went_down(self, host: Machine) -> None:
         """A host is off: by whose doing, and what died with it."""
         pods = [pod for pod in self.lab.store.pods_on(host.name) if phase(pod) == "Running"]
         if self._others or host.name in self.rebooting_by_others:
@@ -242,7 +238,7 @@ class Witness:
         if lost and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted with {lost} on it")
 
-    def _host_came_up(self, host: HostState) -> None:
+    def _host_came_up(self, host: Machine) -> None:
         """A host has booted: after a reboot of ours, on another version or on the one before."""
         self.boots[host.name] += 1
         if (before := self._versions.pop(host.name, None)) is not None:

@@ -198,7 +198,7 @@ _UNREADABLE: Final = Output(2, err=_NO_SHELL)
 
 async def answer(session: Session, line: str) -> Output:
     """Run a command line and return all that it says."""
-    declared = session.machine.commands.get(line.strip())
+    declared = session.machine.settings.commands.get(line.strip())
     if declared is not None:
         if declared.reboots:
             session.machine.reboot()

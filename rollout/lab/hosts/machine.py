@@ -180,8 +180,7 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time. `boot_files` are put on it by every
-    boot.
+    changes in order; `faults` may be replaced at any time.
     """
 
     def __init__(
@@ -194,7 +193,8 @@ class Machine:
         rng: random.Random,
         timings: HostTimings | None = None,
     ) -> None:
-        self.name, self.address, self.clock = name, address, clock
+        self.name, self.address, self.settings, self.clock = name, address, settings, clock
+        self.boot_files = settings.boot_files
         self.engine = _engine(settings.update or Update(), clock.now())
         self.faults = settings.faults or HEALTHY
         self.timings = timings or HostTimings()
@@ -202,7 +202,6 @@ class Machine:
         self.reboots = 0
         self.observers: list[Callable[[HostEvent], None]] = []
         self.system = settings.system or System.FLATCAR
-        self.boot_files, self.commands = settings.boot_files, settings.commands
         self.files: dict[str, str] = {**settings.files, **settings.boot_files}
         self.journal: list[str] = []
         self.units = Units(

@@ -1,73 +1,16 @@
-"""What the world asks of a machine, what its kubelet registers and reports, and how long things take.
+"""What a machine's kubelet registers and reports, as pure functions, and how long that takes."""
 
-What is reported are pure functions.
-"""
-
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Final
 
 import msgspec
 
 from rollout.lab.api.store import Json, timestamp
+from rollout.lab.hosts.machine import Machine
 from rollout.lab.objects import condition, is_ready, labels_of, status_of, with_condition, with_status
 
-
-class HostState(Protocol):
-    """The state of one host as its kubelet reads it."""
-
-    @property
-    def name(self) -> str:
-        """The Node's name."""
-
-    @property
-    def address(self) -> str:
-        """The Node's InternalIP."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it is switched on and booted."""
-
-    @property
-    def boot_id(self) -> str:
-        """A UUID, another one after each boot."""
-
-    @property
-    def machine_id(self) -> str:
-        """32 hex digits."""
-
-    @property
-    def os_image(self) -> str:
-        """PRETTY_NAME of the running system."""
-
-    @property
-    def os_version(self) -> str:
-        """VERSION_ID of the running system."""
-
-    @property
-    def staged_version(self) -> str:
-        """The version that its next boot is to bring; empty where none is staged."""
-
-
-class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a kubelet registers its Node with, and how it misbehaves.
-
-    `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready, Ready from then
-    on), played after every boot but the first. `address` is what it reports as the host's InternalIP, which a kubelet
-    may set to anything; empty: the true one. `agent`: FLUO's agent runs on the node, and takes back the annotation
-    that asks for a reboot once the node is ready again.
-    """
-
-    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
-    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
-    taints: tuple[Mapping[str, Any], ...] = ()
-    unschedulable: bool = False
-    capacity: Mapping[str, str] = msgspec.field(
-        default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-    )
-    flaps: tuple[tuple[float, bool], ...] = ()
-    address: str = ""
-    agent: bool = False
+# What a node offers where its settings say nothing else.
+_CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,37 +24,38 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 
 
-def new_node(host: HostState, setting: NodeSetting) -> Json:
+def new_node(host: Machine) -> Json:
     """Return the Node that a kubelet registers for the first time."""
+    settings = host.settings
     spec: Json = {"providerID": f"lab://{host.machine_id}"}
-    if setting.taints:
-        spec["taints"] = [dict(taint) for taint in setting.taints]
-    if setting.unschedulable:
+    if settings.taints:
+        spec["taints"] = [dict(taint) for taint in settings.taints]
+    if settings.cordoned:
         spec["unschedulable"] = True
     labels = {
         "kubernetes.io/arch": "amd64",
         # What a label can hold: of a long name the end, which tells nodes of one group apart.
         "kubernetes.io/hostname": host.name[-63:].lstrip("-."),
         "kubernetes.io/os": "linux",
-        **setting.labels,
+        **settings.labels,
     }
     metadata: Json = {"name": host.name, "labels": labels}
-    if setting.annotations:
-        metadata["annotations"] = dict(setting.annotations)
+    if settings.annotations:
+        metadata["annotations"] = dict(settings.annotations)
     return {"metadata": metadata, "spec": spec, "status": {}}
 
 
-def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
-    """Return the Node with what the kubelet found on its host: identity of the boot, system, addresses, capacity."""
-    hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
+def registered(node: Json, host: Machine, address: str) -> Json:
+    """Return the Node with what the kubelet found on its host: identity of the boot, system, capacity, this address."""
+    capacity = {**_CAPACITY, **host.settings.capacity}
     return with_status(
         node,
         addresses=[
-            {"type": "InternalIP", "address": setting.address or host.address},
-            {"type": "Hostname", "address": hostname},
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": labels_of(node).get("kubernetes.io/hostname", host.name)},
         ],
-        capacity=dict(setting.capacity),
-        allocatable=dict(setting.capacity),
+        capacity=capacity,
+        allocatable=capacity,
         nodeInfo={
             "machineID": host.machine_id,
             "bootID": host.boot_id,

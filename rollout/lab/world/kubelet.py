@@ -4,11 +4,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
     Key,
     is_deleting,
@@ -23,8 +22,6 @@ from rollout.lab.objects import (
 )
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import (
-    HostState,
-    NodeSetting,
     micro_time,
     new_lease,
     new_node,
@@ -50,12 +47,12 @@ class Kubelet:
     `running` holds the UIDs of the pods whose containers run; all of it is lost when the host goes down.
     """
 
-    def __init__(self, cluster: Cluster, host: HostState, node_setting: NodeSetting, index: int) -> None:
+    def __init__(self, cluster: Cluster, host: Machine, index: int) -> None:
         self.host = host
         self.alive = False
         self.running: set[str] = set()
         self._cluster = cluster
-        self._setting = node_setting
+        self._address = host.address
         self._index = index
         self._addresses = 0
         self._ready = False
@@ -72,18 +69,16 @@ class Kubelet:
         else:
             self._cluster.store.put(NODES, silenced(self._node(), self._cluster.now()))
 
-    def stop(self) -> None:
-        """Stop with the host: containers die at once, and nobody reports it."""
-        self.alive = False
-        self._life += 1
-        self.running.clear()
-        self._starting.clear()
-        self._ending.clear()
-
-    def start(self) -> None:
-        """Start with the host: a new kubelet registers, and is ready a little later."""
-        self._life += 1
-        self._after(_START_SECONDS, self._come_up)
+    def follow(self, event: HostEvent) -> None:
+        """End with the host: containers die at once, and nobody reports it. Register a little after it has booted."""
+        if event is HostEvent.DOWN:
+            self.alive = False
+            self._life += 1
+            self.running.clear()
+            self._starting.clear()
+            self._ending.clear()
+        elif event is HostEvent.UP:
+            self._after(_START_SECONDS, self._come_up)
 
     def renew(self) -> None:
         """Renew the Lease: the heartbeat."""
@@ -107,7 +102,7 @@ class Kubelet:
 
     def report_address(self, address: str) -> None:
         """From now on this is the address that its Node has, whatever its host's is."""
-        self._setting = msgspec.structs.replace(self._setting, address=address)
+        self._address = address
         if self.alive:
             self._register(ready=self._ready)
 
@@ -139,9 +134,9 @@ class Kubelet:
 
     def _become_ready(self) -> None:
         self.set_ready(ready=True)
-        for seconds, ready in self._setting.flaps:
+        for seconds, ready in self.host.settings.flaps or ():
             self._after(seconds, self.set_ready, ready)
-        if self._setting.agent:
+        if self.host.settings.agent:
             self._after(_AGENT_SECONDS, self._take_request_back)
 
     def _take_request_back(self) -> None:
@@ -153,14 +148,14 @@ class Kubelet:
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
-        fresh = registered(self._node(), self.host, self._setting)
+        fresh = registered(self._node(), self.host, self._address)
         self._cluster.store.put(NODES, reported(fresh, self._cluster.now(), ready=ready))
         self.renew()
 
     def _node(self) -> Json:
         """Return the Node as stored; made where there is none."""
         store = self._cluster.store
-        return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host, self._setting))
+        return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host))
 
     def _sync(self, pod: Json) -> None:
         """Do what one pod needs."""
@@ -263,47 +258,42 @@ class Kubelet:
 _PLACES = 10
 
 
-class Kubelets:
-    """The kubelets by node name."""
+class Kubelets(dict[str, Kubelet]):
+    """The kubelets by node name; of Nodes that only clients made there is none."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
         self._cluster = cluster
-        self._kubelets: dict[str, Kubelet] = {}
         self._ticks = 0
 
-    def add(self, host: HostState, setting: NodeSetting) -> None:
-        """Have a host join the cluster."""
-        kubelet = Kubelet(self._cluster, host, setting, len(self._kubelets))
-        self._kubelets[host.name] = kubelet
+    def add(self, host: Machine) -> None:
+        """Have a host join the cluster: its kubelet registers a Node of the host's name, and follows the host."""
+        kubelet = self[host.name] = Kubelet(self._cluster, host, len(self))
+        host.observers.append(kubelet.follow)
         kubelet.begin()
-
-    def get(self, name: str) -> Kubelet | None:
-        """Return the kubelet of a node; None for Nodes that only clients made."""
-        return self._kubelets.get(name)
 
     def pod_changed(self, change: Change) -> None:
         """Tell the kubelet of the pod's node."""
-        kubelet = self._kubelets.get(node_name(change.obj))
+        kubelet = self.get(node_name(change.obj))
         if kubelet is not None:
             kubelet.pod_changed(change)
 
     def node_changed(self, change: Change) -> None:
         """Register a Node again that was deleted, with the next report."""
-        name = change.obj["metadata"]["name"]
-        kubelet = self._kubelets.get(name)
-        if change.type is ChangeType.DELETED and kubelet is not None and kubelet.alive:
+        kubelet = self.get(change.obj["metadata"]["name"])
+        if change.type is ChangeType.DELETED and kubelet is not None:
             self._cluster.agenda.after(_HEARTBEAT_SECONDS, kubelet.report)
 
     def begin_heartbeats(self) -> None:
         """Renew all Leases now and regularly from now on, and report conditions more rarely."""
-        for kubelet in self._kubelets.values():
+        for kubelet in self.values():
             kubelet.renew()
         self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _PLACES, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
         rounds, place = divmod(self._ticks, _PLACES)
-        kubelets = list(self._kubelets.values())
+        kubelets = list(self.values())
         for kubelet in kubelets[place::_PLACES]:
             kubelet.renew()
             if rounds % _BEATS_A_REPORT == place:

@@ -5,7 +5,6 @@ they act.
 """
 
 import random
-from collections.abc import Callable
 
 from rollout.lab.api.resources import (
     BUDGETS,
@@ -23,7 +22,7 @@ from rollout.lab.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import HostState, NodeSetting, Timings
+from rollout.lab.world.host import Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
 from rollout.lab.world.scheduler import Scheduler
@@ -45,8 +44,7 @@ class World:
     """Control plane and kubelets of the simulated cluster.
 
     All methods belong into the event loop that also serves the API. `settle` brings a seeded cluster to rest
-    at once; `run` then lets time pass until `stop`. `host_observers` are told of each host that is off or has booted,
-    which it says itself, before its kubelet stops or starts.
+    at once; `run` then lets time pass until `stop`. Hosts join by `kubelets`.
     """
 
     def __init__(
@@ -60,9 +58,6 @@ class World:
         self.agenda = Agenda(clock)
         self.cluster = Cluster(store, self.agenda, clock, timings or Timings(), rng or random.Random(0))
         self.kubelets = Kubelets(self.cluster)
-        self.hosts: dict[str, HostState] = {}
-        self.host_observers: list[Callable[[HostState], None]] = []
-        self._down: set[str] = set()
         self._scheduler = Scheduler(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)
         self._budgets = DisruptionController(self.cluster)
@@ -78,35 +73,6 @@ class World:
         self._controllers = {controller.resource.kind: controller for controller in controllers}
         store.subscribe(lambda change: self.agenda.do(self._observe, change))
         self._began = False
-
-    def add_host(self, host: HostState, setting: NodeSetting | None = None) -> None:
-        """Have a host join: its kubelet registers a Node of the host's name."""
-        self.hosts[host.name] = host
-        if not host.running:
-            self._down.add(host.name)
-        self.kubelets.add(host, setting or NodeSetting())
-
-    def host_down(self, name: str) -> None:
-        """Note that the host is off: its containers are dead and its kubelet is silent, from now on."""
-        kubelet = self.kubelets.get(name)
-        if kubelet is None or name in self._down:
-            return
-        self._down.add(name)
-        self._tell_observers(name)
-        kubelet.stop()
-
-    def host_up(self, name: str) -> None:
-        """Note that the host has booted: its kubelet comes back by itself."""
-        kubelet = self.kubelets.get(name)
-        if kubelet is None or name not in self._down:
-            return
-        self._down.discard(name)
-        self._tell_observers(name)
-        kubelet.start()
-
-    def _tell_observers(self, name: str) -> None:
-        for observer in self.host_observers:
-            observer(self.hosts[name])
 
     def settle(self) -> None:
         """Bring everything to rest at once, without waiting for any delay of the cluster's own movement."""

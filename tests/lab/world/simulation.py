@@ -1,8 +1,8 @@
 """A small cluster whose time stands still until a test moves it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from typing_extensions import override
@@ -20,14 +20,14 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.clock import LabClock
+from rollout.lab.hosts.machine import HostSettings, Machine
 from rollout.lab.objects import is_daemon, is_ready, is_true, with_condition, with_spec
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.agenda import Agenda
-from rollout.lab.world.host import NodeSetting, Timings
+from rollout.lab.world.host import Timings
 from rollout.lab.world.world import World
 
 NAMESPACE = "apps"
-OLD_IMAGE = "Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
 NEW_IMAGE = "Flatcar Container Linux by Kinvolk 4152.2.0 (Oklo)"
 
 
@@ -58,31 +58,23 @@ def advance(agenda: Agenda, clock: ManualClock, seconds: float) -> None:
     clock.elapsed = max(clock.elapsed, until)
 
 
-@dataclass
-class PlainHost:
+def machine(number: int, clock: LabClock, name: str = "", settings: HostSettings | None = None) -> Machine:
     """A host that a test switches off and on."""
-
-    name: str
-    address: str
-    running: bool = True
-    boot_id: str = "boot-1"
-    machine_id: str = "00000000000000000000000000000001"
-    os_image: str = OLD_IMAGE
-    os_version: str = "4081.2.0"
-    staged_version: str = ""
+    address = f"127.0.1.{number}"
+    return Machine(name or f"n{number}", address, settings or HostSettings(), clock=clock, rng=Random(number))  # noqa: S311 - repeatable on purpose
 
 
 class Simulation:
     """The parts of a simulated cluster, and the acts of its clients."""
 
-    def __init__(self, nodes: int = 0, *, setting: NodeSetting | None = None) -> None:
+    def __init__(self, nodes: int = 0, *, settings: HostSettings | None = None) -> None:
         self.clock = ManualClock()
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock, timings=Timings())
-        self.hosts: dict[str, PlainHost] = {}
+        self.hosts: dict[str, Machine] = {}
         self.store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}})
         for index in range(1, nodes + 1):
-            self.add_node(f"n{index}", setting)
+            self.add_node(f"n{index}", settings)
         self.begin()
 
     def begin(self) -> None:
@@ -90,11 +82,9 @@ class Simulation:
         self.world.settle()
         self.keeper = ScoreKeeper(self.world)
 
-    def add_node(self, name: str, setting: NodeSetting | None = None, *, running: bool = True) -> PlainHost:
-        host = PlainHost(name, f"127.0.1.{len(self.hosts) + 1}", running)
-        self.hosts[name] = host
-        self.world.add_host(host, setting)
-        return host
+    def add_node(self, name: str, settings: HostSettings | None = None) -> None:
+        host = self.hosts[name] = machine(len(self.hosts) + 1, self.clock, name, settings)
+        self.world.kubelets.add(host)
 
     def advance(self, seconds: float) -> None:
         self.world._begin()
@@ -184,15 +174,11 @@ class Simulation:
                 self.advance(8)
 
     def switch_off(self, name: str) -> None:
-        self.hosts[name].running = False
-        self.world.host_down(name)
+        self.hosts[name].cut_power()
         self.advance(0)
 
-    def switch_on(self, name: str, *, version: str = "4152.2.0", image: str = NEW_IMAGE) -> None:
-        host = self.hosts[name]
-        host.running, host.boot_id = True, f"{host.boot_id}+"
-        host.os_version, host.os_image = version, image
-        self.world.host_up(name)
+    def switch_on(self, name: str) -> None:
+        self.hosts[name].power_on()
         self.advance(0)
 
     def is_ready(self, name: str) -> bool:

@@ -6,8 +6,8 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
+from rollout.lab.hosts.machine import HostSettings
 from rollout.lab.objects import condition
-from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.placement import Demand, NodeRoom, Used, refusal, requests_of
 from tests.lab.world.simulation import Simulation
 
@@ -62,7 +62,7 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
 
 
 def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
-    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
+    sim = Simulation(1, settings=HostSettings(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
     sim.deployment("one", 1, cpu="800m")
     sim.world.settle()
     sim.pod("late", labels={"app": "late"})
@@ -99,7 +99,7 @@ def spread(topology: str) -> Json:
 def test_anti_affinity_holds_in_both_directions_and_by_zone() -> None:
     sim = Simulation()
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
-        sim.add_node(name, NodeSetting(labels={"zone": zone}))
+        sim.add_node(name, HostSettings(labels={"zone": zone}))
     sim.deployment("loner", 1, affinity=anti_affinity("web", "zone"), nodeSelector={"zone": "a"})
     sim.world.settle()
     sim.deployment("web", 2)

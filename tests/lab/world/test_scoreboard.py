@@ -1,9 +1,9 @@
 """The scoreboard: what it counts, and what it does not."""
 
 from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.hosts.machine import HostSettings
 from rollout.lab.objects import with_metadata, with_status
 from rollout.lab.scoreboard import HostVersions, Scoreboard
-from rollout.lab.world.host import NodeSetting
 from tests.lab.world.simulation import Simulation, names
 
 
@@ -116,7 +116,7 @@ def test_budgets_of_daemon_pods_count_with_their_host() -> None:
 
 def test_cordons_of_the_scenario_are_its_own() -> None:
     sim = Simulation(2)
-    sim.add_node("theirs", NodeSetting(unschedulable=True))
+    sim.add_node("theirs", HostSettings(cordoned=True))
     sim.begin()
     assert (score(sim).cordons_left, score(sim).most_unavailable) == ((), 0)
     sim.cordon("n1")

@@ -12,7 +12,7 @@ from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.objects import is_ready
 from rollout.lab.world.world import World
-from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
+from tests.lab.world.simulation import NAMESPACE, machine, workload
 
 
 def web(replicas: int) -> Json:
@@ -54,9 +54,8 @@ class Cluster:
         self.clock = clock or LabClock(speed)
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock)
-        self.hosts = [PlainHost(f"n{index}", f"127.0.1.{index}") for index in range(1, nodes + 1)]
-        for host in self.hosts:
-            self.world.add_host(host)
+        for number in range(1, nodes + 1):
+            self.world.kubelets.add(machine(number, self.clock))
 
     def ready_nodes(self) -> int:
         return sum(map(is_ready, self.store.items(NODES)))
