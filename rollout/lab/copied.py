@@ -36,6 +36,7 @@ from rollout.lab.objects import (
     is_mirror,
     is_ready,
     labels_of,
+    namespace_of,
 )
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from rollout.lab.world.host import Timings
@@ -141,7 +142,7 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
 
 def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
     labels = {item["metadata"]["name"]: labels_of(item) for item in copy.namespaces}
-    of_objects = {item["metadata"].get("namespace", "") for item in (*pods, *copy.budgets, *copy.daemon_sets)}
+    of_objects = {namespace_of(item) for item in (*pods, *copy.budgets, *copy.daemon_sets)}
     for name in sorted({*labels, *of_objects} - {""}):
         ensure_namespace(store, name, labels.get(name, {}))
 
@@ -168,7 +169,7 @@ def _controller(store: ObjectStore, pods: Sequence[Json], daemon_set: Json | Non
         spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in active), default=-1)
     elif resource is REPLICASETS:
         spec["replicas"] = len(active)
-    namespace = (pods[0] if pods else daemon_set or {})["metadata"].get("namespace", "")
+    namespace = namespace_of(pods[0] if pods else daemon_set or {})
     obj = {"metadata": {"name": known["name"], "namespace": namespace, "labels": labels}}
     return owner_reference(_create(store, resource, obj, spec), resource)
 

@@ -13,8 +13,12 @@ Key = tuple[str, str]
 
 def key(obj: Json) -> Key:
     """Namespace and name."""
-    metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return namespace_of(obj), obj["metadata"]["name"]
+
+
+def namespace_of(obj: Json) -> str:
+    """Return its namespace; empty where it is in none."""
+    return str(obj["metadata"].get("namespace", ""))
 
 
 def uid(obj: Json) -> str:

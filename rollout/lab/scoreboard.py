@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rollout.lab.api.resources import NODES, PODS
-from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.api.store import Change, Json, timestamp
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
     annotations_of,
@@ -22,6 +22,7 @@ from rollout.lab.objects import (
     is_ready,
     key,
     labels_of,
+    namespace_of,
     node_name,
     phase,
     spec_of,
@@ -184,7 +185,7 @@ class ScoreKeeper:
 
     def _node_changed(self, change: Change) -> None:
         name = change.obj["metadata"]["name"]
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self._unavailable.discard(name)
             return
         if not _is_cordoned(change.obj):
@@ -238,11 +239,10 @@ class ScoreKeeper:
                 self._below_now.discard(_full_name(budget))
 
     def _budgets_of(self, pod: Json) -> list[Json]:
-        return self._cluster.picking(pod["metadata"].get("namespace", ""), labels_of(pod))
+        return self._cluster.picking(namespace_of(pod), labels_of(pod))
 
     def _healthy_of(self, budget: Json) -> int:
-        namespace = budget["metadata"].get("namespace", "")
-        pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
+        pods = self._cluster.matching(namespace_of(budget), spec_of(budget).get("selector"))
         return sum(map(self._is_healthy, pods))
 
     def _is_healthy(self, pod: Json) -> bool:
@@ -274,7 +274,7 @@ def _left_on(node: Json) -> tuple[str, ...]:
 def _began_to_go(change: Change) -> bool:
     """Whether with this change the pod's deletion began, or was over at once."""
     was_going = change.previous is not None and is_deleting(change.previous)
-    return not was_going and (change.type is ChangeType.DELETED or is_deleting(change.obj))
+    return not was_going and (change.gone or is_deleting(change.obj))
 
 
 def _was_evicted(pod: Json) -> bool:

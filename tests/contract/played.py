@@ -105,7 +105,7 @@ class Kubelet:
         elif pod["metadata"]["uid"] not in self._running:
             address, now = self.machine.address, datetime.now(UTC)
             down = with_readiness(pod, now, ready=False)
-            running = started(down, now, host_ip=address, pod_ip=address, ready=True, starting=timedelta())
+            running = started(down, now, address=address, ready=True, starting=timedelta())
             if self._cluster.send("PUT", f"{where}/status", running).status == 200:
                 self._running.add(pod["metadata"]["uid"])
 

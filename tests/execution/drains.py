@@ -16,7 +16,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
-from rollout.lab.api.store import Change, ChangeType
+from rollout.lab.api.store import Change
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.ports import ClusterApi, Observer
@@ -86,7 +86,7 @@ def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
     def observe(change: Change) -> None:
         metadata = change.obj["metadata"]
         going = change.resource is PODS and metadata.get("deletionTimestamp") and not metadata.get("finalizers")
-        if going and change.type is ChangeType.MODIFIED:
+        if going and change.previous and not change.gone:
             later = server.later if isinstance(server, FakeServer) else asyncio.get_running_loop().call_later
             later(after, remove, metadata["name"], metadata["namespace"])
 

@@ -275,7 +275,7 @@ class Trouble:
             found = self._lab.world.cluster.current(PODS, pod)
             if found is not None and not is_deleting(found):
                 self._witness.excuse(found)
-                self._lab.world.cluster.delete_pod(found)
+                self._lab.world.cluster.delete(PODS, found)
 
         self._lab.call(do)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from rollout.lab.api.resources import BUDGETS, CONFIGMAPS, NODES, PODS
 from rollout.lab.api.selectors import matches
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.store import Change, Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
@@ -105,7 +105,7 @@ class Witness:
     def _note_pod(self, change: Change) -> None:
         pod = change.obj
         if is_mirror(pod) or is_daemon(pod):
-            stands = change.type is not ChangeType.DELETED and not is_ready(pod)
+            stands = not change.gone and not is_ready(pod)
             self._note(self._fallen_since, (node_name(pod), uid(pod)), stands=stands)
 
     def _note(self, since: dict[T, float], what: T, *, stands: bool) -> None:
@@ -120,7 +120,7 @@ class Witness:
         return {what for what, at in since.items() if time.monotonic() - at > self.within}
 
     def _note_node(self, name: str, change: Change) -> None:
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self._forget(name)
             return
         self._note(self._away_since, name, stands=not is_ready(change.obj))

@@ -13,7 +13,7 @@ from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import Selection, selection_of
 from rollout.lab.api.statuses import bad_request, expired
-from rollout.lab.api.store import Change, ChangeType, CompactedError, Json, ObjectStore
+from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
 
 # A further page may be asked for again, after a lost answer; for all of them a real server has minutes.
 _KEPT = 1000
@@ -211,7 +211,7 @@ class Watch:
         if self._request.since is not None and change.revision <= self._request.since:
             return None
         before = change.previous is not None and self._concerns(change.previous)
-        after = change.type is not ChangeType.DELETED and self._concerns(change.obj)
+        after = not change.gone and self._concerns(change.obj)
         if after:
             return WatchEvent("MODIFIED" if before else "ADDED", change.obj)
         if not before or change.previous is None:

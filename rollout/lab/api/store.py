@@ -10,7 +10,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from itertools import takewhile
 from random import Random, SystemRandom
 from typing import Any, Final
@@ -24,23 +23,15 @@ Json = dict[str, Any]
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class ChangeType(StrEnum):
-    """What a watch calls a change."""
-
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object after it (DELETED: as last stored, with the deletion's version) and before it."""
+    """One write: the object after it (`gone`: as last stored, with the deletion's version) and before it."""
 
-    type: ChangeType
     resource: Resource
     obj: Json
     previous: Json | None
     revision: int
+    gone: bool = False
 
 
 # Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and a node or a UID.
@@ -164,7 +155,7 @@ class ObjectStore:
         metadata["uid"] = str(uuid4())
         metadata["creationTimestamp"] = timestamp(self.now())
         typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
-        return self._write(ChangeType.ADDED, resource, key, typed)
+        return self._write(resource, key, typed)
 
     def put(self, resource: Resource, obj: Json) -> Json:
         """Replace a stored object; an unchanged one keeps its version and makes no event."""
@@ -174,12 +165,12 @@ class ObjectStore:
         unchanged = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
         if unchanged == current:
             return current
-        return self._write(ChangeType.MODIFIED, resource, key, obj)
+        return self._write(resource, key, obj)
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Take an object away for good."""
         key = key_of(name, namespace)
-        self._write(ChangeType.DELETED, resource, key, self._collections[resource].objects[key])
+        self._write(resource, key, self._collections[resource].objects[key], gone=True)
 
     def subscribe(self, observer: Callable[[Change], None]) -> None:
         """Have `observer` called, synchronously, after every change.
@@ -211,18 +202,18 @@ class ObjectStore:
             if self.get(resource, name, namespace) is None:
                 return name
 
-    def _write(self, kind: ChangeType, resource: Resource, key: str, obj: Json) -> Json:
+    def _write(self, resource: Resource, key: str, obj: Json, *, gone: bool = False) -> Json:
         self.revision += 1
         stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
         collection = self._collections[resource]
         previous = collection.objects.get(key)
-        if kind is ChangeType.DELETED:
+        if gone:
             collection.drop(key)
         else:
             collection.set(key, stored)
         if resource in _PLACES:
-            self._file(resource, key, previous, None if kind is ChangeType.DELETED else stored)
-        self._announce(Change(kind, resource, stored, previous, self.revision))
+            self._file(resource, key, previous, None if gone else stored)
+        self._announce(Change(resource, stored, previous, self.revision, gone))
         return stored
 
     def _file(self, resource: Resource, key: str, previous: Json | None, stored: Json | None) -> None:

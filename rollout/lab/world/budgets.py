@@ -1,19 +1,21 @@
 """Disruption budgets: their status follows the pods, a little behind them, and rounds as the real controller does."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.resources import BUDGETS, REPLICASETS, STATEFULSETS, Resource
+from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
     is_deleting,
     is_ready,
     key,
     labels_of,
+    namespace_of,
     spec_of,
     status_of,
+    uid,
     with_condition,
 )
 from rollout.lab.world.cluster import Cluster
@@ -58,15 +60,15 @@ class DisruptionController:
 
     def budget_changed(self, change: Change) -> None:
         """Take in a budget that came or changed."""
-        if change.type is not ChangeType.DELETED:
+        if not change.gone:
             self._ask(change.obj)
 
     def pod_changed(self, change: Change) -> None:
         """Take in a pod that changed: all budgets that pick it are looked at again."""
-        if change.previous is not None and _counts_alike(change.previous, change.obj, change.type):
+        if change.previous is not None and not change.gone and _counts_alike(change.previous, change.obj):
             return
         for pod in (change.obj, change.previous or change.obj):
-            self._ask_those_picking(pod["metadata"].get("namespace", ""), labels_of(pod))
+            self._ask_those_picking(namespace_of(pod), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
         """Take in a controller that changed: its scale may count in the budgets of its pods."""
@@ -74,7 +76,7 @@ class DisruptionController:
             return
         template = spec_of(change.obj).get("template") or {}
         labels = (template.get("metadata") or {}).get("labels") or {}
-        self._ask_those_picking(change.obj["metadata"].get("namespace", ""), labels)
+        self._ask_those_picking(namespace_of(change.obj), labels)
 
     def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
         for budget in self._cluster.picking(namespace, labels):
@@ -125,30 +127,15 @@ class DisruptionController:
             if name in staying and self._cluster.clock.age(datetime.fromisoformat(moment)) < _EXPIRY_SECONDS
         }
 
-    def _scales(self, pods: Iterable[Json]) -> list[int]:
+    def _scales(self, pods: Iterable[Json]) -> Iterator[int]:
         """Return the replicas of each controller of the pods; pods without one are passed over."""
-        scales: dict[str, int] = {}
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is not None and owner["uid"] not in scales:
-                scales[owner["uid"]] = self._scale_of(pod, owner, scales)
-        return list(scales.values())
-
-    def _scale_of(self, pod: Json, owner: Json, known: dict[str, int]) -> int:
-        resource = _SCALED.get(owner["kind"])
-        namespace = pod["metadata"].get("namespace", "")
-        scaled = self._cluster.store.get(resource, owner["name"], namespace) if resource else None
-        if scaled is None or scaled["metadata"]["uid"] != owner["uid"]:
-            raise UnscalableError(_why_unscalable(pod, owner))
-        above = controller_of(scaled)
-        if above is None or above["kind"] != "Deployment":
-            return int(spec_of(scaled).get("replicas", 1))
-        # Two ReplicaSets of one Deployment count once, with the Deployment's scale.
-        deployment = self._cluster.store.get(DEPLOYMENTS, above["name"], namespace)
-        if deployment is None or above["uid"] in known:
-            return 0
-        known[above["uid"]] = 0
-        return int(spec_of(deployment).get("replicas", 1))
+        owned = ((pod, controller_of(pod)) for pod in pods)
+        for pod, owner in {owner["uid"]: (pod, owner) for pod, owner in owned if owner}.values():
+            resource = _SCALED.get(owner["kind"])
+            scaled = self._cluster.store.get(resource, owner["name"], namespace_of(pod)) if resource else None
+            if scaled is None or uid(scaled) != owner["uid"]:
+                raise UnscalableError(_why_unscalable(pod, owner))
+            yield int(spec_of(scaled).get("replicas", 1))
 
 
 def _is_healthy(pod: Json, disrupted: dict[str, str]) -> bool:
@@ -162,11 +149,10 @@ def _why_unscalable(pod: Json, owner: Json) -> str:
     return f'found no controllers for pod "{pod["metadata"]["name"]}"'
 
 
-def _counts_alike(before: Json, after: Json, kind: ChangeType) -> bool:
+def _counts_alike(before: Json, after: Json) -> bool:
     """Whether a change of a pod cannot move any budget's counts."""
     return (
-        kind is ChangeType.MODIFIED
-        and is_ready(before) == is_ready(after)
+        is_ready(before) == is_ready(after)
         and is_deleting(before) == is_deleting(after)
         and labels_of(before) == labels_of(after)
     )

@@ -10,7 +10,7 @@ from rollout.lab.api.resources import BUDGETS, PODS, Resource
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import labels_of, spec_of, uid
+from rollout.lab.objects import labels_of, namespace_of, spec_of, uid
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import Timings
 
@@ -19,7 +19,7 @@ from rollout.lab.world.host import Timings
 class Cluster:
     """The shared store, agenda and random numbers.
 
-    `own_deletions` holds the UIDs of pods that the cluster itself deletes (scaling down, garbage, taints),
+    `own_deletions` holds the UIDs of what the cluster itself deletes (scaling down, garbage, taints),
     so that the scoreboard can tell them from deletions by clients.
     """
 
@@ -49,13 +49,12 @@ class Cluster:
         filed = (self.store.filed(BUDGETS, (namespace, *label)) for label in (("", ""), *labels.items()))
         return [budget for budgets in filed for budget in budgets if matches(spec_of(budget).get("selector"), labels)]
 
-    def delete_pod(self, pod: Json, *, grace_seconds: int | None = None) -> None:
-        """Delete a pod on the cluster's own account."""
-        self.own_deletions.add(uid(pod))
-        begin_deletion(self.store, PODS, pod, grace_seconds=grace_seconds)
+    def delete(self, resource: Resource, obj: Json, *, grace_seconds: int | None = None) -> None:
+        """Delete an object on the cluster's own account; one that is going already goes on as before."""
+        self.own_deletions.add(uid(obj))
+        begin_deletion(self.store, resource, obj, grace_seconds=grace_seconds)
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
         """Return the object as it stands now, unless it is gone or another one took its name."""
-        metadata = obj["metadata"]
-        standing = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
+        standing = self.store.get(resource, obj["metadata"]["name"], namespace_of(obj))
         return standing if standing is not None and uid(standing) == uid(obj) else None

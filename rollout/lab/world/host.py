@@ -101,13 +101,14 @@ def micro_time(moment: datetime) -> str:
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, starting: timedelta) -> Json:
+def started(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
     """Return the pod with its containers running, for the first time or again.
 
-    It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
+    It has the address of its host: no network is played. It had its node at least as long ago as its start took: in a
+    world that is made at rest no time has passed.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
-    running = with_status(pod, phase="Running", hostIP=host_ip, podIP=pod_ip, startTime=began)
+    running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
     return with_readiness(_bound_before(running, timestamp(now - starting)), now, ready=ready)
 
 

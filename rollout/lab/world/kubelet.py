@@ -6,14 +6,13 @@ from typing import Any
 
 from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import LEASES, NODES, PODS
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
-    Key,
+    is_active,
     is_deleting,
     is_finished,
     is_ready,
-    key,
     node_name,
     phase,
     setting,
@@ -47,14 +46,12 @@ class Kubelet:
     `running` holds the UIDs of the pods whose containers run; all of it is lost when the host goes down.
     """
 
-    def __init__(self, cluster: Cluster, host: Machine, index: int) -> None:
+    def __init__(self, cluster: Cluster, host: Machine) -> None:
         self.host = host
         self.alive = False
         self.running: set[str] = set()
         self._cluster = cluster
         self._address = host.address
-        self._index = index
-        self._addresses = 0
         self._ready = False
         # Counts lives: what was planned in an earlier life is not done in a later one.
         self._life = 0
@@ -120,7 +117,7 @@ class Kubelet:
         """Take in a pod bound to this node that came, changed or went."""
         if not self.alive:
             return
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self._drop(change.obj)
         else:
             self._sync(change.obj)
@@ -166,15 +163,15 @@ class Kubelet:
         elif uid(pod) not in self.running:
             self._begin_start(pod)
         elif self._is_misreported(pod):
-            self._cluster.agenda.later(_SYNC_SECONDS, self._correct, key(pod), uid(pod))
+            self._after(_SYNC_SECONDS, self._correct, pod)
 
     def _recover(self, pod: Json) -> None:
         """See to a pod of the time before the boot: its containers are gone."""
         if is_deleting(pod):
-            self._remove(key(pod), uid(pod))
+            self._remove(pod)
         elif phase(pod) == "Running":
             self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=False))
-        current = self._own(key(pod), uid(pod))
+        current = self._cluster.current(PODS, pod)
         if current is not None:
             self._sync(current)
 
@@ -183,26 +180,17 @@ class Kubelet:
         timings = self._cluster.timings
         wanted = setting(pod, "startup-seconds")
         seconds = float(wanted) if wanted else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
-        self._after(seconds, self._start, key(pod), uid(pod), seconds)
+        self._after(seconds, self._start, pod, seconds)
 
-    def _start(self, where: Key, pod_uid: str, seconds: float) -> None:
-        pod = self._own(where, pod_uid)
-        self._starting.discard(pod_uid)
-        if pod is None or is_deleting(pod) or is_finished(pod):
+    def _start(self, created: Json, seconds: float) -> None:
+        pod = self._cluster.current(PODS, created)
+        self._starting.discard(uid(created))
+        if pod is None or not is_active(pod):
             return
-        self.running.add(pod_uid)
-        host_ip = self.host.address
-        self._cluster.store.put(
-            PODS,
-            started(
-                pod,
-                self._cluster.now(),
-                host_ip=host_ip,
-                pod_ip=host_ip if spec_of(pod).get("hostNetwork") else self._next_address(),
-                ready=setting(pod, "ready") != _NEVER,
-                starting=timedelta(seconds=seconds),
-            ),
-        )
+        self.running.add(uid(pod))
+        ready, starting = setting(pod, "ready") != _NEVER, timedelta(seconds=seconds)
+        address, now = self.host.address, self._cluster.now()
+        self._cluster.store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
 
     def _end(self, pod: Json) -> None:
         """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""
@@ -214,15 +202,14 @@ class Kubelet:
         if wanted == _NEVER:
             return
         usual = self._cluster.rng.uniform(*_TERMINATION_SECONDS)
-        self._after(min(grace, float(wanted) if wanted else usual), self._remove, key(pod), uid(pod))
+        self._after(min(grace, float(wanted) if wanted else usual), self._remove, pod)
 
-    def _remove(self, where: Key, pod_uid: str) -> None:
+    def _remove(self, ended: Json) -> None:
         """Let a pod go whose containers have ended, or leave it to its finalizers."""
-        pod = self._own(where, pod_uid)
-        if pod is None:
-            return
-        self.running.discard(pod_uid)
-        begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
+        pod = self._cluster.current(PODS, ended)
+        if pod is not None:
+            self.running.discard(uid(pod))
+            begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
 
     def _drop(self, pod: Json) -> None:
         self.running.discard(uid(pod))
@@ -232,19 +219,11 @@ class Kubelet:
     def _is_misreported(self, pod: Json) -> bool:
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
 
-    def _correct(self, where: Key, pod_uid: str) -> None:
+    def _correct(self, misreported: Json) -> None:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
-        pod = self._own(where, pod_uid)
-        if pod is not None and pod_uid in self.running and not is_deleting(pod) and self._is_misreported(pod):
+        pod = self._cluster.current(PODS, misreported)
+        if pod is not None and uid(pod) in self.running and not is_deleting(pod) and self._is_misreported(pod):
             self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
-
-    def _own(self, where: Key, pod_uid: str) -> Json | None:
-        pod = self._cluster.store.get(PODS, where[1], where[0])
-        return pod if pod is not None and uid(pod) == pod_uid else None
-
-    def _next_address(self) -> str:
-        self._addresses = self._addresses % 250 + 1
-        return f"10.{128 + self._index // 256}.{self._index % 256}.{self._addresses}"
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
         self._cluster.agenda.after(seconds, self._in_life, self._life, work, args)
@@ -268,7 +247,7 @@ class Kubelets(dict[str, Kubelet]):
 
     def add(self, host: Machine) -> None:
         """Have a host join the cluster: its kubelet registers a Node of the host's name, and follows the host."""
-        kubelet = self[host.name] = Kubelet(self._cluster, host, len(self))
+        kubelet = self[host.name] = Kubelet(self._cluster, host)
         host.observers.append(kubelet.follow)
         kubelet.begin()
 
@@ -281,7 +260,7 @@ class Kubelets(dict[str, Kubelet]):
     def node_changed(self, change: Change) -> None:
         """Register a Node again that was deleted, with the next report."""
         kubelet = self.get(change.obj["metadata"]["name"])
-        if change.type is ChangeType.DELETED and kubelet is not None:
+        if change.gone and kubelet is not None:
             self._cluster.agenda.after(_HEARTBEAT_SECONDS, kubelet.report)
 
     def begin_heartbeats(self) -> None:

@@ -7,16 +7,15 @@ a cordon is kept for them.
 """
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
-from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.api.store import Change, Json, timestamp
 from rollout.lab.objects import (
     condition,
+    is_active,
     is_deleting,
-    is_finished,
     is_mirror,
     is_ready,
     key,
     spec_of,
-    uid,
     with_condition,
 )
 from rollout.lab.world.cluster import Cluster
@@ -45,16 +44,16 @@ class NodeLifecycle:
     def lease_changed(self, change: Change) -> None:
         """Somebody renewed a Lease: a kubelet, if it is one of theirs."""
         namespace, name = key(change.obj)
-        if namespace == "kube-node-lease" and change.type is not ChangeType.DELETED:
+        if namespace == "kube-node-lease" and not change.gone:
             self._heard[name] = self._cluster.agenda.time
-            if change.type is ChangeType.ADDED:
+            if change.previous is None:
                 # From its first Lease on the Node is judged by its conditions, which may stand there already.
                 self._cluster.agenda.soon(self._follow, name)
 
     def node_changed(self, change: Change) -> None:
         """Take in a Node that changed: its taints and its pods follow."""
         name = change.obj["metadata"]["name"]
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self._heard.pop(name, None)
             self._cluster.agenda.after(_ORPHAN_SECONDS, self._collect_orphans, name, settles=False)
             return
@@ -121,24 +120,21 @@ class NodeLifecycle:
         """Delete the pods of a Node that is gone at once: no kubelet is there to end them."""
         if self._cluster.store.get(NODES, name) is None:
             for pod in self._cluster.store.pods_on(name):
-                self._cluster.delete_pod(pod, grace_seconds=0)
+                self._cluster.delete(PODS, pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
         node = self._cluster.store.get(NODES, name)
         for taint in _no_execute(node) if node is not None else ():
             for pod in self._cluster.store.pods_on(name):
                 seconds = seconds_on(spec_of(pod), taint)
-                if seconds is not None and not (is_mirror(pod) or is_deleting(pod) or is_finished(pod)):
-                    args = (name, key(pod), uid(pod), taint)
+                if seconds is not None and is_active(pod) and not is_mirror(pod):
+                    args = (name, pod, taint)
                     self._cluster.agenda.after(seconds, self._evict, *args, settles=seconds == 0)
 
-    def _evict(self, name: str, where: tuple[str, str], pod_uid: str, taint: Taint) -> None:
+    def _evict(self, name: str, tainted: Json, taint: Taint) -> None:
         """Delete a pod that has stayed under the taint as long as it tolerates it."""
-        node = self._cluster.store.get(NODES, name)
-        pod = self._cluster.store.get(PODS, where[1], where[0])
-        if node is None or pod is None or uid(pod) != pod_uid or is_deleting(pod):
-            return
-        if taint not in _no_execute(node):
+        node, pod = self._cluster.store.get(NODES, name), self._cluster.current(PODS, tainted)
+        if node is None or pod is None or is_deleting(pod) or taint not in _no_execute(node):
             return
         target = {
             "type": "DisruptionTarget",
@@ -147,7 +143,7 @@ class NodeLifecycle:
             "message": "Taint manager: deleting due to NoExecute taint",
         }
         marked = with_condition(pod, target, self._cluster.now())
-        self._cluster.delete_pod(self._cluster.store.put(PODS, marked))
+        self._cluster.delete(PODS, self._cluster.store.put(PODS, marked))
 
 
 def _no_execute(node: Json) -> list[Json]:

@@ -10,7 +10,7 @@ from typing import Any
 from rollout.gather.cluster.demands import milli, whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.objects import is_deleting, labels_of, spec_of, status_of
+from rollout.lab.objects import is_deleting, labels_of, namespace_of, spec_of, status_of
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -227,7 +227,7 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
     """Those of the namespaces in which an affinity term looks for pods."""
     chosen, named = term.get("namespaceSelector"), list(term.get("namespaces") or ())
     if chosen is None:
-        return named or [pod["metadata"].get("namespace", "")]
+        return named or [namespace_of(pod)]
     return named + [namespace["metadata"]["name"] for namespace in namespaces if matches(chosen, labels_of(namespace))]
 
 

@@ -2,12 +2,11 @@
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from rollout.lab.api.resources import NAMESPACES, PODS
 from rollout.lab.api.selectors import matches
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     Key,
     controller_of,
@@ -15,6 +14,7 @@ from rollout.lab.objects import (
     is_finished,
     key,
     labels_of,
+    namespace_of,
     node_name,
     with_condition,
 )
@@ -40,16 +40,6 @@ _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """What one pod takes of its node."""
-
-    node: str
-    cpu: int
-    memory: int
-    owner: str
-
-
 class Scheduler:
     """Keeps each node's room, and a queue of the pods without a node."""
 
@@ -61,15 +51,15 @@ class Scheduler:
         self._next = 0
         self._queue: OrderedDict[Key, None] = OrderedDict()
         self._unschedulable: dict[Key, bool] = {}
-        self._placed: dict[Key, _Taken] = {}
+        self._placed: set[Key] = set()
         self._siblings: Counter[tuple[str, str]] = Counter()
-        # The anti-affinity terms of placed pods, and where they look: they count both ways.
-        self._repelling: dict[Key, list[tuple[list[str], Json]]] = {}
+        # Placed pods with anti-affinity, which counts both ways: their node, and the terms and where these look.
+        self._repelling: dict[Key, tuple[str, list[tuple[list[str], Json]]]] = {}
 
     def node_changed(self, change: Change) -> None:
         """Take in a change of a Node."""
         name = change.obj["metadata"]["name"]
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self._rooms.pop(name, None)
         else:
             fresh = room_of(change.obj, self._used[name])
@@ -82,13 +72,14 @@ class Scheduler:
     def pod_changed(self, change: Change) -> None:
         """Take in a change of a pod."""
         pod, where = change.obj, key(change.obj)
-        gone = change.type is ChangeType.DELETED
-        if gone or is_finished(pod):
+        ended = change.gone or is_finished(pod)
+        if ended or node_name(pod):
             self._queue.pop(where, None)
             self._unschedulable.pop(where, None)
-            self._release(where)
-        elif node_name(pod):
-            self._take(where, pod)
+            if ended and where in self._placed:
+                self._release(where, pod)
+            elif not ended and where not in self._placed:
+                self._take(where, pod)
         elif not is_deleting(pod) and where not in self._unschedulable:
             self._queue[where] = None
             self._cluster.agenda.soon(self._schedule)
@@ -186,9 +177,9 @@ class Scheduler:
         """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
         terms = affinity_terms(pod, "podAntiAffinity")
         rooms = [(term["topologyKey"], room) for term in terms for room in self._meant(term, pod)]
-        namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
-        for where, repelling in self._repelling.items():
-            room = self._rooms.get(self._placed[where].node)
+        namespace, labels = namespace_of(pod), labels_of(pod)
+        for node, repelling in self._repelling.values():
+            room = self._rooms.get(node)
             for namespaces, term in repelling:
                 if room is not None and namespace in namespaces and matches(term.get("labelSelector"), labels):
                     rooms.append((term["topologyKey"], room))
@@ -197,15 +188,12 @@ class Scheduler:
                 yield topology, room.labels[topology]
 
     def _crowded(self, pod: Json, spread: Json) -> frozenset[str]:
-        placed = self._placed_matching(pod["metadata"].get("namespace", ""), spread.get("labelSelector"))
+        placed = self._placed_matching(namespace_of(pod), spread.get("labelSelector"))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
     def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:
-        pods = self._cluster.matching(namespace, selector)
-        placed = [(pod, self._placed.get(key(pod))) for pod in pods]
-        return [
-            (pod, self._rooms[taken.node]) for pod, taken in placed if taken is not None and taken.node in self._rooms
-        ]
+        placed = (pod for pod in self._cluster.matching(namespace, selector) if key(pod) in self._placed)
+        return [(pod, self._rooms[node_name(pod)]) for pod in placed if node_name(pod) in self._rooms]
 
     def _bind(self, pod: Json, node: str) -> None:
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
@@ -225,36 +213,28 @@ class Scheduler:
         self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
 
     def _take(self, where: Key, pod: Json) -> None:
-        if where in self._placed:
-            return
-        self._queue.pop(where, None)
-        self._unschedulable.pop(where, None)
-        taken = _Taken(node_name(pod), *requests_of(pod), _owner(pod))
-        self._placed[where] = taken
-        self._siblings[taken.owner, taken.node] += 1
-        self._account(taken, 1)
+        self._account(pod, 1)
+        self._placed.add(where)
         if terms := affinity_terms(pod, "podAntiAffinity"):
             namespaces = self._cluster.store.items(NAMESPACES)
-            self._repelling[where] = [(term_namespaces(term, pod, namespaces), term) for term in terms]
+            repelling = [(term_namespaces(term, pod, namespaces), term) for term in terms]
+            self._repelling[where] = node_name(pod), repelling
         if any(self._unschedulable.values()):
             self._retry()
 
-    def _release(self, where: Key) -> None:
-        taken = self._placed.pop(where, None)
+    def _release(self, where: Key, pod: Json) -> None:
+        self._account(pod, -1)
+        self._placed.discard(where)
         self._repelling.pop(where, None)
-        if taken is None:
-            return
-        self._siblings[taken.owner, taken.node] -= 1
-        if not self._siblings[taken.owner, taken.node]:
-            del self._siblings[taken.owner, taken.node]
-        self._account(taken, -1)
         self._retry()
 
-    def _account(self, taken: _Taken, sign: int) -> None:
-        used = self._used[taken.node]
-        used.cpu += sign * taken.cpu
-        used.memory += sign * taken.memory
+    def _account(self, pod: Json, sign: int) -> None:
+        node, (cpu, memory) = node_name(pod), requests_of(pod)
+        used = self._used[node]
+        used.cpu += sign * cpu
+        used.memory += sign * memory
         used.pods += sign
+        self._siblings[_owner(pod), node] += sign
 
 
 def _owner(pod: Json) -> str:

@@ -7,8 +7,8 @@ detached.
 import hashlib
 
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
-from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
-from rollout.lab.objects import is_finished, node_name, spec_of
+from rollout.lab.api.store import Change, Json, ObjectStore
+from rollout.lab.objects import is_finished, namespace_of, node_name, spec_of
 from rollout.lab.world.cluster import Cluster
 
 _DETACH_SECONDS = 2
@@ -25,7 +25,7 @@ class AttachController:
         """Take in a pod that came to a node, or left it."""
         node = node_name(change.obj)
         for volume in self._attachable(change.obj) if node else ():
-            if change.type is ChangeType.DELETED or is_finished(change.obj):
+            if change.gone or is_finished(change.obj):
                 self._cluster.agenda.later(_DETACH_SECONDS, self._detach, node, volume)
             else:
                 self._cluster.agenda.soon(self._attach, node, volume)
@@ -61,7 +61,7 @@ def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
 def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
     """Return the volumes that the pod's claims are bound to."""
     sources = (volume.get("persistentVolumeClaim") for volume in spec_of(pod).get("volumes") or ())
-    claims = {(pod["metadata"].get("namespace", ""), source["claimName"]) for source in sources if source}
+    claims = {(namespace_of(pod), source["claimName"]) for source in sources if source}
     if not claims:
         return []
     refs = ((volume, spec_of(volume).get("claimRef") or {}) for volume in store.items(VOLUMES))

@@ -3,15 +3,15 @@
 A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out. And the garbage collector.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
+from zlib import crc32
 
 import msgspec
 from typing_extensions import override
 
-from rollout.lab.api.lifecycle import admitted, begin_deletion, settle
+from rollout.lab.api.lifecycle import admitted, settle
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -23,7 +23,7 @@ from rollout.lab.api.resources import (
     STORED,
     Resource,
 )
-from rollout.lab.api.store import ALPHABET, Change, ChangeType, Json
+from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
     is_active,
@@ -32,6 +32,7 @@ from rollout.lab.objects import (
     is_ready,
     key,
     labels_of,
+    namespace_of,
     node_name,
     spec_of,
     status_of,
@@ -50,8 +51,6 @@ from rollout.lab.world.placement import (
 
 # Stands in a StatefulSet's template for a pod's number: each pod has claims of its own.
 ORDINAL = "$(ordinal)"
-_HASH_LENGTH = 10
-_HASH_LABEL = "pod-template-hash"
 
 
 class WorkloadController(ABC):
@@ -83,19 +82,14 @@ class WorkloadController(ABC):
         return {"replicas": len(active), "readyReplicas": sum(map(is_ready, active))}
 
     def _active(self, obj: Json) -> list[Json]:
-        return [pod for pod in self._pods(obj) if is_active(pod)]
-
-    def _pods(self, obj: Json) -> list[Json]:
-        return self._cluster.owned_by(obj["metadata"]["uid"])
+        return [pod for pod in self._cluster.owned_by(uid(obj)) if is_active(pod)]
 
     def _create(self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json) -> None:
         """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
-        metadata = obj["metadata"]
-        where = metadata.get("namespace", "")
+        where, prefix = namespace_of(obj), f"{obj['metadata']['name']}-"
         namespace = self._cluster.store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
             return
-        prefix = f"{metadata['name']}-"
         template: Json = spec_of(obj)["template"].get("metadata") or {}
         known = {
             "name": name or self._cluster.store.free_name(PODS, prefix, where, self._cluster.rng),
@@ -104,7 +98,7 @@ class WorkloadController(ABC):
             "ownerReferences": [owner_reference(obj, self.resource)],
             "generation": 1,
             **({} if name else {"generateName": prefix}),
-            **({"annotations": template["annotations"]} if template.get("annotations") else {}),
+            "annotations": template.get("annotations") or {},
         }
         # Its parts are shared with the template, so that many pods take little memory.
         self._cluster.store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
@@ -115,12 +109,6 @@ def owner_reference(owner: Json, resource: Resource) -> Json:
     named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
-
-
-def template_hash(template: Json) -> str:
-    """Ten letters that change with the template."""
-    digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:_HASH_LENGTH])
 
 
 def template_spec(obj: Json) -> Json:
@@ -151,33 +139,25 @@ class Deployments(WorkloadController):
         return {name: below.get(name, 0) for name in ("replicas", "readyReplicas")}
 
     def _owned(self, obj: Json) -> Json | None:
-        return self._cluster.store.get(REPLICASETS, _set_name(obj), obj["metadata"].get("namespace", ""))
+        return self._cluster.store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
 
 
 def _set_name(obj: Json) -> str:
-    return f"{obj['metadata']['name']}-{template_hash(spec_of(obj)['template'])}"
+    name = obj["metadata"]["name"]
+    return f"{name}-{crc32(name.encode()):08x}"
 
 
 def _replica_set(obj: Json) -> Json:
     spec, template = spec_of(obj), spec_of(obj)["template"]
-    digest = template_hash(template)
-    labels = {**labels_of({"metadata": template.get("metadata") or {}}), _HASH_LABEL: digest}
-    selector = spec.get("selector") or {}
-    return {
-        "metadata": {
-            "name": _set_name(obj),
-            "namespace": obj["metadata"].get("namespace", ""),
-            "labels": labels,
-            "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
-            "generation": 1,
-        },
-        "spec": {
-            "replicas": _replicas(obj),
-            "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH_LABEL: digest}},
-            "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
-        },
-        "status": {"replicas": 0},
+    metadata = {
+        "name": _set_name(obj),
+        "namespace": namespace_of(obj),
+        "labels": (template.get("metadata") or {}).get("labels") or {},
+        "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
+        "generation": 1,
     }
+    kept = {"replicas": _replicas(obj), "selector": spec.get("selector") or {}, "template": template}
+    return {"metadata": metadata, "spec": kept, "status": {"replicas": 0}}
 
 
 class ReplicaSets(WorkloadController):
@@ -192,13 +172,9 @@ class ReplicaSets(WorkloadController):
         for _ in range(missing):
             self._create(obj, spec=template_spec(obj))
         if missing < 0:
-            for pod in sorted(active, key=_worth)[:-missing]:
-                self._cluster.delete_pod(pod)
-
-
-def _worth(pod: Json) -> tuple[bool, bool, str]:
-    """Return what scaling down takes first: pods without a node, then unready ones, then by name."""
-    return bool(node_name(pod)), is_ready(pod), str(pod["metadata"]["name"])
+            # pods without a node go first, then unready ones
+            for pod in sorted(active, key=lambda pod: (bool(node_name(pod)), is_ready(pod)))[:-missing]:
+                self._cluster.delete(PODS, pod)
 
 
 class StatefulSets(WorkloadController):
@@ -208,11 +184,11 @@ class StatefulSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        pods = {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in self._pods(obj)}
+        pods = {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))}
         if all(self._fill(obj, ordinal, pods.get(ordinal)) for ordinal in range(_replicas(obj))):
             last = max(pods, default=-1)
-            if last >= _replicas(obj) and not is_deleting(pods[last]):
-                self._cluster.delete_pod(pods[last])
+            if last >= _replicas(obj):
+                self._cluster.delete(PODS, pods[last])
 
     def _fill(self, obj: Json, ordinal: int, pod: Json | None) -> bool:
         """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
@@ -221,22 +197,15 @@ class StatefulSets(WorkloadController):
             labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
             self._create(obj, name, labels=labels, spec={**_numbered(template_spec(obj), ordinal), "hostname": name})
             return False
-        if is_finished(pod) and not is_deleting(pod):
-            self._cluster.delete_pod(pod)
-            return False
-        return is_ready(pod) and not is_deleting(pod)
+        if is_finished(pod):
+            self._cluster.delete(PODS, pod)
+        return is_ready(pod) and is_active(pod)
 
 
 def _numbered(spec: Json, ordinal: int) -> Json:
     """Return the spec of the pod with this number."""
-    if not spec.get("volumes"):
-        return spec
-    return {**spec, "volumes": [_own_volume(volume, ordinal) for volume in spec["volumes"]]}
-
-
-def _own_volume(volume: Json, ordinal: int) -> Json:
-    name = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
-    return {**volume, "persistentVolumeClaim": {"claimName": name.replace(ORDINAL, str(ordinal))}} if name else volume
+    volumes = msgspec.json.encode(spec.get("volumes") or [])
+    return {**spec, "volumes": msgspec.json.decode(volumes.replace(ORDINAL.encode(), b"%d" % ordinal))}
 
 
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
@@ -254,7 +223,7 @@ class DaemonSets(WorkloadController):
 
     def node_changed(self, change: Change) -> None:
         """Look at all DaemonSets again when a node came, went, or changed what decides about its pods."""
-        if change.previous is not None and change.type is not ChangeType.DELETED:
+        if change.previous is not None and not change.gone:
             before, after = change.previous, change.obj
             if before.get("spec") == after.get("spec") and labels_of(before) == labels_of(after):
                 return
@@ -272,7 +241,7 @@ class DaemonSets(WorkloadController):
             elif pods and not _fits(spec, node, ("NoExecute",)):
                 self._delete(pods)
             else:
-                self._delete([pod for pod in pods if is_finished(pod)])
+                self._delete(filter(is_finished, pods))
         for pods in present.values():
             self._delete(pods)
 
@@ -286,14 +255,13 @@ class DaemonSets(WorkloadController):
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
         """Return the DaemonSet's pods by the node they run on or are meant for."""
         pods: dict[str, list[Json]] = {}
-        for pod in self._pods(obj):
+        for pod in self._cluster.owned_by(uid(obj)):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
         return pods
 
-    def _delete(self, pods: list[Json]) -> None:
+    def _delete(self, pods: Iterable[Json]) -> None:
         for pod in pods:
-            if not is_deleting(pod):
-                self._cluster.delete_pod(pod)
+            self._cluster.delete(PODS, pod)
 
 
 def _daemon_spec(obj: Json) -> Json:
@@ -333,16 +301,15 @@ class GarbageCollector:
         """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
         if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
-        metadata = change.obj["metadata"]
-        namespace = metadata["name"] if change.resource is NAMESPACES else metadata.get("namespace", "")
+        namespace = change.obj["metadata"]["name"] if change.resource is NAMESPACES else namespace_of(change.obj)
         standing = self._cluster.store.get(NAMESPACES, namespace)
         if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
-        self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
         sets = self._cluster.store.items(REPLICASETS)
         self._remove((REPLICASETS, item) for item in sets if (controller_of(item) or {}).get("uid") == owner_uid)
+        self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
 
     def _empty(self, namespace: str) -> None:
         """Delete what lies in it; once the last of that is gone, the namespace goes."""
@@ -354,11 +321,8 @@ class GarbageCollector:
         content = [(resource, obj) for resource in kinds for obj in store.items(resource, namespace)]
         self._remove(content)
         if not content:
-            settle(store, NAMESPACES, {**standing, "spec": {**spec_of(standing), "finalizers": []}})
+            settle(store, NAMESPACES, with_spec(standing, finalizers=[]))
 
     def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
         for resource, obj in objects:
-            if resource is PODS and not is_deleting(obj):
-                self._cluster.delete_pod(obj)
-            elif not is_deleting(obj):
-                begin_deletion(self._cluster.store, resource, obj)
+            self._cluster.delete(resource, obj)

@@ -8,17 +8,14 @@ import random
 
 from rollout.lab.api.resources import (
     BUDGETS,
-    DEPLOYMENTS,
     LEASES,
     NAMESPACES,
     NODES,
     PODS,
-    REPLICASETS,
-    STATEFULSETS,
 )
-from rollout.lab.api.store import Change, ChangeType, ObjectStore
+from rollout.lab.api.store import Change, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import controller_of, is_deleting, is_ready, key, phase
+from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
@@ -36,8 +33,6 @@ from rollout.lab.world.workloads import (
     StatefulSets,
     WorkloadController,
 )
-
-_SCALED = (DEPLOYMENTS, REPLICASETS, STATEFULSETS)
 
 
 class World:
@@ -108,7 +103,7 @@ class World:
             self._owner_changed(change)
         elif resource is BUDGETS:
             self._budgets.budget_changed(change)
-        if resource is NAMESPACES or (change.type is ChangeType.DELETED and resource.namespaced):
+        if resource is NAMESPACES or (change.gone and resource.namespaced):
             self._garbage.changed(change)
 
     def _pod_changed(self, change: Change) -> None:
@@ -118,7 +113,7 @@ class World:
         self._budgets.pod_changed(change)
         self._volumes.pod_changed(change)
         self.kubelets.pod_changed(change)
-        if change.type is ChangeType.DELETED:
+        if change.gone:
             self.agenda.soon(self.cluster.own_deletions.discard, change.obj["metadata"]["uid"])
 
     def _node_changed(self, change: Change) -> None:
@@ -129,10 +124,8 @@ class World:
 
     def _owner_changed(self, change: Change) -> None:
         controller = self._controllers[change.resource.kind]
-        if change.resource is REPLICASETS:
-            self._wake_owner(change)
-        if change.resource in _SCALED:
-            self._budgets.scale_changed(change)
+        self._wake_owner(change)
+        self._budgets.scale_changed(change)
         if not _is_status_only(change):
             self.agenda.soon(controller.reconcile, *key(change.obj))
 
@@ -140,13 +133,12 @@ class World:
         owner = controller_of(change.obj)
         controller = self._controllers.get(owner["kind"]) if owner is not None else None
         if owner is not None and controller is not None:
-            namespace = change.obj["metadata"].get("namespace", "")
-            self.agenda.soon(controller.reconcile, namespace, owner["name"])
+            self.agenda.soon(controller.reconcile, namespace_of(change.obj), owner["name"])
 
 
 def _is_status_only(change: Change) -> bool:
     """Whether a controller merely wrote what it had seen."""
-    if change.previous is None or change.type is not ChangeType.MODIFIED:
+    if change.previous is None or change.gone:
         return False
     before, after = change.previous, change.obj
     return before.get("spec") == after.get("spec") and is_deleting(before) == is_deleting(after)
@@ -154,12 +146,11 @@ def _is_status_only(change: Change) -> bool:
 
 def _is_movement(change: Change) -> bool:
     """Whether a pod came, went, or turned into something its controller counts differently."""
-    if change.previous is None or change.type is not ChangeType.MODIFIED:
+    if change.previous is None or change.gone:
         return True
     before, after = change.previous, change.obj
     return (
         is_ready(before) != is_ready(after)
         or phase(before) != phase(after)
         or is_deleting(before) != is_deleting(after)
-        or before["metadata"].get("ownerReferences") != after["metadata"].get("ownerReferences")
     )
