@@ -144,27 +144,21 @@ class Slots:
 
     def with_slot(self, slot: Slot) -> "Slots":
         """One more; the same where one is held for that node already."""
-        return self if self.of_node(slot.node) else replace(self, held=(*self.held, slot))
+        return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
-    def changed(self, run: str, **fields: bool | SlotState | Awaited) -> "Slots":
+    def changed(self, run: str, **fields: bool | str) -> "Slots":
         """Return the slot of this rollout with other words; nothing where it is not held any more."""
-        return replace(self, held=tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held))  # type: ignore[arg-type]
+        return Slots(tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held))  # type: ignore[arg-type]
 
     def awaiting(self, run: str, awaited: Awaited, at: str) -> "Slots":
         """With what the turn of this rollout waits for since then; the same where it waits for that already."""
         slot = self.of_run(run)
-        if slot is None or slot.awaited is awaited:
-            return self
-        since = replace(slot, awaited=awaited, awaited_since=at)
-        return replace(self, held=tuple(since if held is slot else held for held in self.held))
+        is_new = slot is not None and slot.awaited is not awaited
+        return self.changed(run, awaited=awaited, awaited_since=at) if is_new else self
 
     def without(self, run: str) -> "Slots":
         """Free the slot of this rollout."""
-        return replace(self, held=tuple(slot for slot in self.held if slot.run != run))
-
-    def freed(self) -> "Slots":
-        """All slots free."""
-        return replace(self, held=())
+        return Slots(tuple(slot for slot in self.held if slot.run != run))
 
 
 NO_SLOTS = Slots()

@@ -37,7 +37,7 @@ from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock, ClusterApi
-from rollout.server.nodes import Machines, by_id, facts_of, new_run, plan_of, planned, selected, the_one, version_of
+from rollout.server.nodes import facts_of, name_of, new_run, plan_of, planned, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, ServerSettings, World
 
@@ -94,11 +94,6 @@ class Limits:
         meant = selected(self.nodes.values(), self.selection)
         return AwayLimit.among(self.policy, meant, self.nodes.values())
 
-    @property
-    def failures(self) -> int:
-        """How many failed nodes of one version are allowed before it is held."""
-        return self.policy.failures_allowed(len(selected(self.nodes.values(), self.selection)))
-
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -146,7 +141,7 @@ class Kept(Generic[T]):
     clock: Clock
     share: float = 1.0
     turn: threading.Lock = field(default_factory=threading.Lock)
-    value: T | None = None
+    value: T = field(init=False)
     until: float = float("-inf")
 
     def forget(self) -> None:
@@ -158,7 +153,7 @@ class Kept(Generic[T]):
         """Return the value, read again where it is too old."""
         with self.turn:
             began = self.clock.monotonic()
-            if self.value is None or began > self.until:
+            if began > self.until:
                 self.value = self.read()
                 took = self.clock.monotonic() - began
                 self.until = began + max(self.seconds, took / self.share)
@@ -168,17 +163,15 @@ class Kept(Generic[T]):
 class Admission:
     """Decides on hosts that hold no slot. For many threads at once."""
 
-    def __init__(self, world: World, machines: Machines) -> None:
+    def __init__(self, world: World) -> None:
         self._settings = settings = world.settings
         self._world = world
-        self._machines = machines
+        self._machines = world.machines
         self._api: ClusterApi = world.patient_api
         policy, clock, namespace = settings.policy, world.clock, settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record: Kept[tuple[StoredRecord | None]] = Kept(
-            lambda: (read_record(self._api, namespace),), _FRESH, clock
-        )
+        self._record: Kept[StoredRecord | None] = Kept(lambda: read_record(self._api, namespace), _FRESH, clock)
         self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(
             lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
         )
@@ -201,7 +194,7 @@ class Admission:
         self._check_gates(node, slot)
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
+        if name_of(ask.id, nodes.values()) != name:
             raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._world.book.change(partial(taken, slot=slot, rules=rules, limits=limits))
@@ -211,7 +204,7 @@ class Admission:
         slots, nodes = self._world.book.seen(_FRESH / 2), self._machines.nodes
         limits = self._limits(nodes)
         limits.check_group(slots, ask.group, rules)
-        if name not in {node.name for node in selected((nodes[name],), self._settings.selection)}:
+        if not selected((nodes[name],), self._settings.selection):
             raise Denied(Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude")
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
@@ -236,10 +229,9 @@ class Admission:
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
         policy, facts, memory = self._settings.policy, facts_of(node), self._memory.now()
-        rules = Rules(
-            self._api.server_time(), self._limits(self._machines.nodes).failures, policy.include_held, unattended=True
-        )
         pool, selection = pools_of(policy).rules_for(node.labels), self._settings.selection
+        limit = policy.failures_allowed(len(selected(self._machines.nodes.values(), selection)))
+        rules = Rules(self._api.server_time(), limit, policy.include_held, unattended=True)
         candidate = Candidate(node, facts, pool, selection, memory=memory, remembering=rules)
         if objection := exclusion(candidate):
             raise Denied(_KINDS.get(objection.reason, Kind.NODE_EXCLUDED), f"{node.name}: {objection.message}")
@@ -250,7 +242,7 @@ class Admission:
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
         """No rollout of a person or a pass is left unfinished."""
         others = (node for node in nodes.values() if not is_fleetlock_run(node.annotations.get(marks.RUN, "")))
-        unfinished = assess(self._record.now()[0], others)
+        unfinished = assess(self._record.now(), others)
         if unfinished is not None and unfinished.blocks:
             what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
@@ -273,8 +265,8 @@ class Admission:
             raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
 
     def _slot(self, ask: Ask, node: Node) -> Slot:
-        at = self._api.server_time() or self._world.clock.now()
-        return Slot(ask.group, node.name, node.uid, ask.id, new_run(), timestamp(at), node.boot_id, version_of(node))
+        at = timestamp(self._world.now)
+        return Slot(ask.group, node.name, node.uid, ask.id, new_run(), at, node.boot_id, version_of(node))
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""

@@ -8,11 +8,11 @@ A slot is free once its reboot is proven, which the server that holds the Lease 
 reported; the answer waits a little for what comes of it.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from rollout.errors import DrainError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
@@ -25,63 +25,57 @@ from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import pools_of
-from rollout.server.nodes import UNGRANTED, Machines, by_id, node_of, planned, the_one, version_of
+from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, version_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
 
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
+# Seconds that an answer may wait for the proof.
 _WAIT = 10.0
 _PAUSE = 0.5
 NOT_HELD = Answer(Kind.NOT_HELD, "no slot is held by this host")
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """Answers the holders of slots."""
+def grant(world: World, slot: Slot, detail: str) -> Answer:
+    """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
+    api = world.patient_api
+    node = read_node(api, slot.node)
+    _check_slot(slot, node)
+    phase = node.annotations.get(marks.PHASE, "")
+    if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
+        raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
+    if name_of(slot.id, read_nodes(api)) != slot.node:
+        raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
+    _look(world, slot, node)
+    return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot))
 
-    world: World
 
-    def answer(self, slot: Slot, detail: str) -> Answer:
-        """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
-        api = self.world.patient_api
-        node = read_node(api, slot.node)
-        check_slot(slot, node)
-        phase = node.annotations.get(marks.PHASE, "")
-        if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
-            raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
-        if the_one(by_id(read_nodes(api)).get(slot.id, ())) != slot.node:
-            raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
-        self._look(slot, node, PatientApi(api, self.world.clock, seconds=PATIENCE))
-        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
-
-    def _held_until(self, slot: Slot) -> float:
-        """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
-        until = self.world.leadership.safe_until
-        with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
-            lease = beside.submit(self.world.leadership.check)
-            self._check_still_held(slot)
-            lease.result()
-        return until
-
-    def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
-        """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
-        policy = self.world.settings.policy
-        report, entry = Reporter(Observers(()), self.world.clock), planned(node, slot, policy)
-        rules = pools_of(policy).rules(entry.pool)
-        try:
-            task = NodeTask(entry, slot.run, cluster, self.world.leadership, report, policy=rules)
-            mark_granted(task)
-            look_again(task, cluster.deadline())
-        except DrainError as error:
-            raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
-
-    def _check_still_held(self, slot: Slot) -> None:
-        held = self.world.book.read().of_run(slot.run)
+def _held_until(world: World, slot: Slot) -> float:
+    """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
+    until = world.leadership.safe_until
+    with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
+        lease = beside.submit(world.leadership.check)
+        held = world.book.read().of_run(slot.run)
         if held is None or _is_ending(held) or held.state is not slot.state:
-            raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+            raise _about_to_be_freed(slot)
+        lease.result()
+    return until
 
 
-def check_slot(slot: Slot, node: Node) -> None:
+def _look(world: World, slot: Slot, node: Node) -> None:
+    """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
+    policy, cluster = world.settings.policy, PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
+    report, entry = Reporter(Observers(()), world.clock), planned(node, slot, policy)
+    rules = pools_of(policy).rules(entry.pool)
+    try:
+        task = NodeTask(entry, slot.run, cluster, world.leadership, report, policy=rules)
+        mark_granted(task)
+        look_again(task, cluster.deadline())
+    except DrainError as error:
+        raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
+
+
+def _check_slot(slot: Slot, node: Node) -> None:
     """`Denied` where the slot is none by which this node could be granted a reboot now."""
     if node.uid != slot.node_uid:
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was deleted and created again; its slot is about to be free")
@@ -92,7 +86,11 @@ def check_slot(slot: Slot, node: Node) -> None:
     if slot.state is not SlotState.HELD:
         raise Denied(Kind.NODE_FAILED, f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}")
     if _is_ending(slot):
-        raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+        raise _about_to_be_freed(slot)
+
+
+def _about_to_be_freed(slot: Slot) -> Denied:
+    return Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
 def _is_ending(slot: Slot) -> bool:
@@ -105,81 +103,76 @@ def is_given_back(slot: Slot, node: Node) -> bool:
     return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
-    """Answers hosts that are done. `wait` is how many seconds an answer may wait for the proof."""
+def release(world: World, ask: Ask) -> Answer:
+    """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
+    name = _name(world, ask)
+    slot = _held(world, ask, name) or _left_over(world, ask, name)
+    if slot is None:
+        return NOT_HELD
+    if slot.id != ask.id:
+        way_out = f"rollout fleetlock release {slot.node}"
+        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
+    node = node_of(world.patient_api, slot)
+    if node is not None and not is_given_back(slot, node):
+        _note(world, slot, node)
+    return _awaited(world, slot)
 
-    world: World
-    machines: Machines
-    wait: float = _WAIT
 
-    def answer(self, ask: Ask) -> Answer:
-        """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
-        name = self._name(ask)
-        slot = self._held(ask, name) or self._left_over(ask, name)
-        if slot is None:
-            return NOT_HELD
-        if slot.id != ask.id:
-            way_out = f"rollout fleetlock release {slot.node}"
-            raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
-        node = node_of(self.world.patient_api, slot)
-        if node is not None and not is_given_back(slot, node):
-            self._note(slot, node)
-        return self._awaited(slot)
+def _held(world: World, ask: Ask, name: str) -> Slot | None:
+    """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
+    slot = _slot_of(world.book.seen(1.0), ask, name)
+    return _slot_of(world.book.read(), ask, name) if slot is None and name else slot
 
-    def _held(self, ask: Ask, name: str) -> Slot | None:
-        """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
-        slot = _slot_of(self.world.book.seen(1.0), ask, name)
-        return _slot_of(self.world.book.read(), ask, name) if slot is None and name else slot
 
-    def _name(self, ask: Ask) -> str:
-        """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
-        try:
-            return self.machines.name_of(ask.id)
-        except Denied as denied:
-            if denied.answer.kind in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
-                return ""
-            raise
+def _name(world: World, ask: Ask) -> str:
+    """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
+    try:
+        return world.machines.name_of(ask.id)
+    except Denied as denied:
+        if denied.answer.kind in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
+            return ""
+        raise
 
-    def _left_over(self, ask: Ask, name: str) -> Slot | None:
-        """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
-        It takes nobody's place, and nothing is ever granted by it.
-        """
-        if not name or not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
-            return None
-        node = read_node(self.world.patient_api, name)
-        run = node.annotations.get(marks.RUN, "")
-        if not is_fleetlock_run(run) or misunderstanding(node):
-            return None
-        at = timestamp(self.world.api.server_time() or self.world.clock.now())
-        boot_id = node.annotations[marks.BOOT_ID_BEFORE]
-        slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
-        return self.world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+def _left_over(world: World, ask: Ask, name: str) -> Slot | None:
+    """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
-    def _note(self, slot: Slot, node: Node) -> None:
-        """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
-        phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
-        if slot.released:
-            return
-        if node.boot_id == slot.boot_id and phase in UNGRANTED:
-            self.world.book.change(lambda slots: slots.changed(slot.run, released=True))
-        elif slot.state is SlotState.ABSENT:
-            # its place may be another's by now: it is proven and given back without one
-            self.world.book.change(lambda slots: slots.changed(slot.run, returned=True, released=True))
-        else:
-            self.world.book.change(lambda slots: slots.changed(slot.run, returned=True, state=SlotState.HELD))
+    It takes nobody's place, and nothing is ever granted by it.
+    """
+    if not name or not is_fleetlock_run(world.machines.nodes[name].annotations.get(marks.RUN, "")):
+        return None
+    node = read_node(world.patient_api, name)
+    run = node.annotations.get(marks.RUN, "")
+    if not is_fleetlock_run(run) or misunderstanding(node):
+        return None
+    at, boot_id = timestamp(world.now), node.annotations[marks.BOOT_ID_BEFORE]
+    slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
+    return world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
-    def _awaited(self, slot: Slot) -> Answer:
-        end = self.world.clock.monotonic() + self.wait
-        while self.world.clock.monotonic() < end:
-            node = self.machines.nodes.get(slot.node)
-            if self.world.book.seen(_PAUSE).of_run(slot.run) is None or (
-                node is not None and is_given_back(slot, node)
-            ):
-                return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
-            self.world.clock.sleep(_PAUSE)
-        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(self.world.patient_api, slot))}")
+
+def _note(world: World, slot: Slot, node: Node) -> None:
+    """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
+    phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
+    if slot.released:
+        return
+    if node.boot_id == slot.boot_id and phase in UNGRANTED:
+        news: Mapping[str, bool | str] = {"released": True}
+    elif slot.state is SlotState.ABSENT:
+        # its place may be another's by now: it is proven and given back without one
+        news = {"returned": True, "released": True}
+    else:
+        news = {"returned": True, "state": SlotState.HELD}
+    world.book.change(lambda slots: slots.changed(slot.run, **news))
+
+
+def _awaited(world: World, slot: Slot) -> Answer:
+    end = Deadline(world.clock, _WAIT)
+    while not end.expired:
+        node = world.machines.nodes.get(slot.node)
+        if world.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
+            return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
+        world.clock.sleep(_PAUSE)
+    raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}")
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:

@@ -5,8 +5,6 @@ Each host asks by the id that Zincati makes of its machine id; one list of nodes
 
 import re
 import secrets
-import threading
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
@@ -130,24 +128,14 @@ def plan_of(
     )
 
 
-def by_id(nodes: Iterable[Node]) -> Mapping[str, tuple[str, ...]]:
-    """Names of nodes by the id that their host asks by; those without a machine id have none."""
-    names: defaultdict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        if asked_as := zincati_id(node.machine_id):
-            names[asked_as].append(node.name)
-    return {asked_as: tuple(sorted(members)) for asked_as, members in names.items()}
-
-
-def the_one(names: Iterable[str]) -> str:
-    """Return the node that asks; `Denied` where none does, or it could be any of several."""
-    match tuple(names):
-        case (name,):
-            return name
-        case ():
-            raise Denied(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
-        case several:
-            raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(several)}")
+def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
+    """Return the node whose host asks by this id; `Denied` where there is none, or it could be any of several."""
+    names = sorted(node.name for node in nodes if zincati_id(node.machine_id) == asked_as != "")
+    if not names:
+        raise Denied(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
+    if len(names) > 1:
+        raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(names)}")
+    return names[0]
 
 
 class Machines:
@@ -156,10 +144,6 @@ class Machines:
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
         self._view: LiveView[Node] | None = None
-        self._lock = threading.Lock()
-        self._news = -1
-        self._nodes: Mapping[str, Node] = {}
-        self._names: Mapping[str, tuple[str, ...]] = {}
 
     def follow(self, stop: StopRequest) -> None:
         """List and watch until `stop`; an API server that is away, or refuses, is asked again."""
@@ -177,17 +161,10 @@ class Machines:
     @property
     def nodes(self) -> Mapping[str, Node]:
         """All nodes by name; `Denied` before they are known."""
-        view = self._view
-        if view is None:
+        if self._view is None:
             raise Denied(Kind.API_UNAVAILABLE, "the nodes have not been read yet")
-        with self._lock:
-            if view.news != self._news:
-                self._news, items = view.news, view.items()
-                self._nodes = {node.name: node for node in items}
-                self._names = by_id(items)
-            return self._nodes
+        return {node.name: node for node in self._view.items()}
 
     def name_of(self, asked_as: str) -> str:
         """Return the node whose host asks by this id; `Denied` where there is none, or more than one."""
-        nodes = self.nodes
-        return the_one(name for name in self._names.get(asked_as, ()) if name in nodes)
+        return name_of(asked_as, self.nodes.values())

@@ -3,21 +3,19 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 from rollout.errors import ApiError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, PatientApi, is_passing
+from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.stop import StopRequest
 from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
-from rollout.server.holders import NOT_HELD, Grants, Releases
-from rollout.server.nodes import Machines
+from rollout.server.holders import NOT_HELD, grant, release
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import World
-from rollout.server.worker import Troubles, Worker
+from rollout.server.worker import Worker
 
 _FRESH = 1.0
 # What is the same for every host, and what anybody can cause by any id or group: told once an hour.
@@ -71,15 +69,10 @@ class Service:
     """Answers asks, in any thread."""
 
     def __init__(self, world: World, stop: StopRequest) -> None:
-        told = partial(Troubles(world.notice).tell, "waiting for the API server")
-        cluster = PatientApi(world.api, world.clock, lambda error: told(str(error)), world.settings.api_patience)
         self.world = world
-        self.machines = Machines(cluster)
         self.worker = Worker(world, stop)
-        self._admission = Admission(world, self.machines)
-        self._grants = Grants(world)
-        self._releases = Releases(world, self.machines)
-        self._log = AskLog(world.clock, world.notice, self.machines.name_of)
+        self._admission = Admission(world)
+        self._log = AskLog(world.clock, world.notice, world.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> Answer:
         """Whether the host may reboot now."""
@@ -94,15 +87,16 @@ class Service:
     def why_not_ready(self) -> str:
         """Why nobody should ask here now, by what is known already; empty where they may."""
         try:
-            _ = self.machines.nodes
+            _ = self.world.machines.nodes
         except Denied as denied:
             return denied.answer.value
         return self.world.book.why_unread(_READY_SECONDS)
 
     def _pre_reboot(self, ask: Ask) -> Answer:
         rules = self._rules(ask)
-        name = self.machines.name_of(ask.id)
-        if not parse_selector(rules.selector).matches(self.machines.nodes[name].labels):
+        machines = self.world.machines
+        name = machines.name_of(ask.id)
+        if not parse_selector(rules.selector).matches(machines.nodes[name].labels):
             raise Denied(Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})")
         slot = self.world.book.seen(_FRESH).of_node(name)
         if slot is None:
@@ -117,9 +111,9 @@ class Service:
             raise Denied(
                 Kind.WAITING_FOR_PROOF, f"{held} under another id or group; rollout fleetlock release frees it"
             )
-        detail = self.worker.detail(slot.node)
+        detail = self.worker.runner.details.get(slot.node)
         try:
-            return self._grants.answer(slot, f": {detail}" if detail else "")
+            return grant(self.world, slot, f": {detail}" if detail else "")
         except Denied as denied:
             if denied.answer.kind is Kind.WAITING_FOR_PROOF and slot.state is SlotState.HELD and not slot.returned:
                 # it asks for its next reboot: so it has come to rest after the last
@@ -128,7 +122,7 @@ class Service:
 
     def _steady_state(self, ask: Ask) -> Answer:
         self._rules(ask)
-        answer = self._releases.answer(ask)
+        answer = release(self.world, ask)
         if answer is not NOT_HELD:
             self.worker.wake()
         return answer
@@ -161,7 +155,7 @@ def under_way(world: World) -> Iterator[Service]:
     stop = StopRequest()
     service = Service(world, stop)
     threads = (
-        threading.Thread(target=service.machines.follow, args=(stop,), name="machines", daemon=True),
+        threading.Thread(target=world.machines.follow, args=(stop,), name="machines", daemon=True),
         threading.Thread(target=service.worker.run, name="worker", daemon=True),
     )
     for thread in threads:

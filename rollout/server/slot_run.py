@@ -29,9 +29,9 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.eligibility.memory import Ended, noted
 from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import CommandResult
-from rollout.server.admission import Limits, SlotAdmission
+from rollout.server.admission import SlotAdmission
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import node_of, plan_of, planned, staged_on, version_of
+from rollout.server.nodes import node_of, plan_of, planned, selected, staged_on, version_of
 from rollout.server.state import World
 from rollout.server.steps import HeldSlot, steps_of
 
@@ -68,23 +68,19 @@ class _Stage:
 
 
 class SlotRunner:
-    """Runs turns, each in a thread of its own."""
+    """Runs turns, each in a thread of its own. `details` is what was told last of each node."""
 
     def __init__(self, world: World, ending: StopRequest) -> None:
         self._settings = world.settings
         self._world = world
         self._ending = ending
-        self._details: dict[str, str] = {}
+        self.details: dict[str, str] = {}
         self._precedence = Precedence()
-
-    def detail(self, node: str) -> str:
-        """Return what was told last of this node; empty where nothing was."""
-        return self._details.get(node, "")
 
     def notify(self, event: StepEvent) -> None:
         """Keep what a step says."""
         if isinstance(event, NodeStep):
-            self._details[event.node] = event.detail
+            self.details[event.node] = event.detail
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
@@ -116,9 +112,8 @@ class SlotRunner:
     def _rest(self, slot: Slot) -> None:
         """Remember that a slot was taken and given up before anything was done to its node."""
         end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
-        now = self._world.api.server_time() or self._world.clock.now()
         with suppress(ApiError):
-            change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=now))
+            change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=self._world.now))
 
     def _told(self, stage: _Stage) -> NodeResult:
         report, plan = stage.report, stage.plan
@@ -139,8 +134,7 @@ class SlotRunner:
 
     def _processed(self, stage: _Stage) -> NodeResult:
         plan, world = stage.plan, self._world
-        nodes = {node.name: node for node in stage.cluster.ask(read_nodes)}
-        limit = Limits(nodes, plan.selection, plan.policy).failures
+        limit = plan.policy.failures_allowed(len(selected(stage.cluster.ask(read_nodes), plan.selection)))
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         gates = PolicyGates(plan, stage.cluster, stage.report, stage.stop, world.gates, memory)

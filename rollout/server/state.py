@@ -4,8 +4,10 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rollout.errors import ApiError, FencedError
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
@@ -16,6 +18,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi, Observer
+from rollout.server.nodes import Machines
 
 # Seconds that may be asked of the cluster while a host waits for its answer.
 PATIENCE = 10.0
@@ -163,8 +166,27 @@ class Leadership:
 
 
 @dataclass(slots=True)
+class Troubles:
+    """What goes wrong again and again, told once by its subject until it is over, or another thing is wrong."""
+
+    notice: Callable[[str], None]
+    last: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, subject: str, message: str) -> None:
+        """Of one more failure."""
+        if self.last.get(subject) != message:
+            self.last[subject] = message
+            self.notice(f"{subject}: {message}")
+
+    def end(self, subject: str) -> None:
+        """Note that it has gone well."""
+        if self.last.pop(subject, None) is not None:
+            self.notice(f"{subject}: going on")
+
+
+@dataclass(slots=True)
 class World:
-    """What a server goes by and what it needs of the world; what its parts know of the slots and the Lease.
+    """What a server goes by and what it needs of the world; what its parts know of nodes, slots and the Lease.
 
     `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an answer, by the request
     (`pre-reboot` or `steady-state`) and its kind.
@@ -179,11 +201,23 @@ class World:
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
     leadership: Leadership = field(init=False)
+    machines: Machines = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at both with the patience of a host that waits for its answer."""
+        """Look at slots and Lease with the patience of a host that waits for its answer."""
         self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
         self.leadership = Leadership(self.patient_api, self.clock, self.settings.namespace, self.settings.holder)
+        troubles = Troubles(self.notice)
+
+        def wait(error: BaseException) -> None:
+            troubles.tell("waiting for the API server", str(error))
+
+        self.machines = Machines(PatientApi(self.api, self.clock, wait, self.settings.api_patience))
+
+    @property
+    def now(self) -> datetime:
+        """The time by the API server's clock, where that is known."""
+        return self.api.server_time() or self.clock.now()
 
     @property
     def patient_api(self) -> ClusterApi:

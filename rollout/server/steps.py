@@ -8,7 +8,7 @@ waited for. Proof is what the kubelet reports: another boot id of the same machi
     ready      the kubelet of the new boot reports Ready; the host's own report of steady state is waited for
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,6 @@ from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
 from rollout.execution.node.transitions import GivenUpError, NodeFailure
-from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -138,7 +137,7 @@ def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Wa
             held.reopen()
             return progress.to(Phase.REBOOTING)
         if progress.phase is Phase.REBOOTING and (node.is_ready or held.now.released):
-            node = _after_last_grant(held, context, node)
+            node = _after_last_grant(held, context)
             if not (node.is_ready or held.now.released):
                 # it goes down now
                 held.reopen()
@@ -152,29 +151,37 @@ def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Wa
         raise error from None
 
 
-def _after_last_grant(held: HeldSlot, context: NodeContext, node: Node) -> Node:
+def _after_last_grant(held: HeldSlot, context: NodeContext) -> Node:
     """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
 
     The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An operator's
     word leaves a host that is down by then where it is.
     """
-    deadline = held.deadline(context, Awaited.CALM, min(_SAFE_SECONDS, held.timeout))
-    while (node.is_ready or held.now.released) and not (_has_rebooted(context, node) or deadline.expired):
-        context.guard.check()
-        deadline.pause(_PAUSE)
-        node = _looked_at(context)
+    for node in _looks(held, context, Awaited.CALM, min(_SAFE_SECONDS, held.timeout)):
+        if _has_rebooted(context, node) or not (node.is_ready or held.now.released):
+            break
     return node
+
+
+def _looks(held: HeldSlot, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
+    """Yield the Node as it is, again and again, until this has been waited for so long; at least once."""
+    deadline: Deadline | None = None
+    while True:
+        context.guard.check()
+        yield _looked_at(context)
+        if deadline and deadline.expired:
+            return
+        deadline = deadline or held.deadline(context, awaited, seconds)
+        deadline.pause(_PAUSE)
 
 
 def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
-    deadline, look = held.deadline(context, Awaited.ASK, held.timeout), _Looks(context)
+    refill = _Refill(context)
     context.report.step(context.name, Phase.DRAINED, "waiting for its host to ask again")
-    while not deadline.expired:
-        context.guard.check()
+    for node in _looks(held, context, Awaited.ASK, held.timeout):
         if held.now.released:
             raise GivenUpError
-        node = _looked_at(context)
         if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
             return progress.to(Phase.REBOOTING)
         if _has_rebooted(context, node):
@@ -182,10 +189,9 @@ def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Pr
             mark_phase(context, Phase.REBOOTING)
             return progress.to(Phase.REBOOTING)
         try:
-            look.take()
+            refill.check()
         except RefilledError as error:
             return _drain_again(held, context, progress, error)
-        deadline.pause(_PAUSE)
     raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {held.timeout}")
 
 
@@ -194,32 +200,26 @@ def _await_boot(held: HeldSlot, context: NodeContext, progress: Progress) -> Pro
 
     A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
     """
-    deadline: Deadline | None = None
-    look = _Looks(context)
-    while True:
-        context.guard.check()
-        node = _looked_at(context)
-        if _has_rebooted(context, node) and not _is_same(context, node):
-            message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
-            raise NodeFailure(Outcome.NOT_BACK, message)
+    refill = _Refill(context)
+    for node in _looks(held, context, Awaited.BOOT, held.timeout):
         if _has_rebooted(context, node):
+            if not _is_same(context, node):
+                message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
+                raise NodeFailure(Outcome.NOT_BACK, message)
             mark_phase(context, Phase.BOOTED)
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
         if held.now.released or (node.is_ready and held.now.returned):
             raise GivenUpError("it is not expected any more")
         if node.is_ready and held.now.closing:
-            raise _not_rebooted(node, held.timeout)
-        deadline = deadline or held.deadline(context, Awaited.BOOT, held.timeout)
-        if deadline.expired:
-            raise _not_rebooted(node, held.timeout)
+            break
         if node.is_ready:
             try:
-                look.take()
+                refill.check()
             except RefilledError as error:
                 return _drain_again(held, context, progress, error)
             except DrainError as error:
                 context.report.notice(f"{context.name} was granted its reboot: {error.message}")
-        deadline.pause(_PAUSE)
+    raise _not_rebooted(node, held.timeout)
 
 
 def _drain_again(held: HeldSlot, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
@@ -240,16 +240,11 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
 
 def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
-    deadline: Deadline | None = None
-    while deadline is None or not deadline.expired:
-        context.guard.check()
-        node = _looked_at(context)
+    for node in _looks(held, context, Awaited.READY, context.policy.ready_timeout):
         if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
             mark_phase(context, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
-        deadline = deadline or held.deadline(context, Awaited.READY, context.policy.ready_timeout)
         context.report.step(context.name, Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-        deadline.pause(_PAUSE)
     raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
 
 
@@ -273,24 +268,18 @@ def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progres
 
 def _await_report(held: HeldSlot, context: NodeContext) -> Node:
     """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
-    deadline: Deadline | None = None
-    while True:
-        context.guard.check()
-        node = _looked_at(context)
+    for node in _looks(held, context, Awaited.REPORT, held.timeout):
         if node.is_ready and (held.now.returned or held.now.released):
-            return node
-        deadline = deadline or held.deadline(context, Awaited.REPORT, held.timeout)
-        if node.is_ready and deadline.expired:
-            return node
-        if deadline.expired:
-            raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
-        deadline.pause(_PAUSE)
+            break
+    if not node.is_ready:
+        raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
+    return node
 
 
 def _looked_at(context: NodeContext) -> Node:
     """Return the Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
     try:
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        node = context.node()
     except ApiNotFoundError:
         raise NodeFailure(Outcome.ABORTED, "its Node was deleted") from None
     if node.uid != context.planned.node_uid:
@@ -308,13 +297,13 @@ def _is_same(context: NodeContext, node: Node) -> bool:
 
 
 @dataclass(slots=True)
-class _Looks:
+class _Refill:
     """Looks at a drained node now and then; an API server that is away is no reason to call it refilled."""
 
     context: NodeContext
     again: Deadline | None = None
 
-    def take(self) -> None:
+    def check(self) -> None:
         """`RefilledError` where pods have come, `DrainError` where the node is not ours to drain any more."""
         if self.again is not None and not self.again.expired:
             return

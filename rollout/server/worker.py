@@ -7,7 +7,7 @@ unrenewed for its whole duration, takes it, and goes on with each node from its 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
@@ -21,7 +21,7 @@ from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
 from rollout.server.nodes import node_of
 from rollout.server.slot_run import SlotRunner
-from rollout.server.state import World
+from rollout.server.state import Troubles, World
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
@@ -29,33 +29,6 @@ _IDLE = 3.0
 _LEAVING = 2.0
 _REST = 10.0
 _SLOTS = "the slots of FleetLock"
-
-
-@dataclass(slots=True)
-class Troubles:
-    """What goes wrong again and again, told once by its subject until it is over, or another thing is wrong."""
-
-    notice: Callable[[str], None]
-    last: dict[str, str] = field(default_factory=dict)
-
-    def tell(self, subject: str, message: str) -> None:
-        """Of one more failure."""
-        if self.last.get(subject) != message:
-            self.last[subject] = message
-            self.notice(f"{subject}: {message}")
-
-    def end(self, subject: str) -> None:
-        """Note that it has gone well."""
-        if self.last.pop(subject, None) is not None:
-            self.notice(f"{subject}: going on")
-
-
-@dataclass(slots=True)
-class _Running:
-    """A turn under way."""
-
-    thread: threading.Thread
-    stop: StopRequest
 
 
 class Worker:
@@ -67,19 +40,15 @@ class Worker:
         self._leadership = world.leadership
         self._stop = stop
         self._woken = threading.Event()
-        self._turns: dict[str, _Running] = {}
+        self._turns: dict[str, tuple[threading.Thread, StopRequest]] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
-        self._runner = SlotRunner(world, stop)
+        self.runner = SlotRunner(world, stop)
 
     def wake(self) -> None:
         """There is a new slot, or news of one."""
         self._woken.set()
-
-    def detail(self, node: str) -> str:
-        """Return what was told last of this node's drain, where this server works on it."""
-        return self._runner.detail(node)
 
     @property
     def working(self) -> int:
@@ -113,9 +82,6 @@ class Worker:
     def _open(self) -> tuple[Slot, ...]:
         """Return the slots that somebody has to work on."""
         return tuple(slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released)
-
-    def _slot_of(self, run: str) -> Slot | None:
-        return self._slots.of_run(run)
 
     def _try_to_lead(self) -> None:
         """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""
@@ -157,15 +123,15 @@ class Worker:
             self._pause(_TICK)
         tenure.request()
         leaving = Deadline(self._world.clock, _LEAVING)
-        for running in self._turns.values():
-            running.thread.join(leaving.remaining)
+        for thread, _stop in self._turns.values():
+            thread.join(leaving.remaining)
         self._turns.clear()
 
     def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
         stop = StopRequest(revert=True)
-        guard = _SlotGuard(lock, (self._stop, tenure), lambda: self._slot_of(slot.run) is not None)
+        guard = _SlotGuard(lock, (self._stop, tenure), lambda: self._slots.of_run(slot.run) is not None)
         thread = threading.Thread(target=self._turn, args=(slot, guard, stop), name=f"turn-{slot.node}", daemon=True)
-        self._turns[slot.run] = _Running(thread, stop)
+        self._turns[slot.run] = thread, stop
         thread.start()
 
     def _is_resting(self, run: str) -> bool:
@@ -175,17 +141,17 @@ class Worker:
 
     def _end_turns(self) -> None:
         """Forget turns that have ended; have those that are released give their nodes back."""
-        for run, running in list(self._turns.items()):
-            slot = self._slot_of(run)
+        for run, (thread, stop) in list(self._turns.items()):
+            slot = self._slots.of_run(run)
             if slot is not None and slot.released:
-                running.stop.request()
-            if not running.thread.is_alive():
+                stop.request()
+            if not thread.is_alive():
                 del self._turns[run]
 
     def _turn(self, slot: Slot, guard: "_SlotGuard", stop: StopRequest) -> None:
         """One turn, from wherever its node stands, and what becomes of its slot."""
         try:
-            result = self._runner.run(slot, guard, stop)
+            result = self.runner.run(slot, guard, stop)
             self._settle_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:

@@ -12,7 +12,7 @@ from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.server.admission import Limits, taken
-from rollout.server.nodes import by_id, the_one
+from rollout.server.nodes import name_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.service import AskLog
 from rollout.server.state import SlotBook
@@ -40,12 +40,12 @@ def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
 
 
 def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
-    names = by_id([node("a", machine=MACHINE), node("b", machine=MACHINE)])
+    nodes = [node("a", machine=MACHINE), node("b", machine=MACHINE)]
     with pytest.raises(Denied) as denied:
-        the_one(names[ASKED_AS])
+        name_of(ASKED_AS, nodes)
     assert denied.value.answer.kind is Kind.DOUBLED_ID
     with pytest.raises(Denied) as denied:
-        the_one(names.get("0", ()))
+        name_of("0", nodes)
     assert denied.value.answer.kind is Kind.UNKNOWN_ID
 
 
@@ -132,7 +132,7 @@ DRAINING = Answer(Kind.WAITING_FOR_DRAIN, "worker-1 is draining")
 STRANGER = Answer(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
 
 
-def name_of(asked_as: str) -> str:
+def shown_name(asked_as: str) -> str:
     if asked_as.startswith("x"):
         raise Denied(Kind.UNKNOWN_ID, "")
     return f"worker-{asked_as}"
@@ -147,7 +147,7 @@ class Written:
     log: AskLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = AskLog(self.clock, self.lines.append, name_of)
+        self.log = AskLog(self.clock, self.lines.append, shown_name)
 
     def note(self, asked_as: str, answer: Answer, group: str = "default") -> int:
         """How many lines that makes."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -50,7 +50,7 @@ QUICK: dict[object, dict[str, float]] = {
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
     state: {"_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
-    holders: {"_PAUSE": 0.02},
+    holders: {"_PAUSE": 0.02, "_WAIT": 0.3},
     admission: {"_FRESH": 0.05},
 }
 POLICY = Policy(
@@ -246,7 +246,6 @@ class Asking(RuleBasedStateMachine):
         )
         ending = under_way(world)
         server = ending.__enter__()
-        server._releases = replace(server._releases, wait=0.3)
         wait_until(lambda: not server.why_not_ready())
         self.replicas.append(Replica(server, api, ending))
 

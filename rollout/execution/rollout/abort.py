@@ -25,7 +25,7 @@ from rollout.execution.record.unfinished import Begun, Unfinished, look, strande
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slots
+from rollout.model.fleetlock import NO_SLOTS
 from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
@@ -78,7 +78,7 @@ def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
     Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none.
     """
     try:
-        cluster.ask(lambda api: change_slots(api, namespace, Slots.freed))
+        cluster.ask(lambda api: change_slots(api, namespace, lambda _slots: NO_SLOTS))
     except ApiError as error:
         report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
