@@ -1,6 +1,7 @@
 """What happens during a rollout, as values that observers turn into progress, JSON lines and reports.
 
-Events that are Structs are JSON lines as they stand: their fields are published, and read again from journals.
+Events that are Structs are JSON lines as they stand: their fields are published, and read again from journals. What
+each field means is said where it is published: docs/json.md.
 """
 
 from collections import Counter
@@ -15,10 +16,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, RolloutPlan, kind_of
 
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
-_Node = Annotated[str, Meta(description="the Node's name")]
-_Pod = Annotated[str, Meta(description="namespace/name")]
-_Budget = Annotated[str, Meta(description="namespace/name; empty where no budget is the reason, all where several are")]
-_Since = Annotated[datetime, Meta(tz=True, description="when it was first held back")]
 
 
 class Phase(StrEnum):
@@ -213,65 +210,54 @@ class WaveStarted(Struct, frozen=True, tag_field="type", tag="wave_started"):
     """A wave begins."""
 
     at: Moment
-    index: Annotated[int, Meta(description="from 1")]
-    waves: Annotated[int, Meta(description="how many there are")]
-    nodes: Annotated[tuple[str, ...], Meta(description="their names")]
-    because: Annotated[str, Meta(description="why these nodes are together")] = ""
-    in_flight: Annotated[
-        int | None, Meta(description="the most that are under way at once; null: all, side by side")
-    ] = None
+    index: int
+    waves: int
+    nodes: tuple[str, ...]
+    because: str = ""
+    in_flight: int | None = None
 
 
 class WaveSettling(Struct, frozen=True, tag_field="type", tag="wave_settling"):
     """A wave's nodes are done, its moved pods are not all available again."""
 
     at: Moment
-    index: Annotated[int, Meta(description="of the wave")]
-    waiting_for: Annotated[str, Meta(description="what is not available again")]
+    index: int
+    waiting_for: str
 
 
 class NodeStep(Struct, frozen=True, tag_field="type", tag="step"):
     """A node entered a phase, or something worth telling happened within it."""
 
     at: Moment
-    node: _Node
-    phase: Annotated[Phase, Meta(description="where it stands")]
-    detail: Annotated[str, Meta(description="what happened within it; may be empty")] = ""
-    endings: (
-        Annotated[
-            Mapping[str, float],
-            Meta(
-                description="only of a node that was drained: by owner, as kind/namespace/name, the most seconds that "
-                "a pod took to end once it might go"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    node: str
+    phase: Phase
+    detail: str = ""
+    endings: Mapping[str, float] | UnsetType = UNSET
 
 
 class PodBlocked(Struct, frozen=True, tag_field="type", tag="blocked"):
     """An eviction that is not allowed now."""
 
     at: Moment
-    node: _Node
-    pod: _Pod
-    budget: _Budget
-    since: _Since
-    message: Annotated[str, Meta(description="the API server's, or what else the reason is")]
-    seconds_left: Annotated[float, Meta(description="until the drain's deadline")]
-    needs: Annotated[int | None, Meta(description="healthy pods that the budget demands")] = None
-    has: Annotated[int | None, Meta(description="healthy pods that it counts")] = None
-    owner: Annotated[str, Meta(description="Kind/name of the pod's controller; empty where it has none")] = ""
+    node: str
+    pod: str
+    budget: str
+    since: Moment
+    message: str
+    seconds_left: float
+    needs: int | None = None
+    has: int | None = None
+    owner: str = ""
 
 
 class PodReleased(Struct, frozen=True, tag_field="type", tag="released"):
     """A pod that was held back may go, or is gone."""
 
     at: Moment
-    node: _Node
-    pod: _Pod
-    budget: _Budget
-    since: _Since
+    node: str
+    pod: str
+    budget: str
+    since: Moment
 
 
 class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
@@ -281,24 +267,17 @@ class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
     """
 
     at: Moment
-    node: _Node
-    outcome: Annotated[Outcome, Meta(description="how it ended")]
-    phase: Annotated[Phase, Meta(description="the last one it reached")]
-    message: Annotated[str, Meta(description="what went wrong; empty for a success")] = ""
-    hint: Annotated[str, Meta(description="what to do next; empty for a success")] = ""
-    version: Annotated[str, Meta(description="that it runs now, where this is known")] = ""
-    seconds: Annotated[float, Meta(description="how long it took")] = 0.0
-    left_cordoned: Annotated[bool, Meta(description="our cordon had to stay")] = False
-    ssh_error: (
-        Annotated[str, Meta(description="why its host did not answer when it was last asked; else empty")] | UnsetType
-    ) = UNSET
-    conditions: (
-        Annotated[tuple[NodeCondition, ...], Meta(description="of the Node, those that are not as they should be")]
-        | UnsetType
-    ) = UNSET
-    console: (
-        Annotated[str, Meta(description="where its machine's console is; empty where that is not known")] | UnsetType
-    ) = UNSET
+    node: str
+    outcome: Outcome
+    phase: Phase
+    message: str = ""
+    hint: str = ""
+    version: str = ""
+    seconds: float = 0.0
+    left_cordoned: bool = False
+    ssh_error: str | UnsetType = UNSET
+    conditions: tuple[NodeCondition, ...] | UnsetType = UNSET
+    console: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
@@ -334,16 +313,16 @@ class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
     """Something about the whole run: an outage, a stop request, a protection given up."""
 
     at: Moment
-    message: Annotated[str, Meta(description="a sentence")]
+    message: str
 
 
 class VersionHeld(Struct, frozen=True, tag_field="type", tag="version_held"):
     """A version failed on as many nodes as may fail: no other is started with it."""
 
     at: Moment
-    version: Annotated[str, Meta(description="that they have staged")]
-    nodes: Annotated[tuple[str, ...], Meta(description="on which it failed, in that order")]
-    message: Annotated[str, Meta(description="the same as a sentence")]
+    version: str
+    nodes: tuple[str, ...]
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, TypedDict
-
-from msgspec import Meta
+from typing import TypedDict
 
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -89,16 +87,16 @@ def _awaited(slot: Slot) -> str:
 class SlotsReport(TypedDict):
     """Who holds slots, and who works on them."""
 
-    server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
-    held: Annotated[Sequence[Slot], Meta(description="the slots that are held, of all groups")]
-    phases: Annotated[Mapping[str, str], Meta(description="of these by node, how far it has come; empty: it is gone")]
+    server: str
+    held: Sequence[Slot]
+    phases: Mapping[str, str]
 
 
 class SlotReleaseReport(TypedDict):
     """A slot that was to be freed."""
 
-    node: Annotated[str, Meta(description="the Node's name")]
-    released: Annotated[bool, Meta(description="it held one")]
+    node: str
+    released: bool
 
 
 def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:

@@ -2,16 +2,16 @@
 
 Most are the engine's events as they are (`model/progress`); here are the others. The schema that the documents publish
 is made from these types, and reports read journals by them. Fields and types may be added within a major version; what
-stands here stays. Times are RFC 3339 in UTC, durations seconds.
+stands here stays. What each field means: docs/json.md. Times are RFC 3339 in UTC, durations seconds.
 """
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
@@ -35,16 +35,6 @@ from rollout.planning.plan.document import encode_plan
 
 # Others come of clocks that lie, and cannot be reckoned with.
 _YEARS = range(2000, 9000)
-_Cluster = Annotated[
-    Mapping[str, Any],
-    Meta(description="which cluster it is", extra_json_schema={"$ref": "#/$defs/ClusterIdentity"}),
-]
-_Policy = Annotated[
-    Mapping[str, Any], Meta(description="the rules of its plan", extra_json_schema={"$ref": "#/$defs/Policy"})
-]
-_Plan = Annotated[
-    Mapping[str, Any], Meta(description="the plan as above", extra_json_schema={"$ref": "#/$defs/RolloutPlan"})
-]
 Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
 
@@ -53,7 +43,7 @@ class VersionLine(Struct, frozen=True, tag_field="type", tag="version"):
     """Always the first line."""
 
     at: Moment
-    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+    format_version: str
 
 
 class ToldCluster(Struct, frozen=True):
@@ -111,7 +101,7 @@ class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
     """The plan that is about to run."""
 
     at: Moment
-    plan: _Plan
+    plan: Record
 
     @property
     def document(self) -> ToldPlan:
@@ -123,17 +113,17 @@ class DryRunLine(Struct, frozen=True, tag_field="type", tag="dry_run"):
     """What the API server would do with a node; only with `--dry-run`."""
 
     at: Moment
-    node: Annotated[str, Meta(description="the Node's name")]
-    evictions: Annotated[int, Meta(description="that it would allow now")]
-    objections: Annotated[Sequence[str], Meta(description="to the others, and to the cordon")]
+    node: str
+    evictions: int
+    objections: Sequence[str]
 
 
 class NotDoneNode(Struct, frozen=True):
     """A node that was asked for and not begun, for another reason than that its turn did not come."""
 
-    node: Annotated[str, Meta(description="the Node's name")]
-    reason: Annotated[str, Meta(description="the word of a reason, or of an outcome")]
-    message: Annotated[str, Meta(description="why, as a sentence")]
+    node: str
+    reason: str
+    message: str
 
 
 class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
@@ -144,20 +134,15 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
     """
 
     at: Moment
-    succeeded: Annotated[Sequence[str], Meta(description="names")]
-    failed: Annotated[Sequence[NodeFinished], Meta(description="as their own lines have them")]
-    skipped: Annotated[Sequence[str], Meta(description="names: the node changed since it was planned")]
-    not_started: Annotated[Sequence[str], Meta(description="names: their turn never came")]
-    reasons: Annotated[Mapping[str, str], Meta(description="of the skipped and the not started, by node")]
-    not_done: Annotated[
-        Sequence[NotDoneNode],
-        Meta(description="asked for and not taken: by the plan, when their turn came, or failed before a `resume`"),
-    ] = ()
-    left_out: Annotated[
-        Mapping[str, int], Meta(description="nodes with nothing to do, or held back: how many, by reason")
-    ] = {}
-    pods_to_move: Annotated[int, Meta(description="that stood on the planned nodes and had to go, by the plan")] = 0
-    evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")] = 0
+    succeeded: Sequence[str]
+    failed: Sequence[NodeFinished]
+    skipped: Sequence[str]
+    not_started: Sequence[str]
+    reasons: Mapping[str, str]
+    not_done: Sequence[NotDoneNode] = ()
+    left_out: Mapping[str, int] = {}
+    pods_to_move: int = 0
+    evictions: int = 0
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
@@ -175,25 +160,25 @@ class RunRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     """A process begins to work on the rollout; the lines that it writes follow."""
 
     at: Moment
-    format_version: Annotated[str, Meta(description="`major.minor` of this format")] = ""
-    run: Annotated[str, Meta(description="the id of the rollout")]
-    command: Annotated[Command, Meta(description="which command it is")] = "apply"
-    by: Annotated[str, Meta(description="user, machine and process")] = ""
-    version: Annotated[str, Meta(description="of the program")] = ""
-    cluster: _Cluster = {}
-    policy: _Policy = {}
-    process: Annotated[str, Meta(description="a word that no other process has, as on the lock")] | UnsetType = UNSET
-    cluster_name: Annotated[str, Meta(description="`cluster.name`; empty where none was given")] | UnsetType = UNSET
+    format_version: str = ""
+    run: str
+    command: Command = "apply"
+    by: str = ""
+    version: str = ""
+    cluster: Record = {}
+    policy: Record = {}
+    process: str | UnsetType = UNSET
+    cluster_name: str | UnsetType = UNSET
 
 
 class AbortedRecord(Struct, frozen=True, tag_field="type", tag="aborted"):
     """The rollout was undone."""
 
     at: Moment
-    by: Annotated[str, Meta(description="user, machine and process")]
-    run: Annotated[str, Meta(description="the id of the rollout")]
-    reverted: Annotated[Sequence[str], Meta(description="names: as they were before")]
-    left: Annotated[Sequence[str], Meta(description="names: as they are")]
+    by: str
+    run: str
+    reverted: Sequence[str]
+    left: Sequence[str]
 
 
 EventLine = (

@@ -108,6 +108,12 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("HostKeyRow", "standing"): tuple(KeyState),
     ("HostKeyRow", "confirmed_by"): ("fingerprint", ""),
 }
+# What is read from a journal as any object.
+_PARTS: Mapping[tuple[str, str], str] = {
+    ("PlanLine", "plan"): "RolloutPlan",
+    ("RunRecord", "cluster"): "ClusterIdentity",
+    ("RunRecord", "policy"): "Policy",
+}
 
 
 def schema(command: str) -> dict[str, Any]:
@@ -182,6 +188,8 @@ def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict
     kept = {key: value for key, value in content.items() if key != "default"}
     if words := _FIXED.get((name, field)):
         kept["enum"] = [word.value if isinstance(word, Enum) else word for word in words]
+    if part := _PARTS.get((name, field)):
+        kept["$ref"] = _REF.format(name=part)
     if field == "at" and name.endswith("Line"):
         kept |= {"format": "date-time", "description": "RFC 3339, UTC"}
     return {**kept, "description": meaning} if meaning else kept
