@@ -206,10 +206,15 @@ class PlanReady:
     plan: RolloutPlan
 
 
-class WaveStarted(Struct, frozen=True, tag_field="type", tag="wave_started"):
-    """A wave begins."""
+class Line(Struct, frozen=True, tag_field="type"):
+    """A line of JSON, by its type."""
 
     at: Moment
+
+
+class WaveStarted(Line, frozen=True, tag="wave_started"):
+    """A wave begins."""
+
     index: int
     waves: int
     nodes: tuple[str, ...]
@@ -217,28 +222,25 @@ class WaveStarted(Struct, frozen=True, tag_field="type", tag="wave_started"):
     in_flight: int | None = None
 
 
-class WaveSettling(Struct, frozen=True, tag_field="type", tag="wave_settling"):
+class WaveSettling(Line, frozen=True, tag="wave_settling"):
     """A wave's nodes are done, its moved pods are not all available again."""
 
-    at: Moment
     index: int
     waiting_for: str
 
 
-class NodeStep(Struct, frozen=True, tag_field="type", tag="step"):
+class NodeStep(Line, frozen=True, tag="step"):
     """A node entered a phase, or something worth telling happened within it."""
 
-    at: Moment
     node: str
     phase: Phase
     detail: str = ""
     endings: Mapping[str, float] | UnsetType = UNSET
 
 
-class PodBlocked(Struct, frozen=True, tag_field="type", tag="blocked"):
+class PodBlocked(Line, frozen=True, tag="blocked"):
     """An eviction that is not allowed now."""
 
-    at: Moment
     node: str
     pod: str
     budget: str
@@ -250,23 +252,21 @@ class PodBlocked(Struct, frozen=True, tag_field="type", tag="blocked"):
     owner: str = ""
 
 
-class PodReleased(Struct, frozen=True, tag_field="type", tag="released"):
+class PodReleased(Line, frozen=True, tag="released"):
     """A pod that was held back may go, or is gone."""
 
-    at: Moment
     node: str
     pod: str
     budget: str
     since: Moment
 
 
-class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
+class NodeFinished(Line, frozen=True, tag="node_finished"):
     """A node's run ended.
 
     The last three fields stand in it only where it did not succeed.
     """
 
-    at: Moment
     node: str
     outcome: Outcome
     phase: Phase
@@ -309,17 +309,15 @@ class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
         return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
-class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
+class Notice(Line, frozen=True, tag="notice"):
     """Something about the whole run: an outage, a stop request, a protection given up."""
 
-    at: Moment
     message: str
 
 
-class VersionHeld(Struct, frozen=True, tag_field="type", tag="version_held"):
+class VersionHeld(Line, frozen=True, tag="version_held"):
     """A version failed on as many nodes as may fail: no other is started with it."""
 
-    at: Moment
     version: str
     nodes: tuple[str, ...]
     message: str

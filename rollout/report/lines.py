@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
-    Moment,
+    Line,
     NodeFinished,
     NodeStep,
     Notice,
@@ -39,10 +39,9 @@ Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
 
 
-class VersionLine(Struct, frozen=True, tag_field="type", tag="version"):
+class VersionLine(Line, frozen=True, tag="version"):
     """Always the first line."""
 
-    at: Moment
     format_version: str
 
 
@@ -97,10 +96,9 @@ class ToldPlan(Struct, frozen=True):
     estimate: ToldEstimate = ToldEstimate()
 
 
-class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
+class PlanLine(Line, frozen=True, tag="plan"):
     """The plan that is about to run."""
 
-    at: Moment
     plan: Record
 
     @property
@@ -109,10 +107,9 @@ class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
         return msgspec.convert(self.plan, ToldPlan)
 
 
-class DryRunLine(Struct, frozen=True, tag_field="type", tag="dry_run"):
+class DryRunLine(Line, frozen=True, tag="dry_run"):
     """What the API server would do with a node; only with `--dry-run`."""
 
-    at: Moment
     node: str
     evictions: int
     objections: Sequence[str]
@@ -126,14 +123,13 @@ class NotDoneNode(Struct, frozen=True):
     message: str
 
 
-class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
+class SummaryLine(Line, frozen=True, tag="summary"):
     """Always the last line: each planned node is in exactly one of the first four lists.
 
     `not_done` are the nodes that the plan could not take, those skipped for such a reason, and those that failed
     before a `resume`.
     """
 
-    at: Moment
     succeeded: Sequence[str]
     failed: Sequence[NodeFinished]
     skipped: Sequence[str]
@@ -156,25 +152,23 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
         return {node: why for node, why in self.reasons.items() if node not in not_done}
 
 
-class RunRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+class RunRecord(Line, frozen=True, kw_only=True, tag="run"):
     """A process begins to work on the rollout; the lines that it writes follow."""
 
-    at: Moment
     format_version: str = ""
     run: str
     command: Command = "apply"
     by: str = ""
     version: str = ""
-    cluster: Record = {}
-    policy: Record = {}
+    cluster: Mapping[str, Any] = {}
+    policy: Mapping[str, Any] = {}
     process: str | UnsetType = UNSET
     cluster_name: str | UnsetType = UNSET
 
 
-class AbortedRecord(Struct, frozen=True, tag_field="type", tag="aborted"):
+class AbortedRecord(Line, frozen=True, tag="aborted"):
     """The rollout was undone."""
 
-    at: Moment
     by: str
     run: str
     reverted: Sequence[str]
