@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from rollout.model.json_text import read_json
+
 
 class Source(StrEnum):
     """Who can say it; the words of `detect.sources`.
@@ -115,7 +117,4 @@ def targets_text(targets: Mapping[Source, str]) -> str:
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
     """Return the targets in a mark; None where it is none."""
-    try:
-        return msgspec.json.decode(text, type=dict[Source, str])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    return read_json(text, dict[Source, str])

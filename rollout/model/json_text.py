@@ -1,4 +1,4 @@
-"""JSON as it goes to terminals and into files: the one place that writes it.
+"""JSON as it goes to terminals and into files, the one place that writes it; and as marks on Nodes have it.
 
 A terminal obeys more characters than JSON has escaped: those of C1 (U+009B begins a sequence as ESC [ does), and those
 that turn the direction of text around. They stand in messages of hosts and webhooks. As numbered escapes they mean the
@@ -8,6 +8,7 @@ same to programs, and nothing to terminals.
 import json
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from rollout.model.text import is_unsafe
 
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
+T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
@@ -25,6 +27,14 @@ def json_line(value: object, enc_hook: _Hook = None) -> bytes:
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
     """Indented for people, ending in a newline."""
     return msgspec.json.format(json_line(value, enc_hook), indent=2) + b"\n"
+
+
+def read_json(text: str, kind: type[T]) -> T | None:
+    """Return what a mark on a Node says; None where it is no such thing."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def _safe(written: bytes) -> bytes:

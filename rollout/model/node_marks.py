@@ -13,17 +13,17 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
+from rollout.model.json_text import read_json
 from rollout.model.memory import Pause, moment
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.text import is_run_id
 
-_LONGEST = 256
+# In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
+_LONGEST_MARK, _LONGEST_PAUSE = 320, 2000
 # Characters of a mark that go into the sentence on what is wrong with it.
 _TOLD = 60
 _COUNT = re.compile(r"[0-9]{1,6}")
@@ -32,6 +32,7 @@ _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # A mark is there from right before the cordon on, and goes with the node's success.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
+_YES = frozenset({"true"})
 UNCLEAR_HINT = (
     "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
     "annotations by hand: kubectl annotate node {name} NAME-"
@@ -91,10 +92,7 @@ def is_deferred(node: Node) -> bool:
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
     """Its texts; what a newer version has added to them may be anything, and takes none of them away."""
-    try:
-        written = msgspec.json.decode(node.annotations.get(annotation, "{}"), type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
+    written = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in written.items() if isinstance(value, str)}
 
 
@@ -104,24 +102,12 @@ def _stranger_on(node: Node) -> str:
     return min((name for name in ours if name not in marks.ON_NODE), default="")
 
 
-def _is_phase(value: str) -> bool:
-    return value in _WRITTEN_PHASES
-
-
-def _is_boot_id(value: str) -> bool:
-    return _BOOT_ID.fullmatch(value) is not None
-
-
 def _is_text(value: str) -> bool:
-    return len(value) <= _LONGEST and value.isprintable()
-
-
-def _is_yes(value: str) -> bool:
-    return value == "true"
+    return len(value) <= _LONGEST_MARK and value.isprintable()
 
 
 def _is_check(value: str) -> bool:
-    return len(value) <= _LONGEST and value.endswith(_CHECKS)
+    return len(value) <= _LONGEST_MARK and value.endswith(_CHECKS)
 
 
 def _is_detected(value: str) -> bool:
@@ -129,37 +115,26 @@ def _is_detected(value: str) -> bool:
     return targets is not None and all(map(_is_text, targets.values()))
 
 
-def _is_ready_before(value: str) -> bool:
-    return read_ready(value) is not None
-
-
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
-_SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
+_SOUND: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {
         marks.RUN: is_run_id,
-        marks.PHASE: _is_phase,
-        marks.BOOT_ID_BEFORE: _is_boot_id,
-        marks.CORDONED_BY_US: _is_yes,
-        marks.EXCLUDED_BY_US: _is_yes,
+        marks.PHASE: _WRITTEN_PHASES.__contains__,
+        marks.BOOT_ID_BEFORE: _BOOT_ID.fullmatch,
+        marks.CORDONED_BY_US: _YES.__contains__,
+        marks.EXCLUDED_BY_US: _YES.__contains__,
         marks.HOOK_LABEL: _is_check,
         marks.DETECTED: _is_detected,
-        marks.READY_BEFORE: _is_ready_before,
+        marks.READY_BEFORE: lambda value: read_ready(value) is not None,
     }
 )
-
-
-_LONGEST = 2000
 
 
 def pause_on(node: Node) -> Pause | None:
     """Return the pause that our annotation on a Node is, over or not; None where there is none."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
-    written = node.annotations.get(marks.PAUSED_DETAILS, "{}")
-    try:
-        return msgspec.json.decode(written[:_LONGEST], type=Pause)
-    except (msgspec.MsgspecError, RecursionError):
-        return Pause()
+    return read_json(node.annotations.get(marks.PAUSED_DETAILS, "{}")[:_LONGEST_PAUSE], Pause) or Pause()
 
 
 def why_paused(node: Node, now: datetime | None) -> str:

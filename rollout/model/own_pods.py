@@ -10,6 +10,7 @@ import msgspec
 
 from rollout.model import marks
 from rollout.model.cluster import DaemonSet, Node, Pod
+from rollout.model.json_text import read_json
 
 _LONGEST = 64 * 1024
 _LONGEST_MOMENT = 64
@@ -49,10 +50,7 @@ def ready_before(node: Node) -> Mapping[str, str]:
 
 def read_ready(text: str) -> Mapping[str, str] | None:
     """Return what a mark says; None for what no rollout writes."""
-    try:
-        read = msgspec.json.decode(text, type=dict[str, str]) if len(text) <= _LONGEST else None
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    read = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
     is_sound = read is not None and all(
         _KEY.fullmatch(key) and len(since) <= _LONGEST_MOMENT and since.isprintable() for key, since in read.items()
     )

@@ -4,7 +4,6 @@ Both are written as they can be read again, without loss: a saved plan means wha
 """
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Self
 
@@ -68,19 +67,14 @@ class Duration(float):
         return next(exact, f"{round(self * _SECOND)}ns")
 
 
-@dataclass(frozen=True, slots=True)
-class _CountValue:
-    number: int
-    percent: bool
-
-
-class Count:
+class Count(str):
     """A number of nodes, or a percentage of the selected ones: `3`, `25%`."""
 
-    __slots__ = ("_value",)
+    __slots__ = ()
 
-    def __init__(self, number: int, *, percent: bool = False) -> None:
-        self._value = _CountValue(number, percent)
+    def __new__(cls, number: int, *, percent: bool = False) -> Self:
+        """Return the count as it is written."""
+        return super().__new__(cls, f"{number}{'%' if percent else ''}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -92,28 +86,15 @@ class Count:
 
     def of(self, total: int) -> int:
         """Return the number meant among `total` nodes: percentages round down, to at least 1 unless 0%."""
-        if not self._value.percent:
-            return self._value.number
-        return max(1, total * self._value.number // 100) if self._value.number else 0
+        number = int(self.removesuffix("%"))
+        return max(1, total * number // 100) if self.is_share and number else number
 
     @property
     def is_share(self) -> bool:
         """Whether the total matters."""
-        return self._value.percent
+        return self.endswith("%")
 
     @property
     def is_zero(self) -> bool:
         """Whether it allows nothing, of whatever total."""
-        return self._value.number == 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Count) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __str__(self) -> str:
-        return f"{self._value.number}{'%' if self._value.percent else ''}"
-
-    def __repr__(self) -> str:
-        return f"Count({self!s})"
+        return self.of(1) == 0

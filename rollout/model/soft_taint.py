@@ -6,7 +6,8 @@ A node that is left for a run from elsewhere is marked besides: taint and label 
 where there is another place, and neither for good. A cordon would, and would cost the cluster a node until that run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 from rollout.model import marks
@@ -14,6 +15,7 @@ from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
 from rollout.model.placement import Taint
 
+_FIELDS = ("key", "value", "effect", "timeAdded")
 AWAITING_REBOOT = Taint(marks.AWAITING_REBOOT, "", "PreferNoSchedule")
 
 Written = list[dict[str, str]]
@@ -45,11 +47,7 @@ def without_soft_taint(node: Node) -> Written | None:
 
 
 def _written(taints: Iterable[Taint]) -> Written:
-    return [{name: value for name, value in _fields(taint).items() if value} for taint in taints]
-
-
-def _fields(taint: Taint) -> Mapping[str, str]:
-    return {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+    return [{name: value for name, value in zip(_FIELDS, astuple(taint), strict=True) if value} for taint in taints]
 
 
 def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from rollout.errors import UsageError
 from rollout.model.progress import NodeFinished, Phase
-from rollout.model.quantity import Duration
+from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
 from rollout.report.lines import Record, entries
 from rollout.report.run_view import NodeView, RunView, run_view
@@ -38,13 +37,11 @@ def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
 
 def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
     first = records[0] if records else {}
-    if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
+    policy = read_policy(first.get("policy") or {})
+    if policy is None or first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
-    policy, view = first.get("policy") or {}, run_view(entries(records))
-    gates, courtesy = policy.get("gates") or {}, policy.get("courtesy") or {}
-    windows = gates.get("windows") or {}
-    waits_between_waves = gates.get("soak", "0s") != "0s" or windows.get("windows") or windows.get("freezes")
-    is_delayed = courtesy.get("reboot_delay", "0s") != "0s"
+    view, gates = run_view(entries(records)), policy.gates
+    waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     freed = {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
     drains, reboots, endings = list[float](), list[float](), list[float]()
     for node, end in sorted(_succeeded(view), key=lambda pair: pair[1].at):
@@ -54,10 +51,10 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
             continue
         begun, empty, asked = moments
         drains.append(_seconds(begun, empty))
-        reboots.append(_seconds(asked if is_delayed else empty, end.at))
+        reboots.append(_seconds(asked if policy.courtesy.reboot_delay else empty, end.at))
         if node.has_moved_pods:
             endings.append(_seconds(freed.get((process, node.name), begun), empty))
-    settles = () if waits_between_waves else tuple(_settles(view, _longest_settle(policy)))
+    settles = () if waits_between_waves else tuple(_settles(view, policy.settle_timeout))
     return Past(tuple(drains), tuple(reboots), settles, tuple(endings), view.pod_endings)
 
 
@@ -98,11 +95,3 @@ def _settles(view: RunView, longest: float) -> Iterator[float]:
             seconds = _seconds(ends[before - 1], wave.begun_at)
             yield from (seconds,) if seconds <= longest + _SLACK else ()
         since = wave.begun_at
-
-
-def _longest_settle(policy: Record) -> float:
-    """In seconds; no limit where the journal does not say."""
-    try:
-        return Duration.parse(str(policy.get("settle_timeout")))
-    except UsageError:
-        return float("inf")

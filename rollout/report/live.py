@@ -6,6 +6,7 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from textwrap import wrap
 from typing import Self
 
@@ -108,21 +109,17 @@ class LiveProgress:
         nodes = self._view.in_flight
         width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
         room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
-        for most in (_DETAIL_LINES, 1) if len(nodes) <= room else ():
-            lines = [line for node in nodes for line in self._row(node, width, most)]
-            if len(lines) <= room:
-                return lines
-        chosen, taken = dict[str, list[Text]](), 1
         # those that are held back, then those longest in their phase
-        for node in sorted(nodes, key=lambda node: (not node.held, node.entered)):
-            if taken >= room and chosen:
-                break
-            row = list(self._row(node, width, 1))
-            if taken + len(row) <= room or not chosen:
-                chosen[node.name] = row
-                taken += len(row)
+        first = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
+        rows = dict[str, list[Text]]()
+        for most in (_DETAIL_LINES, 1):
+            rows = {node.name: list(self._row(node, width, most)) for node in first}
+            if len(rows) == len(nodes) and sum(map(len, rows.values())) <= room:
+                return [line for node in nodes for line in rows[node.name]]
+        heights = accumulate(map(len, rows.values()))
+        chosen = [name for name, height in zip(rows, heights, strict=True) if height < room] or [first[0].name]
         left = [node for node in nodes if node.name not in chosen]
-        lines = [line for node in nodes for line in chosen.get(node.name, ())]
+        lines = [line for node in nodes if node.name in chosen for line in rows[node.name]]
         return [*lines, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:

@@ -56,7 +56,7 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
+def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a type of event
     """Tell what happened, safe to print."""
     match event:
         case PlanReady():
@@ -77,16 +77,12 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
             return f"{printable(event.node)}: {printable(event.pod)} may go"
         case NodeFinished():
             return _aborted(event) if event.outcome is Outcome.ABORTED else f"{sign(event)} {briefly(event)}"
-        case VersionHeld() | Notice():
-            return printable(event.message) + _release(event)
+        case VersionHeld():
+            return f"{printable(event.message)}. Next: rollout release {shell_word(printable(event.version))}"
+        case Notice():
+            return printable(event.message)
         case _:
             assert_never(event)
-
-
-def _release(event: VersionHeld | Notice) -> str:
-    if isinstance(event, Notice):
-        return ""
-    return f". Next: rollout release {shell_word(printable(event.version))}"
 
 
 def extent(plan: RolloutPlan) -> str:

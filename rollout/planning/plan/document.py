@@ -102,6 +102,14 @@ def policy_document(policy: Policy) -> dict[str, Any]:
     return document
 
 
+def read_policy(document: object) -> Policy | None:
+    """Return the rules in a document, with defaults where it has none; None for what are no rules."""
+    try:
+        return msgspec.convert(document, Policy, dec_hook=_decode)
+    except msgspec.ValidationError:
+        return None
+
+
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     """Return the plan in a document; `PlanFileError`, which names the `origin`, for what is no complete plan."""
     _check_size(data, origin)

@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-import msgspec
-
 from rollout.errors import InputError, UsageError
-from rollout.model.gates import WindowPolicy
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
 from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.plan.document import read_policy
 from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldNode, ToldPlan, entries
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
@@ -45,7 +43,7 @@ def report_of(
     whole = Stretch(view.begun_at, view.heard_at)
     nodes, policy = tuple(_nodes(view)), _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
-    openings, servers = _openings_in(_windows(policy), whole), (plan.cluster.server for plan in view.plans)
+    openings, servers = _openings_in(policy, whole), (plan.cluster.server for plan in view.plans)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
@@ -85,14 +83,6 @@ def _policy(view: RunView) -> Mapping[str, object] | None:
     own = view.records[0].policy if view.records else None
     policy = own or next((plan.policy for plan in view.plans if plan.policy), None)
     return policy if isinstance(policy, dict) else None
-
-
-def _windows(policy: Mapping[str, object] | None) -> object:
-    """With the freezes, as the policy writes them, whatever that is."""
-    value: object = policy
-    for name in ("gates", "windows"):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def _command(entry: RunRecord | AbortedRecord) -> CommandReport:
@@ -216,11 +206,12 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     return PartReport(part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest)
 
 
-def _openings_in(windows: object, whole: Stretch) -> tuple[Stretch, ...] | None:
-    """When these windows, as a policy writes them, were open in the run; None where there are none to be read."""
+def _openings_in(document: object, whole: Stretch) -> tuple[Stretch, ...] | None:
+    """When the windows of these rules were open in the run; None where there are none to be read."""
+    policy = read_policy(document)
     try:
-        schedule = Schedule.of(msgspec.convert(windows, WindowPolicy))
-    except (UsageError, msgspec.ValidationError):
+        schedule = Schedule.of(policy.gates.windows) if policy else None
+    except UsageError:
         return None
     if not schedule or whole.end - whole.begin > _LONGEST:
         return None
