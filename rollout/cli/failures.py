@@ -19,15 +19,18 @@ from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
 PROGRAM = "rollout"
-_PLUGIN = "kubectl-node_rollout"
 _CLICK_USAGE = 2
-_HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run one command line of the program, as typer's application or as its root command; the exit code."""
+    # asked of the raw words, for an error may come before they are parsed
+    is_verbose = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments) or (
+        os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
+    )
+    typed_name = "kubectl node-rollout" if Path(sys.argv[0]).name == "kubectl-node_rollout" else PROGRAM
     try:
-        code = program(list(arguments), prog_name=_typed_name(), standalone_mode=False)
+        code = program(list(arguments), prog_name=typed_name, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has seen enough
@@ -35,22 +38,11 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
         with suppress(OSError):
-            report(error, verbose=_is_verbose(arguments))
+            report(error, verbose=is_verbose)
         return exit_code(error)
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
-
-
-def _typed_name() -> str:
-    """Return what usage lines call the program: `kubectl node-rollout` runs a file of the name `_PLUGIN`."""
-    return "kubectl node-rollout" if Path(sys.argv[0]).name == _PLUGIN else PROGRAM
-
-
-def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
-    has_flag = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
-    return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
 
 
 def report(error: BaseException, *, verbose: bool) -> None:
@@ -66,6 +58,8 @@ def report(error: BaseException, *, verbose: bool) -> None:
 
 def exit_code(error: BaseException) -> ExitCode:
     """Return what the process ends with."""
+    if isinstance(error, typer.Exit):
+        return ExitCode(error.exit_code)
     if isinstance(error, RolloutError):
         return error.exit_code
     if isinstance(error, typer.TyperException):
@@ -81,7 +75,7 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
-    elif type(error).__name__ == _HELP:
+    elif type(error).__name__ == "NoArgsIsHelpError":
         # a group alone: its help is all that is to be said, line by line
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
@@ -111,7 +105,7 @@ def _denied(error: BaseException) -> str:
 def _advice(error: typer.TyperException) -> str:
     """Return what to write in place of a flag that there is not."""
     context = getattr(error, "ctx", None)
-    if context is None or type(error).__name__ != _NO_FLAG:
+    if context is None or type(error).__name__ != "NoSuchOption":
         return ""
     if context.parent is None:
         return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "

@@ -6,7 +6,7 @@ and cost more to draw than everything else that `rollout --help` does.
 """
 
 from collections import UserDict
-from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -30,16 +30,11 @@ _ELSEWHERE = {
 class Commands(UserDict[str, Any]):
     """The program's commands by name, each made when it is asked for; `data` are their lines in a list of them."""
 
-    def __init__(self, lines: Mapping[str, str]) -> None:
-        super().__init__(lines)
-        self._made: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _built(name, self.data[name])
-        return self._made[name]
+        return _built(name, self.data[name])
 
 
+@cache
 def _built(name: str, line: str) -> Any:
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
@@ -52,15 +47,22 @@ def _built(name: str, line: str) -> Any:
     return command
 
 
-class CommandList(TyperGroup):
+class _QuickValues:
+    """A command that reads its values quickly; one whose line is being typed takes them as they are."""
+
+    def parse_args(self, ctx: Any, args: Any) -> Any:
+        for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
+            if ctx.resilient_parsing:
+                parameter.process_value = lambda _context, value: value
+            else:
+                parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in
+        return super().parse_args(ctx, args)  # type: ignore[misc]
+
+
+class CommandList(_QuickValues, TyperGroup):
     """The program, whose list of commands needs none of them."""
 
     commands: Any
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """As any group's; a line that is being typed is not judged."""
-        prepare_values(self, ctx)
-        return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
         """Return the commands' names, of which none is imported for that, and the program's own flags."""
@@ -79,13 +81,8 @@ class CommandList(TyperGroup):
             formatter.write_dl(list(self.commands.data.items()))
 
 
-class SectionedCommand(TyperCommand):
+class SectionedCommand(_QuickValues, TyperCommand):
     """A command whose help lists its options under the headings they were declared with."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """As any command's."""
-        prepare_values(self, ctx)
-        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""
@@ -109,12 +106,3 @@ def _label(parameter: Any, written: str) -> str:
     """Return what stands before an explanation, without Python's name for a type, and without a flag's no."""
     is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
     return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
-
-
-def prepare_values(command: Any, context: typer.Context) -> None:
-    """Have a command read its values quickly; one whose line is being typed takes them as they are."""
-    for parameter in command.get_params(context):
-        if context.resilient_parsing:
-            parameter.process_value = lambda _context, value: value
-        else:
-            parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import typer
-
 from rollout.cli.failures import exit_code
 from rollout.cli.terminal import write_beside
+from rollout.errors import ExitCode
 from rollout.model.text import elapsed, printable
 
 _ROOT = "rollout"
@@ -33,12 +32,9 @@ def logged(command: str, verbosity: int) -> Iterator[None]:
     handler = _Terminal(_LEVELS[min(verbosity, 2)])
     root.addHandler(handler)
     root.setLevel(handler.level)
-    begun, code = time.monotonic(), 0
+    begun, code = time.monotonic(), ExitCode.OK
     try:
         yield
-    except typer.Exit as end:
-        code = end.exit_code
-        raise
     except BaseException as error:
         code = exit_code(error)
         raise

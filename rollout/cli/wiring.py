@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.adapters.notify import Destination
     from rollout.adapters.silences import NodeSilences
-    from rollout.cli.settings.schema import Alerts, Cluster, Notify
+    from rollout.cli.settings.schema import Alerts, Cluster
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates import AlertSource, GatePorts
     from rollout.execution.node.context import NodePlaybooks
@@ -171,15 +170,6 @@ def exposition(*collectors: "Collector") -> Callable[[], bytes]:
         registry.register(collector)
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
-
-
-def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
-    """Where notifications go; none, and nothing is loaded, where nobody wants any."""
-    if not options.url:
-        return ()
-    from rollout.adapters.notify import destinations
-
-    return destinations(options.url)
 
 
 def system_clock() -> Clock:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import typer
 
-from rollout.adapters.notify import DeliveryError
+from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
 from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import RULES, Given
@@ -140,7 +140,7 @@ def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.system_clock().now())
     note = written(Note(event="test", at=at, cluster=name, title="test of notifications", body=body))
-    for place in wiring.notify_destinations(options):
+    for place in destinations(options.url):
         try:
             if test:
                 place.send(note)

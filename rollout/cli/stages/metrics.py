@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import typer
-
 from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
-from rollout.cli.settings.schema import Metrics as Places
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode
@@ -79,7 +76,7 @@ class Meter:
         try:
             yield measured
         except BaseException as error:
-            measured.code = ExitCode(error.exit_code) if isinstance(error, typer.Exit) else failures.exit_code(error)
+            measured.code = failures.exit_code(error)
             raise
         finally:
             if self.metrics:
@@ -105,25 +102,23 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterato
 
     metrics = Metrics(settings.cluster.name or name_of(server))
     with ExitStack() as deliveries:
-        for place, deliver in _deliveries(metrics, options):
-            deliveries.enter_context(delivered(place, deliver, lambda: metrics.generation))
+        if file := options.textfile:
+            deliveries.enter_context(delivered(str(file), _textfile(file, metrics), lambda: metrics.generation))
+        if options.pushgateway:
+            from rollout.adapters.metrics import Pushgateway
+
+            gateway = Pushgateway(options.pushgateway, metrics.cluster)
+
+            def push() -> None:
+                gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
+
+            deliveries.enter_context(delivered(gateway.url, push, lambda: metrics.generation))
         if listen:
             from rollout.adapters.metrics import MetricsServer
 
             serving = deliveries.enter_context(MetricsServer(listen, metrics, lambda: metrics.is_ready))
             say(f"metrics: {serving.url}")
         yield Meter(metrics)
-
-
-def _deliveries(metrics: "Metrics", options: Places) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield each place, as warnings name it, with what brings the metrics there."""
-    if file := options.textfile:
-        yield str(file), _textfile(file, metrics)
-    if options.pushgateway:
-        from rollout.adapters.metrics import Pushgateway
-
-        gateway = Pushgateway(options.pushgateway, metrics.cluster)
-        yield gateway.url, lambda: gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
 
 
 def _textfile(file: Path, metrics: "Metrics") -> Callable[[], None]:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from rollout import __version__
 from rollout.adapters.journal import JournalFile, Record, journal_of, journals, read_journal, runs_directory
-from rollout.adapters.notify import Outbox
+from rollout.adapters.notify import Outbox, destinations
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
@@ -197,7 +197,7 @@ def notified(
     `is_stopped`: whether its end was asked for. Leaving it waits a few seconds for those under way.
     """
     options = settings.notify
-    places = wiring.notify_destinations(options)
+    places = destinations(options.url)
     if not places:
         yield observer
         return
@@ -223,6 +223,6 @@ def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> Non
 def tell(note: Note, settings: Settings) -> None:
     """Send one notification that is of no run, where notifications of its kind are wanted."""
     options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
-    if NotifyEvent(note.event) in options.on and (places := wiring.notify_destinations(options)):
+    if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
         with closing(Outbox(places, say)) as outbox:
             outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.system_clock().now()))))
