@@ -19,7 +19,7 @@ from rollout.cli.failures import invoke
 from rollout.cli.flags import option
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
-from rollout.cli.terminal import prepare_streams, say
+from rollout.cli.terminal import prepare_streams, warn
 
 # Last, where a terminal of 24 lines still shows it.
 _EPILOG = """\b
@@ -57,8 +57,7 @@ def root(context: typer.Context, version: bool = option(False, "Print the versio
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    for sentence in strangers(os.environ):
-        say(f"warning: {sentence}")
+    warn(*strangers(os.environ))
 
 
 _COMMANDS: Mapping[str, str] = {

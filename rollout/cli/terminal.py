@@ -25,6 +25,12 @@ def say(text: str) -> None:
     write_beside(fitted(printable(text)))
 
 
+def warn(*sentences: str) -> None:
+    """Print warnings for the operator."""
+    for sentence in sentences:
+        say(f"warning: {sentence}")
+
+
 def write_beside(line: str, style: str = "") -> None:
     """Write a line, which is safe already, to standard error: on a terminal in this style, above whatever moves there.
 

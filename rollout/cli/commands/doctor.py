@@ -119,13 +119,12 @@ def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
 
 def _lock(session: Session) -> Check:
     """Whether a rollout could take the lock now, and whose it is where it could not."""
-    api, namespace = session.api, session.namespace
-    subject = f"{namespace}/{marks.LEASE_NAME}"
+    subject = f"{session.namespace}/{marks.LEASE_NAME}"
     try:
-        unfinished = find_unfinished(api, namespace)
-        lock = glance_at_lock(api, namespace)
+        unfinished = find_unfinished(session)
+        lock = glance_at_lock(session)
         holder = lock.holder
-        is_alive = bool(holder) and not lock.has_ended and is_holder_alive(api, namespace)
+        is_alive = bool(holder) and not lock.has_ended and is_holder_alive(session.api, session.namespace)
     except ApiError as error:
         return cluster.unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:

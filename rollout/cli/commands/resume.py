@@ -1,6 +1,7 @@
 """`rollout resume` and `rollout abort`: an interrupted rollout gone on with, or undone."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import typer
@@ -15,7 +16,7 @@ from rollout.cli.stages import execute, gather, metrics, plan, refusals
 from rollout.cli.stages.observers import note_abort
 from rollout.cli.stages.session import Session, connect
 from rollout.cli.terminal import show, show_lines
-from rollout.errors import ExitCode, UsageError
+from rollout.errors import ApiError, ExitCode, UsageError
 from rollout.execution.base.reporting import Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.unfinished import Unfinished
@@ -23,6 +24,7 @@ from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports
+from rollout.gather.cluster.documents import read_slots
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
@@ -58,9 +60,9 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    session = connect(settings)
-    watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
-    unfinished = gather.find_unfinished(session.api, session.namespace)
+    session = replace(connect(settings), force_unlock=force_unlock)
+    watch = refusals.refuse_beside_living(session)
+    unfinished = gather.find_unfinished(session)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
         return
@@ -68,7 +70,7 @@ def resume(
     rules = _rules(unfinished, settings)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
-    session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
+    session = replace(session, policy=rules, gates=gates, watch=watch)
     with metrics.metered(settings, session.api.server) as meter, meter.measured_pass():
         run = plan.planned_rest(replace(session, meter=meter), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
@@ -119,21 +121,24 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    session = connect(settings)
-    watch = refusals.refuse_beside_living(session.api, session.namespace, force_unlock)
-    unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
-    if unfinished is None and not gather.has_slots(session.api, session.namespace):
+    session = replace(connect(settings), force_unlock=force_unlock)
+    watch = refusals.refuse_beside_living(session)
+    unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
+    with suppress(ApiError):
+        # where this user may see them
+        has_slots = bool(gather.with_patience(lambda: read_slots(session.api, session.namespace)).held)
+    if unfinished is None and not has_slots:
         show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     if not session.as_json:
-        lock_now = refusals.glance_at_lock(session.api, session.namespace)
+        lock_now = refusals.glance_at_lock(session)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
         what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
         consent.ask(f"{what} {session.place}")
-    aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
+    aborted = _undo(replace(session, watch=watch), wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
     again = settings.repeated("rollout abort")

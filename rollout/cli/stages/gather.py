@@ -12,7 +12,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Settings, Ssh
 from rollout.cli.stages.session import Session, Targets
-from rollout.cli.terminal import error_console, say, shown_meanwhile
+from rollout.cli.terminal import error_console, say, shown_meanwhile, warn
 from rollout.errors import ApiError, InputError, UsageError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
 from rollout.execution.record.memory import change_memory
@@ -20,7 +20,6 @@ from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import documents
 from rollout.gather.cluster import snapshot as snapshot_reading
-from rollout.gather.cluster.documents import read_slots
 from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
@@ -33,7 +32,7 @@ from rollout.model.host import Host, HostObservation
 from rollout.model.memory import MOST_VERSIONS, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Selection
-from rollout.model.text import counted, shortened
+from rollout.model.text import shortened
 from rollout.planning.eligibility.candidates import excluded_by_name, located
 from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
 from rollout.planning.eligibility.selector import parse_selector
@@ -50,11 +49,9 @@ def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(lambda: snapshot_reading.read_snapshot(session.api, kept))
-        for warning in snapshot.warnings:
-            say(f"warning: {warning}")
+        warn(*snapshot.warnings)
         memory = read_memory(session)
-        nodes, pods = counted(len(snapshot.nodes), "node"), counted(len(snapshot.pods), "pod")
-        note(f"{nodes}, {pods}, {counted(len(snapshot.budgets), 'disruption budget')}")
+        note(f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)} disruption budgets")
     return replace(snapshot, memory=memory)
 
 
@@ -70,25 +67,18 @@ def read_nodes(session: Session) -> tuple[Node, ...]:
     """Read the nodes alone."""
     with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
         nodes = with_patience(lambda: snapshot_reading.read_nodes(session.api))
-        note(counted(len(nodes), "node"))
+        note(f"{len(nodes)} nodes")
     return nodes
 
 
-def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
+def find_unfinished(session: Session, *, deferred: bool = False) -> Unfinished | None:
     """Return what an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
-    return with_patience(lambda: look(api, namespace, deferred=deferred))
+    return with_patience(lambda: look(session.api, session.namespace, deferred=deferred))
 
 
 def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished | None:
     """Return the same of nodes that were read already."""
     return assess(with_patience(lambda: read_record(session.api, session.namespace)), nodes)
-
-
-def has_slots(api: ClusterApi, namespace: str) -> bool:
-    """Whether a host holds a slot of FleetLock; not where this user may not see it."""
-    with suppress(ApiError):
-        return bool(with_patience(lambda: read_slots(api, namespace)).held)
-    return False
 
 
 def with_patience(action: Callable[[], T]) -> T:
@@ -163,8 +153,7 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.inventory(ssh, defaults)
-    for warning in inventory.warnings if inventory else ():
-        say(f"warning: {warning}")
+    warn(*(inventory.warnings if inventory else ()))
     matched = match_hosts(nodes, inventory, defaults)
     if strangers := [host.name for host in matched.hosts_without_node]:
         say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
@@ -190,7 +179,7 @@ def _observed(
             concurrency=ssh.probe_concurrency,
             on_result=answered,
         )
-        note(counted(len(hosts), "host"))
+        note(f"{len(hosts)} hosts")
     return annotated(nodes, identified(nodes, observations))
 
 

@@ -20,7 +20,7 @@ from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.observers import News, tell, tell_failed_pass
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.session import Run, Session, connect
-from rollout.cli.terminal import say, show_lines
+from rollout.cli.terminal import say, show_lines, warn
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
@@ -148,7 +148,7 @@ class _Pass:
 
     def make(self) -> ExitCode:
         session = self.session
-        refuse_beside_living(session.api, session.namespace, watch=self.operation.watch)
+        refuse_beside_living(session)
         nodes = gather.read_nodes(session)
         if (unfinished := self._unfinished(nodes)) is not None:
             if unfinished.is_garbled:
@@ -238,8 +238,7 @@ class _Pass:
         own = alerts if alerts.url == session.settings.alerts.prometheus_url else AlertPolicy()
         memory = gather.read_memory(session, quiet=True)
         proven = gather.with_patience(lambda: gather.proven_elsewhere(session, memory, remembers=True))
-        for problem in proven.problems if proven else ():
-            say(f"warning: {problem}")
+        warn(*(proven.problems if proven else ()))
         gates = wiring.gates(session.settings, own, self.stop.end)
         return replace(session, policy=policy, gates=gates, proven=proven)
 

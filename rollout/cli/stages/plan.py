@@ -14,7 +14,7 @@ from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels
 from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.session import Run, Session, Targets
-from rollout.cli.terminal import say, show, show_lines, shown_meanwhile
+from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
@@ -68,7 +68,7 @@ def planned_run(session: Session) -> Run:
     run = Run(session, plan, targets, len(targets.meant))
     if session.as_json:
         # people are shown them
-        warn_of_relaxed_rules(run)
+        warn(*conceded(run))
     elif plan.waves or run.deferred or not session.operating:
         is_whole = session.saved and plan.waves
         show(file_text(plan, session.saved_in, session.width) if is_whole else shown(session, snapshot, plan))
@@ -87,13 +87,12 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held)
     run = Run(session, rest.plan, targets, rest.selected, rest.inherited)
-    warn_of_relaxed_rules(run)
+    warn(*conceded(run))
     if session.as_json:
-        for line in older_failures(unfinished, rest.retried):
-            say(f"warning: {line}")
+        warn(*older_failures(unfinished, rest.retried))
         warn_of_held(rest.plan)
     else:
-        lock, planned = refusals.glance_at_lock(session.api, session.namespace), {node.name for node in rest.plan.nodes}
+        lock, planned = refusals.glance_at_lock(session), {node.name for node in rest.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry))
         show("\n" + shown(session, snapshot, rest.plan))
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
@@ -126,8 +125,7 @@ def inputs_of(session: Session, snapshot: ClusterSnapshot, targets: Targets) -> 
 
 def decide(inputs: PlanInputs, saved: RolloutPlan | None = None) -> RolloutPlan:
     """Make a plan; or return the saved one with what stands in its way now, `StalePlanError` where it fits no more."""
-    for warning in _useless(inputs.policy, inputs.snapshot.nodes):
-        say(f"warning: {warning}")
+    warn(*_useless(inputs.policy, inputs.snapshot.nodes))
     with stage("plan") as note, shown_meanwhile("making the plan"):
         fresh = build_plan(inputs)
         note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
@@ -194,14 +192,8 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_relaxed_rules(run: Run) -> None:
-    """Warn of what rules that were not given just now give up, on standard error whatever the output is."""
-    for sentence in conceded(run):
-        say(f"warning: {sentence}")
-
-
 def conceded(run: Run) -> Sequence[str]:
-    """Return the same as sentences."""
+    """Return what rules that were not given just now give up, as sentences."""
     origin = "the interrupted rollout has" if run.inherited else "the saved plan has" if run.session.saved else ""
     return [f"{origin} {sentence}" for sentence in relaxed_rules(run.session.policy)] if origin else []
 

@@ -46,20 +46,15 @@ def has_ended_here(lease: LeaseState) -> bool:
     return bool(begun) and begun[-1].get("process") == lease.process and is_being_written(path) is False
 
 
-def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
-    """Return the lock as it stands."""
-    return with_patience(lambda: read_lease(api, namespace))
-
-
-def glance_at_lock(api: ClusterApi, namespace: str) -> Glance:
+def glance_at_lock(session: Session) -> Glance:
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    lease = read_lock(api, namespace)
-    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+    lease = with_patience(lambda: read_lease(session.api, session.namespace))
+    return glance(lease, session.api.server_time(), has_ended=has_ended_here(lease))
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    return await_sign(lock_watch(), lambda: read_lock(api, namespace), say) is Holder.ALIVE
+    return await_sign(lock_watch(), lambda: with_patience(lambda: read_lease(api, namespace)), say) is Holder.ALIVE
 
 
 def lock_watch() -> LeaseWatch:
@@ -67,25 +62,23 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(
-    api: ClusterApi, namespace: str, force_unlock: str = "", watch: LeaseWatch | None = None
-) -> LeaseWatch:
+def refuse_beside_living(session: Session) -> LeaseWatch:
     """`LockedError` while a living process holds the lock; what was seen of it, for whoever takes it then.
 
-    An operator who names the run to pass over is held against the lock when it is taken. `watch`: of earlier looks.
+    An operator who names the run to pass over is held against the lock when it is taken.
     """
-    watch = watch or lock_watch()
-    if force_unlock:
+    api, namespace, watch = session.api, session.namespace, session.watch or lock_watch()
+    if session.force_unlock:
         return watch
     try:
-        state = await_sign(watch, lambda: read_lock(api, namespace), say, api.server_time)
+        state = await_sign(watch, lambda: with_patience(lambda: read_lease(api, namespace)), say, api.server_time)
     except ApiError as error:
         if not error.is_forbidden:
             raise
         # that this user may not see the lock is told with all the other rights that are missing
         return watch
     if state is Holder.ALIVE:
-        seen = glance_at_lock(api, namespace)
+        seen = glance_at_lock(session)
         raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
     return watch
 
@@ -122,7 +115,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
     api, namespace = session.api, session.namespace
     unfinished = find_unfinished_among(session, nodes)
     if unfinished is not None and unfinished.blocks:
-        alive = glance_at_lock(api, namespace).alive
+        alive = glance_at_lock(session).alive
         # one that was killed before it had begun anything stands in nobody's way
         if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
             hint = f"If no process is working on it: {ways_out(unfinished)}."

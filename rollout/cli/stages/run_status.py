@@ -60,7 +60,7 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
     with suppress(ApiError):
         unfinished = assess(read_record(api, session.namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(api, session.namespace).alive)
+            word = word_of(unfinished, alive=glance_at_lock(session).alive)
     if unfinished is None:
         return FollowUp(), {}
     text = wording.heading(unfinished, word)
