@@ -117,26 +117,26 @@ def _by_settings(kind: Kind, typed: Given) -> Installation:
     from rollout.adapters.metrics import parsed_address
     from rollout.planning.play.pace import slowest_node_seconds
 
-    pod = read_pod_settings(read_file(Path(typed.file) if typed.file else None), serves=kind is Kind.FLEETLOCK)
-    lock = typed.lock if "lock.namespace" in typed.typed else pod.settings.lock
-    by_ansible = pod.settings.ssh.executor is Executor.ANSIBLE
+    file = read_file(Path(typed.file) if typed.file else None)
+    pod, policy = read_pod_settings(file, serves=kind is Kind.FLEETLOCK)
     # a Job's pod is not there for long enough to be probed
-    listen = typed.metrics.listen or pod.settings.metrics.listen if kind is Kind.DEPLOYMENT else ""
+    listen = typed.metrics.listen or pod.metrics.listen if kind is Kind.DEPLOYMENT else ""
     host, port = parsed_address(listen) if listen else ("127.0.0.1", 0)
     installation = Installation(
         kind=kind,
-        lease_namespace=lock.namespace,
-        disable_eviction=pod.policy.drain.disable_eviction,
-        settings=pod.text,
-        every=round(pod.settings.operate.every),
-        deadline=round(pod.settings.operate.active_deadline or _DEADLINE),
+        lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
+        disable_eviction=policy.drain.disable_eviction,
+        settings=file.text,
+        every=round(pod.operate.every),
+        deadline=round(pod.operate.active_deadline or _DEADLINE),
         listen=listen,
         metrics_port=port if host in _EVERYWHERE else 0,
     )
     if kind in (Kind.ROLES, Kind.FLEETLOCK):
         return installation  # without SSH; and any other replica goes on with a drain
-    grace = math.ceil((slowest_node_seconds(pod.policy) + _MARGIN) / _MINUTE) * _MINUTE
-    return replace(installation, known_hosts=_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible), grace=grace)
+    grace = math.ceil((slowest_node_seconds(policy) + _MARGIN) / _MINUTE) * _MINUTE
+    known_hosts = _known_hosts(typed.ssh.known_hosts, by_authority=pod.ssh.executor is Executor.ANSIBLE)
+    return replace(installation, known_hosts=known_hosts, grace=grace)
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:

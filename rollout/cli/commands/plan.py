@@ -1,6 +1,5 @@
 """`rollout plan`."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,9 +12,8 @@ from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of
-from rollout.cli.settings.schema import Output
 from rollout.cli.settings.values import node_name, time_meant
-from rollout.cli.terminal import say
+from rollout.cli.terminal import say, shown_meanwhile
 from rollout.errors import ExitCode, UsageError
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import excluded_by_trouble
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from rollout.cli.stages.session import Session
     from rollout.gather.cluster.snapshot import Kept
     from rollout.planning.plan.build import PlanInputs
-    from rollout.report.status import FollowUp
 
 _FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
@@ -65,7 +62,9 @@ def plan(
         return
     # rules that contradict each other are told before anything is asked
     policy = policy_of(settings)
-    date = _date(finish_by, settings)
+    if finish_by:
+        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
+    date = time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
@@ -80,13 +79,6 @@ def plan(
         _show_explanation(explain, session, inputs)
         return
     raise typer.Exit(_plan(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode))
-
-
-def _date(finish_by: str | None, settings: Given) -> datetime | None:
-    """Return by when all is to be done, if that is asked for."""
-    if finish_by:
-        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
-    return time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
 
 
 def _plan(
@@ -104,34 +96,45 @@ def _plan(
     from rollout.cli.stages.refusals import refused
     from rollout.cli.stages.run_status import rollout_beside
     from rollout.planning.plan.document import encode_plan
+    from rollout.planning.plan.finish_by import smallest_limit
     from rollout.report.markdown import plan_markdown
     from rollout.report.plan_parts import blocked_line
+    from rollout.report.plan_screen import plan_text
 
     limit, is_late = "", False
     if date is not None:
-        finish = stage.limit_for(inputs, date)
+        with shown_meanwhile("looking for the smallest --max-unavailable"):
+            finish = smallest_limit(inputs, date)
         say(stage.finish_text(finish, date))
         limit, is_late = f" --max-unavailable {finish.limit}", not finish.is_by(date)
         inputs = replace(inputs, policy=finish.plan.policy)
     planned = stage.decide(inputs)
     blockers, zones = refused(session, planned), stage.zones(inputs.snapshot)
+    output, document = session.settings.output, encode_plan(planned)
     next_step = stage.next_without_waves(planned, session.settings)
     if planned.waves and not (blockers or is_late):
         next_step = _apply(out) if out else session.settings.repeated("rollout apply") + limit
     other, _ = rollout_beside(session, inputs.snapshot.nodes)
-    where, blocked = session.place, blocked_line(blockers)
-    _show(planned, session.settings.output, zones, where=where, next_step=next_step, blocked=blocked, other=other)
+    beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
+    if beside and output.as_json:
+        say(f"{beside} See: {other.command}")
+    width, now = output.width, wiring.system_clock().now()
+    text = partial(plan_text, planned, zones=zones, width=width, now=now, where=session.place, beside=beside)
+    blocked, step = ("", other.command) if beside else (blocked_line(blockers), next_step)
+    output.show(document, partial(text, blocked=blocked, next_step=step))
     if out is not None:
-        write_whole(out, encode_plan(planned))
+        write_whole(out, document)
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones).encode())
     return ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed)
 
 
-def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None:
+def _show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> None:
     """Show the plan as it was made; none of these flags may be given."""
     from rollout.cli.stages.plan import load_saved
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.plan_parts import blocked_line
+    from rollout.report.plan_screen import plan_text
 
     if any(flags):
         raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
@@ -140,41 +143,11 @@ def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None
     blocked = blocked_line(plan.blockers)
     next_step = _apply(file) if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
-    _show(plan, settings.output, {}, where=where, blocked=blocked, next_step=next_step)
+    width, now = settings.output.width, wiring.system_clock().now()
+    text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
+    settings.output.show(encode_plan(plan), text)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
-
-
-def _show(
-    plan: RolloutPlan,
-    output: Output,
-    zones: Mapping[str, str],
-    *,
-    where: str,
-    next_step: str,
-    blocked: str,
-    other: "FollowUp | None" = None,
-) -> None:
-    """Show a plan; `blocked` is that blockers, and `other` which other rollout, keep apply from starting."""
-    from rollout.planning.plan.document import encode_plan
-    from rollout.report.plan_screen import plan_text
-
-    in_the_way = other if other and other.is_first else None
-    beside = f"{in_the_way.sentence} {_DOES_NOT_START}" if in_the_way else ""
-    if in_the_way and output.as_json:
-        say(f"{beside} See: {in_the_way.command}")
-    text = partial(
-        plan_text,
-        plan,
-        zones=zones,
-        width=output.width,
-        now=wiring.system_clock().now(),
-        where=where,
-        blocked="" if in_the_way else blocked,
-        beside=beside,
-        next_step=in_the_way.command if in_the_way else next_step,
-    )
-    output.show(encode_plan(plan), text)
 
 
 def _apply(file: Path) -> str:

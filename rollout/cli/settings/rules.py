@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +153,7 @@ _SECRET = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodSettings:
-    """The file's text, empty without one, and what the pod makes of it."""
-
-    text: str
-    settings: Settings
-    policy: Policy
-
-
-def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
+def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
     """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
     for number, line in enumerate(file.text.splitlines(), 1):
         # everybody who may read the ConfigMap would read them, in whatever table or comment they stand
@@ -178,7 +169,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
         )
     # a calendar is read by the pod, where it is
     rules = replace(read, gates=replace(read.gates, calendar=None))
-    return PodSettings(file.text, read, server_policy(rules) if serves else policy_of(rules))
+    return read, server_policy(rules) if serves else policy_of(rules)
 
 
 def _unfit(file: SettingsFile) -> Iterator[str]:

@@ -29,12 +29,12 @@ from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import without_accepted_blockers
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
-from rollout.planning.plan.finish_by import Finish, smallest_limit
+from rollout.planning.plan.finish_by import Finish
 from rollout.planning.plan.rules import relaxed_rules
-from rollout.planning.plan.staleness import Difference, changes
+from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
 from rollout.report.plan_screen import brief_text, file_text
-from rollout.report.sentences import extent
+from rollout.report.sentences import extent, grouped
 from rollout.report.unfinished import older_failures, resume_text
 
 _MOST_CHANGES = 10
@@ -135,12 +135,6 @@ def decide(inputs: PlanInputs, saved: RolloutPlan | None = None) -> RolloutPlan:
     return replace(saved, blockers=fresh.blockers, warnings=fresh.warnings)
 
 
-def limit_for(inputs: PlanInputs, date: datetime) -> Finish:
-    """Return the plan with the fewest nodes away at once that is done by then."""
-    with shown_meanwhile("looking for the smallest --max-unavailable"):
-        return smallest_limit(inputs, date)
-
-
 def finish_text(end: Finish, date: datetime) -> str:
     """Return when it is done with this limit; where that is too late, what takes longest."""
     if not end.plan.waves:
@@ -154,9 +148,7 @@ def finish_text(end: Finish, date: datetime) -> str:
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     """`StalePlanError` with a line for each kind of difference, and the nodes that it is of."""
-    alike: dict[str, list[Difference]] = {}
-    for difference in changes(saved, fresh):
-        alike.setdefault(difference.what, []).append(difference)
+    alike = grouped((difference.what, difference) for difference in changes(saved, fresh))
     lines = [
         # what is of one node alone in full
         printable(str(same[0])) if len(same) == 1 else f"{printable(what)}: {shortened([one.node for one in same])}"
