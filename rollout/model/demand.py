@@ -30,7 +30,8 @@ class Demand:
     def admits(self, node: Node) -> bool:
         """Whether such a pod may be given to the node, room or not."""
         return (
-            (takes_pods(node) or (self.tolerates_cordons and _is_only_cordoned(node)))
+            (node.is_ready and not node.deleting)
+            and (not node.unschedulable or self.tolerates_cordons)
             and has_labels(node.labels, self.labels)
             and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
             and (not node.taints or tolerated(node.taints, self.tolerations))
@@ -55,19 +56,5 @@ class Demand:
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    alternatives = [_labels_of_term(term) for term in terms]
-    return tuple(label for labels in alternatives for label in labels) if all(alternatives) else ()
-
-
-def _labels_of_term(term: NodeTerm) -> _Labels:
-    sure = first_naming_values(term.labels)
-    return tuple((sure.key, value) for value in sure.values) if sure else ()
-
-
-def takes_pods(node: Node) -> bool:
-    """Whether the scheduler gives this node any pods."""
-    return node.is_ready and not node.unschedulable and not node.deleting
-
-
-def _is_only_cordoned(node: Node) -> bool:
-    return node.unschedulable and node.is_ready and not node.deleting
+    sure = [first_naming_values(term.labels) for term in terms]
+    return tuple((named.key, value) for named in sure if named for value in named.values) if all(sure) else ()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, joined
 
 # What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the latest are kept, and
 # older ones where they are held, with a few of their nodes.
@@ -46,8 +46,8 @@ class Pause:
 
     def __str__(self) -> str:
         """`paused by ada until 2026-11-23T06:00:00Z: no reboots during the sale`; one line."""
-        parts = ("paused", f"by {self.by}" if self.by else "", f"until {self.until}" if self.until else "")
-        return excerpt(" ".join(filter(None, parts)) + (f": {self.reason}" if self.reason else ""), _LONGEST_PAUSE)
+        by, until = f"by {self.by}" if self.by else "", f"until {self.until}" if self.until else ""
+        return excerpt(joined(": ", joined(" ", "paused", by, until), self.reason), _LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,14 +71,18 @@ def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
 
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """Names in a row, the rest of a long list as a number: `a, b and 3 more`."""
-    shown = separator.join(printable(name) for name in names[:most])
-    rest = _rest(names, most)
-    return f"{shown} {rest}" if rest else shown
+    shown = separator.join(map(printable, names[:most]))
+    return joined(" ", shown, _rest(names, most))
 
 
 def listed(sentences: Sequence[str], most: int) -> str:
     """Sentences in a row, the rest of a long list as a number: `a; b; and 3 more`."""
-    return "; ".join(filter(None, (*sentences[:most], _rest(sentences, most))))
+    return joined("; ", *sentences[:most], _rest(sentences, most))
+
+
+def joined(separator: str, *parts: str) -> str:
+    """Those of the parts that say something, in a row."""
+    return separator.join(filter(None, parts))
 
 
 def _rest(parts: Sequence[str], most: int) -> str:

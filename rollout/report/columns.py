@@ -29,7 +29,8 @@ Row = Sequence[str]
 def wrapped(text: str, width: int | None, hang: int = 2) -> str:
     """Break text into lines within `width` columns; what goes on below is indented, by `hang` at least.
 
-    No command is broken: one at the end of a sentence stands on a line of its own, one in quotes stays in one piece.
+    No command is broken: one that is indented stays as it is, one at the end of a sentence stands on a line of its own,
+    one in quotes stays in one piece.
     """
     return "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
 
@@ -40,10 +41,10 @@ def is_command(text: str) -> bool:
 
 
 def _wrapped_line(line: str, width: int, hang: int) -> str:
-    if len(line) <= width:
-        return line
     words = line.lstrip(" ")
     begin = line[: len(line) - len(words)]
+    if len(line) <= width or (begin and is_command(words)):
+        return line
     lead, _, command = words.rpartition(": ")
     if lead and is_command(command) and not _GOES_ON.search(command):
         return f"{_wrapped_line(f'{begin}{_closed(lead, command)}:', width, hang)}\n{_INDENT}{command.rstrip('.)')}"

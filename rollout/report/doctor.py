@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.json_text import json_document
-from rollout.model.text import counted, printable, shortened
+from rollout.model.text import counted, joined, printable, shortened
 from rollout.report.columns import wrapped
 from rollout.report.sentences import grouped
 
@@ -37,7 +37,7 @@ def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | No
     listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     leads_on = next_step and not tally(checks)[Verdict.FAIL]
     end = [wrapped(_sum(checks, every=every), width), *([f"Next:\n    {next_step}"] if leads_on else [])]
-    return "\n\n".join(filter(None, (listed, "\n".join(end))))
+    return joined("\n\n", listed, "\n".join(end))
 
 
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came

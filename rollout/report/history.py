@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from rollout.model.progress import (
-    NodeFinished,
-)
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
+from rollout.model.progress import NodeFinished
+from rollout.model.text import NOTHING, counted, elapsed, joined, or_nothing, printable, shortened
 from rollout.report.columns import Column, table_text
 from rollout.report.lines import (
     AbortedRecord,
@@ -111,11 +109,11 @@ def _told(line: AnyLine) -> Iterator[str]:
         case AbortedRecord():
             groups = ((line.reverted, "given back"), (line.left, "left as they are"))
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
-            yield ": ".join(filter(None, (f"aborted by {line.by}", given_back)))
+            yield joined(": ", f"aborted by {line.by}", given_back)
         case SummaryLine():
             succeeded = str(len(line.succeeded)) if line.succeeded else ""
             counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
-            yield ": ".join(filter(None, ("the end", counts)))
+            yield joined(": ", "the end", counts)
             yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
             yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())
         case PlanLine() | VersionLine() | DryRunLine():

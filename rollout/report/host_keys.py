@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollout.model.text import counted, or_nothing, printable
+from rollout.model.text import counted, joined, or_nothing, printable
 from rollout.report.columns import Column, table_text
 
 _COLUMNS = (
@@ -49,4 +49,4 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None = None) -> str:
     notes = [f"{printable(row.node)}: on file is {', '.join(row.before)}" for row in rows if row.standing == "changed"]
     notes += [printable(row.error) for row in rows if row.error]
     counts = ", ".join(f"{number} {word}" for word, number in Counter(row.standing for row in rows).items())
-    return "\n\n".join(filter(None, (table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")))
+    return joined("\n\n", table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from tabulate import tabulate
 
 from rollout.model.plan import RolloutPlan
-from rollout.model.text import NOTHING, printable
+from rollout.model.text import NOTHING, joined, printable
 from rollout.report.plan_parts import blocked_line
 from rollout.report.plan_screen import plan_text
 from rollout.report.runs import tables
@@ -71,6 +71,5 @@ def _section(part: Table) -> Iterator[str]:
     rows = [map(_cell, row) for row in part.rows[:_MOST_ROWS]]
     yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
     left = len(part.rows) - _MOST_ROWS
-    notes = (part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else "")
-    if any(notes):
-        yield " ".join(filter(None, notes))
+    if note := joined(" ", part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else ""):
+        yield note

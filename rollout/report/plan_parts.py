@@ -18,7 +18,7 @@ from rollout.model.plan import (
     TimeEstimate,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.text import counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
+from rollout.model.text import counted, elapsed, joined, natural_key, or_nothing, printable, shortened, version_step
 from rollout.planning.plan.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.sentences import grouped
@@ -105,7 +105,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
         what, mends, how = printable(message).rpartition(": ")
         cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
         where = "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
-        yield "  ".join(filter(None, (where, _subject(objects), cause)))
+        yield joined("  ", where, _subject(objects), cause)
 
 
 def _subject(objects: Sequence[str]) -> str:
@@ -143,13 +143,13 @@ def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
         *(f"! {line}" for line in finding_lines(explanation.warnings)),
     )
     basis = printable("; ".join(estimate.basis))
-    parts = (
+    return joined(
+        "\n\n",
         "\n".join(_place(explanation)),
         table_text(_POD_COLUMNS, rows) if rows else "",
         "\n".join(findings),
         f"The plan takes about {elapsed(estimate.seconds)}: {basis}." if estimate.seconds else "",
     )
-    return "\n\n".join(filter(None, parts))
 
 
 def _place(explanation: Explanation) -> Iterable[str]:

@@ -73,15 +73,13 @@ def plan_text(
     notes = (*warning_lines(plan, is_wide=width is None), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
-        [wrapped(_heading(plan, where), width), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)]
-        if plan.waves
-        else [],
-        [wrapped(line, width) for line in notes],
-        [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
-        [wrapped(line, width) for line in (*blockers, blocked, beside) if line],
+        [_heading(plan, where), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)] if plan.waves else [],
+        notes,
+        [estimate_text(plan) if plan.waves else nobody(plan)],
+        [line for line in (*blockers, blocked, beside) if line],
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
-    return "\n\n".join("\n".join(part) for part in parts if any(part))
+    return wrapped("\n\n".join("\n".join(part) for part in parts if any(part)), width)
 
 
 def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:

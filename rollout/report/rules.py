@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
-from rollout.model.text import elapsed, printable, shortened
+from rollout.model.text import elapsed, joined, printable, shortened
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.plan.document import policy_document
 from rollout.planning.plan.rules import relaxed_rules
@@ -36,7 +36,7 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
     opens = f"opens {when(upcoming.begin)}" if upcoming else ""
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
-        still = f"open for another {_far(opening.end, now)}" if opening else ", ".join(filter(None, ("closed", opens)))
+        still = f"open for another {_far(opening.end, now)}" if opening else joined(", ", "closed", opens)
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
     if frozen := schedule.freezing(now):
         # beside windows, the line above says when the next one opens

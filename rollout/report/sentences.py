@@ -23,7 +23,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import counted, elapsed, printable, shell_word, shortened
+from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
 from rollout.report.run_view import NodeView, RunView
 
 # of a host that does not answer yet, as the SSH executors tell it
@@ -90,7 +90,7 @@ def extent(plan: RolloutPlan) -> str:
     rolling = sum(wave.rolling is not None for wave in plan.waves)
     waves = counted(len(plan.waves) - rolling, "wave") if rolling < len(plan.waves) or not rolling else ""
     parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
-    return f"{counted(plan.summary.nodes, 'node')} in {' and '.join(filter(None, (waves, parts)))}"
+    return f"{counted(plan.summary.nodes, 'node')} in {joined(' and ', waves, parts)}"
 
 
 def wave_title(index: int, waves: int, in_flight: int | None) -> str:

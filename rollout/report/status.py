@@ -14,6 +14,7 @@ from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
     counted,
     elapsed,
+    joined,
     or_nothing,
     printable,
     seconds_since,
@@ -93,27 +94,27 @@ def status_text(
         lines = [table_text(_WIDE, rows) if rows else "", _counts(statuses)]
     else:
         lines = _brief_lines(shown, notes, _counts(statuses), width)
-    lines += [wrapped(said.sentence, width) for said in (*remembered, rollout) if said.sentence]
+    lines += [said.sentence for said in (*remembered, rollout)]
     if rollout.once:
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
         lines.append(f"Once {rollout.once}:\n{releases}    {repeated(rollout.command)}")
     elif command := _next(statuses, asked, (*remembered, rollout)):
         caution = next((f"Once {said.once}:" for said in remembered if said.once and said.command == command), "Next:")
         lines.append(f"{caution}\n    {repeated(command)}")
-    return "\n".join(filter(None, lines))
+    return wrapped(joined("\n", *lines), width)
 
 
 def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None) -> list[str]:
     """Return the rows and their counts; of hosts that are all silent for one cause nothing but that."""
     cause, alike = Counter(filter(None, notes)).most_common(1)[0] if any(notes) else ("", 0)
     if alike == 1 or alike * 2 <= len(statuses):
-        return [_brief_table(statuses, notes, width), wrapped(counts, width)]
+        return [_brief_table(statuses, notes, width), counts]
     of_hosts = all(status.error for status, note in zip(statuses, notes, strict=True) if note == cause)
-    line = wrapped(f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}", width)
+    line = f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}"
     if of_hosts and alike == len(statuses):
         return [line]
     rest = ["" if note == cause else note for note in notes]
-    return [_brief_table(statuses, rest, width), wrapped(counts, width), line]
+    return [_brief_table(statuses, rest, width), counts, line]
 
 
 def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None) -> str:
@@ -204,7 +205,7 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
     again = _trouble(status, memory, now) if status.retry_after else ""
     if is_wide:
         again = f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
-        return printable("; ".join(filter(None, (stage, sentence, again))))
+        return printable(joined("; ", stage, sentence, again))
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
     if status.error or not status.is_paused:
@@ -213,7 +214,7 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
     if any(sentence.lower() in said.sentence.lower() for said in below):
         sentence = ""
     lead = again if again and not status.rollback else stage
-    return printable("; ".join(filter(None, (lead, sentence))))
+    return printable(joined("; ", lead, sentence))
 
 
 def _trouble(status: NodeStatus, memory: Memory, now: datetime | None) -> str:

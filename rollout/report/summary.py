@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, RunResult
-from rollout.model.text import counted, elapsed, printable, shell_word, shortened
+from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import capitalized, grouped, what_failed
@@ -150,7 +150,7 @@ def next_step(result: RunResult, *, operating: bool) -> str:
     steps = tuple(_next_pass(result) if operating else _next_steps(result))
     if len(steps) == 1 and steps[0][0] in _GOES_ON:
         return steps[0][1]
-    return capitalized("; ".join(": ".join(filter(None, step)) for step in steps))
+    return capitalized("; ".join(joined(": ", *step) for step in steps))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinis
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
-from rollout.model.text import counted, elapsed, listed, printable, shortened
+from rollout.model.text import counted, elapsed, joined, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 from rollout.report.sentences import capitalized, grouped
 
@@ -56,7 +56,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType
     states = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
         states |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING.value)
-    return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in states.items()}
+    return {name: joined(", ", word, turns.get(name, "")) for name, word in states.items()}
 
 
 def down_text(seconds: float | None, usual: float | None) -> str:
@@ -68,7 +68,7 @@ def down_text(seconds: float | None, usual: float | None) -> str:
 
 
 def _phase(begun: Begun, down: Mapping[str, str]) -> str:
-    return ", ".join(filter(None, (begun.phase.value, down.get(begun.node.name, ""))))
+    return joined(", ", begun.phase.value, down.get(begun.node.name, ""))
 
 
 def ways_out(unfinished: Unfinished) -> str:
@@ -161,14 +161,14 @@ def aborted_text(aborted: Aborted, again: str) -> str:
     """Tell what came of an abort; `again` is the command that goes on with it where nodes are left."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
     names = f": {shortened(aborted.reverted)}" if aborted.reverted else ""
-    lines = (
+    return joined(
+        "\n",
         f"{counted(len(aborted.reverted), 'node')} given back{names}" if aborted.reverted or not left else "",
         f"The soft taint is removed from {_nodes(aborted.untainted)}" if aborted.untainted else "",
         f"Left as they are: {listed(left, _MOST)}" if left else "",
         _ABORTED_BY_HAND if aborted.operating else "",
         f"{'Next:' if aborted.stopped else 'Once they are fixed:'}\n    {again}" if left else "",
     )
-    return "\n".join(filter(None, lines))
 
 
 def no_run_text(lock: Glance, last: LastRun | None) -> str:

@@ -14,23 +14,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from aiohttp import web
 
 from rollout.errors import InputError
 
 # Seconds for which a connection may say nothing, or less than a request.
-IDLE_SECONDS: Final = 15.0
-_MOST: Final = 1024
+IDLE_SECONDS = 15.0
+_MOST = 1024
 # Of the files that this process may open, the part that is left for everything but connections of hosts.
-_OWN_PART: Final = 2
+_OWN_PART = 2
 # Of all that there may be, the part that one address may have: many hosts may share one, behind a load balancer.
-PART_OF_ONE: Final = 2
+PART_OF_ONE = 2
 # Seconds for the handshake of TLS; asyncio would wait for a minute.
-_HANDSHAKE: Final = 10.0
-_RELOAD_SECONDS: Final = 10.0
-_BACKLOG: Final = 256
+_HANDSHAKE = 10.0
+_RELOAD_SECONDS = 10.0
+_BACKLOG = 256
 _LOGGER = logging.getLogger(__name__)
 
 

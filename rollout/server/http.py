@@ -131,7 +131,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 def _json(answer: Answer) -> web.Response:
     body = msgspec.json.encode({"kind": answer.kind.value, "value": answer.value})
     headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
-    response = web.Response(body=body, status=answer.status, headers=headers)
+    response = web.Response(body=body, status=answer.kind.status, headers=headers)
     if answer.kind in _CUT_SHORT:
         response.force_close()
     return response

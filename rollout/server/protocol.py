@@ -83,11 +83,6 @@ class Answer:
     value: str
     until: float = inf
 
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.kind.status
-
     def at(self, moment: float) -> "Answer":
         """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:
@@ -111,13 +106,8 @@ class Ask:
     group: str
 
 
-class _Parameters(msgspec.Struct):
-    id: str
-    group: str
-
-
 class _Body(msgspec.Struct):
-    client_params: _Parameters
+    client_params: Ask
 
 
 def check_request(method: str, header: str | None) -> None:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing
@@ -19,12 +18,12 @@ from rollout.server.worker import Worker
 
 _FRESH = 1.0
 # What is the same for every host, and what anybody can cause by any id or group: told once an hour.
-_OF_STRANGERS: Final = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
-_FOR_ALL: Final = _OF_STRANGERS | {
+_OF_STRANGERS = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
+_FOR_ALL = _OF_STRANGERS | {
     *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW, Kind.LOCKED_BY_ROLLOUT),
     *(Kind.RIVAL, Kind.LOCK_LOST, Kind.API_UNAVAILABLE, Kind.API_ERROR, Kind.INTERNAL_ERROR),
 }
-_HOUR: Final = 3600.0
+_HOUR = 3600.0
 
 # For how long what was read of the slots says that the API server is reached: they are read every few seconds.
 _READY_SECONDS = 10.0

@@ -18,7 +18,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 from rollout.report.metric_families import Families
-from rollout.server.protocol import Answer, Kind
+from rollout.server.protocol import Kind
 
 # What each fixed word means, by the enum that has it.
 _WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -191,7 +191,7 @@ def _argument(argument: Any) -> str:
 
 def fleetlock_answers() -> str:
     """Every kind of answer of the FleetLock server, with its status and what it means."""
-    rows = [[str(Answer(Kind(word), "").status), f"`{word}`", meaning] for word, meaning in _WORDS["Kind"].items()]
+    rows = [[str(Kind(word).status), f"`{word}`", meaning] for word, meaning in _WORDS["Kind"].items()]
     return _table(["status", "kind", "is answered when"], rows)
 
 

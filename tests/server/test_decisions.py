@@ -103,8 +103,8 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
     granted, denied = Answer(Kind.GRANTED, "", until=10.0), Answer(Kind.PAUSED, "", until=10.0)
     assert granted.at(10.0) is granted
-    assert (granted.at(10.1).kind, denied.at(10.1).status) == (Kind.LOCK_LOST, 503)
-    assert Answer(Kind.RELEASED, "").at(1e9).status == 200
+    assert (granted.at(10.1).kind, denied.at(10.1).kind.status) == (Kind.LOCK_LOST, 503)
+    assert Answer(Kind.RELEASED, "").at(1e9).kind.status == 200
 
 
 SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z", "b1")

@@ -262,7 +262,7 @@ class Asking(RuleBasedStateMachine):
             self.report(name, number)
             return
         answer = self.server(number).pre_reboot(self.asked(name, number))
-        if answer.status == 200:
+        if answer.kind.status == 200:
             self.judge(name, answer)
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
@@ -308,11 +308,11 @@ class Asking(RuleBasedStateMachine):
         before, was_granted = self.cluster.node(name)["status"]["nodeInfo"]["bootID"], name in self.granted
         self.granted.discard(name)
         answer = self.server(number).steady_state(self.asked(name, number))
-        if answer.status == 200 and was_granted:
+        if answer.kind.status == 200 and was_granted:
             assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
         # whoever reports has been started, and has forgotten what it was granted; it asks for nothing before a yes
         self.granted.discard(name)
-        if answer.status == 200:
+        if answer.kind.status == 200:
             self.restarted.discard(name)
         else:
             self.restarted.add(name)
@@ -390,7 +390,7 @@ class Asking(RuleBasedStateMachine):
             with LeaseLock(PatientApi(behind, SystemClock(), seconds=2), terms, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).pre_reboot(self.asked(name, number))
-                    assert answer.status != 200, answer
+                    assert answer.kind.status != 200, answer
         except RolloutError:
             return
 
