@@ -211,11 +211,10 @@ def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:
     return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
 
 
-def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
+def trusting(key_file: Path) -> ParamikoShell:
     """One that takes everybody for whom they say they are."""
     return ParamikoShell(
         known_hosts=key_file.parent / "trusted",
         host_key_checking=HostKeyChecking.ACCEPT_NEW,
         key_file=key_file,
-        connect_timeout=connect_timeout,
     )

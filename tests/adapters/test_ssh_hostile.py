@@ -4,6 +4,7 @@ import socket
 import struct
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) ->
     slow = stranger(drip)
     started = time.monotonic()
     with pytest.raises(SshTimeoutError, match="while agreeing on keys"):
-        trusting(key_file, connect_timeout=1).run(slow.host, "true", timeout=60)
+        trusting(key_file).run(replace(slow.host, connect_timeout=1), "true", timeout=60)
     assert time.monotonic() - started < 20
 
 

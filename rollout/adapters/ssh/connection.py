@@ -36,6 +36,9 @@ _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
 # What comes before a login is a few kilobytes of keys and a banner.
 _HANDSHAKE_ALLOWANCE = 1 << 18
+# In bytes: more than anything sane prints.
+_OUTPUT_LIMIT = 1 << 20
+_TOO_MUCH = f"the host printed more than {_OUTPUT_LIMIT} bytes"
 # Longer than any deadline: the socket's is to be the one that counts.
 _NEVER = 24 * 3600.0
 # How long to wait before each next try to open a session, where one was open before.
@@ -192,37 +195,37 @@ class Connection:
             hint=f"Is that key in ~{user}/.ssh/authorized_keys of the host? Other user: --ssh-user",
         )
 
-    def run(self, command: str, *, deadline: float, limit: int) -> CommandResult:
-        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
+    def run(self, command: str, deadline: float) -> CommandResult:
+        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above a mebibyte of output."""
         self._doing = "running the command"
         # Twice the limit: what has been read of the output, and what the host may be ahead.
-        self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
-        channel = self._session(limit)
+        self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + _HANDSHAKE_ALLOWANCE)
+        channel = self._session()
         try:
             channel.exec_command(command)
-            return self._result(channel, limit)
+            return self._result(channel)
         finally:
             # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer it has given.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
-    def _session(self, window: int) -> paramiko.Channel:
-        """Return a new session, in which the host may be that many bytes ahead of us.
+    def _session(self) -> paramiko.Channel:
+        """Return a new session, in which the host may be as far ahead of us as its output may be long.
 
         Under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over.
         """
         for pause in _SESSION_PAUSES if self._had_session else ():
             with contextlib.suppress(paramiko.ChannelException):
-                return self._transport.open_session(window, timeout=_NEVER)
+                return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
             time.sleep(min(pause, self._socket.seconds_left))
         self._had_session = True
-        return self._transport.open_session(window, timeout=_NEVER)
+        return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
 
-    def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
-        stdout, stderr = self._output(channel, limit)
+    def _result(self, channel: paramiko.Channel) -> CommandResult:
+        stdout, stderr = self._output(channel)
         is_told = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
-            raise _too_much(limit)
+            raise OutputLimitError(_TOO_MUCH)
         if not is_told or not self._socket.seconds_left:
             raise TimeoutError("deadline")
         status = None if channel.exit_status == _NO_STATUS else channel.exit_status
@@ -261,7 +264,7 @@ class Connection:
             return any(sign in complaint for sign in _FULL_JUMP)
         return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
 
-    def _output(self, channel: paramiko.Channel, limit: int) -> tuple[bytes, bytes]:
+    def _output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
         """Both streams until their end: read together, since a full one would stop the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
@@ -277,12 +280,8 @@ class Connection:
                 return bytes(stdout), bytes(stderr)
             elif not poller.poll(self._socket.seconds_left * 1000):
                 raise TimeoutError("deadline")
-            if len(stdout) + len(stderr) > limit:
-                raise _too_much(limit)
-
-
-def _too_much(limit: int) -> OutputLimitError:
-    return OutputLimitError(f"the host printed more than {limit} bytes")
+            if len(stdout) + len(stderr) > _OUTPUT_LIMIT:
+                raise OutputLimitError(_TOO_MUCH)
 
 
 def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """What is asked of hosts, in the program's log: each command by its name, how it ended, and how long it took.
 
-The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read. Answers
-that other processes have fetched pass here, too.
+The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read.
 """
 
 import logging

@@ -17,7 +17,6 @@ from rollout.adapters.ssh.connection import Connection, connected
 from rollout.adapters.ssh.failures import TurnedAwayError
 from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.known_hosts import KnownHosts, read_known_hosts
-from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, Identities
@@ -25,8 +24,7 @@ from rollout.ports import CommandResult
 
 T = TypeVar("T")
 
-OUTPUT_LIMIT = 1 << 20
-CONNECT_TIMEOUT = 15.0
+_CONNECT_TIMEOUT = 15.0
 # A host that has too many logins under way hangs up at once; how long to wait before each next try.
 _TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
 
@@ -35,8 +33,7 @@ class ParamikoShell:
     """Runs commands on hosts; safe to call from many threads.
 
     `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
-    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files. `connect_timeout`
-    (seconds) bounds connection and login within the deadline of each call.
+    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files.
     Raises `InputError` where a file named here cannot be used.
     """
 
@@ -47,8 +44,6 @@ class ParamikoShell:
         host_key_checking: HostKeyChecking = HostKeyChecking.STRICT,
         key_file: Path | None = None,
         passphrase: str = "",
-        connect_timeout: float = CONNECT_TIMEOUT,
-        output_limit: int = OUTPUT_LIMIT,
     ) -> None:
         self._known_hosts = KnownHosts(HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking)
         self._known_hosts_file = known_hosts
@@ -56,8 +51,6 @@ class ParamikoShell:
         self._lock = threading.Lock()
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
-        self._connect_timeout = connect_timeout
-        self._output_limit = output_limit
         if self._key_file is not None:
             # A file that only the agent has the private key of will do as well.
             try:
@@ -78,7 +71,7 @@ class ParamikoShell:
             HostKeyError: the host's key is unknown, changed or revoked.
             SshError: the output is beyond all measure.
         """
-        return self._connected(host, partial(self._command, command), timeout)
+        return self._connected(host, lambda connection, deadline: connection.run(command, deadline), timeout)
 
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
@@ -89,42 +82,19 @@ class ParamikoShell:
         """
 
         def converse(connection: Connection, deadline: float) -> CommandResult | None:
-            answer = self._command(question, connection, deadline)
-            return self._command(command, connection, deadline) if agreed(answer) else None
+            return connection.run(command, deadline) if agreed(connection.run(question, deadline)) else None
 
         return self._connected(host, converse, timeout)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Every host by itself, in threads; very many in processes as well, which use all cores."""
-        ask = partial(self.run, command=command, timeout=timeout)
-        # New keys are recorded by one process alone.
-        strict = self._known_hosts.checking is HostKeyChecking.STRICT
-        workers = workers_for(len(hosts)) if strict else 1
-        if workers == 1:
-            return side_by_side(hosts, ask, concurrency=concurrency)
-        return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
-
-    def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
-        """Make another in another process that does as this one."""
-        made = partial(
-            ParamikoShell,
-            known_hosts=self._known_hosts_file,
-            host_key_checking=self._known_hosts.checking,
-            key_file=Path(self._key_file) if self._key_file is not None else None,
-            passphrase=self._keys.passphrase,
-            connect_timeout=self._connect_timeout,
-            output_limit=self._output_limit,
-        )
-        return made, ()
+        """Every host by itself, in threads."""
+        return side_by_side(hosts, partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
         return nullcontext()
-
-    def _command(self, command: str, connection: Connection, deadline: float) -> CommandResult:
-        return connection.run(command, deadline=deadline, limit=self._output_limit)
 
     def _connected(self, host: Host, talk: Callable[[Connection, float], T], timeout: float) -> T:
         """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
@@ -132,7 +102,7 @@ class ParamikoShell:
         # Before the clock starts: a key may take a second to open.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
-            soon = started + min(timeout, host.connect_timeout or self._connect_timeout)
+            soon = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
             for pause in (*_TURNED_AWAY, None):
                 try:
                     with connected(host, soon) as connection:
