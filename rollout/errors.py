@@ -96,8 +96,8 @@ class PlanFileError(InputError):
 class ApiCause:
     """One entry of a Status answer's `details.causes`."""
 
-    reason: str
-    message: str
+    reason: str = ""
+    message: str = ""
 
 
 class ApiError(RolloutError):

@@ -25,7 +25,7 @@ def node(document: Json) -> Node:
 
 
 def budget(spec: Json, status: Json | None = None) -> Budget:
-    document = {"metadata": {"namespace": "a", "name": "b"}, "spec": spec, "status": status}
+    document = {"metadata": {"namespace": "a", "name": "b"}, "spec": spec, "status": status or {}}
     return decode.one(json.dumps(document).encode(), wire.WireBudget, decode.budget, "/budget")
 
 
@@ -144,7 +144,7 @@ def test_a_pod_in_full() -> None:
         ("2026-11-21T02:00:00Z", "2026-11-21T02:01:30Z", 90),
         ("2026-11-21T02:00:00Z", "2026-11-21T02:00:00Z", 0),
         ("2026-11-21T02:00:00Z", "2026-11-21T01:59:00Z", None),
-        ("2026-11-21T02:00:00", "2026-11-21T02:01:30Z", None),
+        ("2026-11-21T02:00:00", "2026-11-21T02:01:30Z", 90),
         ("yesterday", "2026-11-21T02:01:30Z", None),
         (None, "2026-11-21T02:01:30Z", None),
     ],
@@ -171,23 +171,19 @@ def test_a_pod_of_which_next_to_nothing_is_known() -> None:
         "",
         30,
     )
-    nulls = {"labels": None, "annotations": None, "ownerReferences": None, "finalizers": None}
-    spec = {"containers": None, "initContainers": None, "volumes": None, "nodeSelector": None}
-    status = {"phase": "Melting", "conditions": None}
-    assert pod({"metadata": {"name": "p", **nulls}, "spec": spec, "status": status}) == bare
+    assert pod({"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Melting"}}) == bare
 
 
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [
-        (None, ReadyState.UNKNOWN),
         ([], ReadyState.UNKNOWN),
         ([{"type": "Ready", "status": "True"}], ReadyState.TRUE),
         ([{"type": "Ready", "status": "Unknown"}], ReadyState.UNKNOWN),
         ([{"type": "Ready", "status": "Maybe"}], ReadyState.UNKNOWN),
     ],
 )
-def test_readiness_of_a_node(conditions: list[Json] | None, ready: ReadyState) -> None:
+def test_readiness_of_a_node(conditions: list[Json], ready: ReadyState) -> None:
     assert node({"metadata": {"name": "n"}, "status": {"conditions": conditions}}).ready is ready
 
 

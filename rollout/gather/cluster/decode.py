@@ -6,7 +6,6 @@ that a snapshot's size goes by what differs.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from sys import intern
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from rollout.model.cluster import (
     Taint,
     VolumeAttachment,
 )
+from rollout.model.memory import moment
 
 # What decoding raises where a text is no JSON, or not of the wanted shape; too deeply nested is no JSON either.
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -37,7 +37,9 @@ _OK = 200
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NODE_CRITICAL = "system-node-critical"
-_DEFAULT_GRACE = 30
+
+_UNTOLD = wire.Condition()
+_STATES, _PHASES = frozenset(ReadyState), frozenset(PodPhase)
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -56,10 +58,8 @@ class Shared:
         """Return the first value met that equals this one."""
         return self.values.setdefault((type(value), value), value)  # type: ignore[return-value]  # same type by key
 
-    def labels(self, labels: wire.Labels | None) -> Mapping[str, str]:
+    def labels(self, labels: wire.Labels) -> Mapping[str, str]:
         """Return the first map met that equals this one."""
-        if not labels:
-            return self.maps.setdefault((), {})
         key = tuple(labels.items())
         shared = self.maps.get(key)
         if shared is None:
@@ -106,131 +106,103 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
 
 def node(read: wire.WireNode) -> Node:
     """Return a Node."""
-    meta = read.metadata
-    spec, status = read.spec or wire.NodeSpec(), read.status or wire.NodeStatus()
-    info = status.node_info or wire.NodeInfo()
-    ready = _condition(status.conditions, "Ready")
+    meta, info = read.metadata, read.status.node_info
+    ready = _condition(read.status.conditions, "Ready") or _UNTOLD
     return Node(
         name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        labels=meta.labels or {},
-        annotations=meta.annotations or {},
-        unschedulable=bool(spec.unschedulable),
-        ready=_ready_state(ready),
-        ready_message=(ready.message or "") if ready else "",
-        taints=tuple(
-            Taint(taint.key, taint.value or "", taint.effect or "", taint.time_added or "")
-            for taint in spec.taints or ()
-        ),
-        addresses=status.addresses or (),
-        boot_id=(info.boot_id or "").lower(),
-        machine_id=(info.machine_id or "").replace("-", "").lower(),
-        os_image=info.os_image or "",
-        kubelet_version=info.kubelet_version or "",
-        allocatable=amounts(status.allocatable or {}),
-        deleting=meta.deletion_timestamp is not None,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        unschedulable=read.spec.unschedulable,
+        ready=ReadyState(ready.status) if ready.status in _STATES else ReadyState.UNKNOWN,
+        ready_message=ready.message,
+        taints=tuple(Taint(taint.key, taint.value, taint.effect, taint.time_added) for taint in read.spec.taints),
+        addresses=read.status.addresses,
+        boot_id=info.boot_id.lower(),
+        machine_id=info.machine_id.replace("-", "").lower(),
+        os_image=info.os_image,
+        kubelet_version=info.kubelet_version,
+        allocatable=amounts(read.status.allocatable),
+        deleting=bool(meta.deletion_timestamp),
     )
 
 
-def _condition(conditions: Iterable[wire.Condition] | None, kind: str) -> wire.Condition | None:
-    return next((condition for condition in conditions or () if condition.type == kind), None)
-
-
-def _ready_state(condition: wire.Condition | None) -> ReadyState:
-    if condition is None or condition.status not in (ReadyState.TRUE, ReadyState.FALSE):
-        return ReadyState.UNKNOWN
-    return ReadyState(condition.status)
+def _condition(conditions: Iterable[wire.Condition], kind: str) -> wire.Condition | None:
+    return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def pod(read: wire.WirePod, shared: Shared) -> Pod:
     """Return a pod."""
-    meta = read.metadata
-    spec, status = read.spec or wire.PodSpec(), read.status or wire.PodStatus()
-    ready = _ready_state(_condition(status.conditions, "Ready")) is ReadyState.TRUE
+    meta, spec, conditions = read.metadata, read.spec, read.status.conditions
+    ready = (_condition(conditions, "Ready") or _UNTOLD).status == ReadyState.TRUE
     owner = _owner(meta.owner_references, shared)
-    mirror = MIRROR_ANNOTATION in (meta.annotations or {})
+    mirror = MIRROR_ANNOTATION in meta.annotations
     # it belongs to its node: it is never placed anew, and what it demands names the node
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
-    grace = spec.termination_grace_period_seconds
     return Pod(
-        namespace=intern(meta.namespace or ""),
+        namespace=intern(meta.namespace),
         name=meta.name,
-        uid=meta.uid or "",
-        node=intern(spec.node_name or ""),
-        phase=_phase(status.phase),
+        uid=meta.uid,
+        node=intern(spec.node_name),
+        phase=PodPhase(read.status.phase) if read.status.phase in _PHASES else PodPhase.UNKNOWN,
         ready=ready,
         labels=shared.labels(meta.labels),
         owner=owner,
         mirror=mirror,
-        has_empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
+        has_empty_dir=any(volume.empty_dir is not None for volume in spec.volumes),
         requests=shared.one(pod_requests(spec)),
-        deleted_at=meta.deletion_timestamp or "",
-        grace_period=_DEFAULT_GRACE if grace is None else grace,
-        finalizers=meta.finalizers or (),
+        deleted_at=meta.deletion_timestamp,
+        grace_period=spec.termination_grace_period_seconds,
+        finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        claims=_claims(spec.volumes or ()),
+        claims=_claims(spec.volumes),
         placement=ANYWHERE if stays else shared.placement(spec),
-        unready_since="" if ready else _since(status.conditions),
-        start_seconds=_start_seconds(status.conditions) if ready else None,
-        ready_since=_since(status.conditions) if ready and stays else "",
+        unready_since="" if ready else _since(conditions),
+        start_seconds=_start_seconds(conditions) if ready else None,
+        ready_since=_since(conditions) if ready and stays else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
     )
 
 
-def _since(conditions: Iterable[wire.Condition] | None) -> str:
-    condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
-    return (condition.last_transition_time or "") if condition else ""
+def _since(conditions: Iterable[wire.Condition]) -> str:
+    condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled") or _UNTOLD
+    return condition.last_transition_time or ""
 
 
-def _start_seconds(conditions: Iterable[wire.Condition] | None) -> int | None:
+def _start_seconds(conditions: Iterable[wire.Condition]) -> int | None:
     """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
-    scheduled, ready = (_condition(conditions, kind) for kind in ("PodScheduled", "Ready"))
-    if scheduled is None or ready is None:
-        return None
-    try:
-        began, ended = (datetime.fromisoformat(one.last_transition_time or "") for one in (scheduled, ready))
-        seconds = round((ended - began).total_seconds())
-    except (TypeError, ValueError):
-        return None
-    return seconds if seconds >= 0 else None
+    scheduled, ready = (_condition(conditions, kind) or _UNTOLD for kind in ("PodScheduled", "Ready"))
+    began, ended = moment(scheduled.last_transition_time or ""), moment(ready.last_transition_time or "")
+    return round((ended - began).total_seconds()) if began and ended and ended >= began else None
 
 
-def _phase(word: str | None) -> PodPhase:
-    try:
-        return PodPhase(word or PodPhase.UNKNOWN)
-    except ValueError:
-        return PodPhase.UNKNOWN
-
-
-def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> OwnerRef | None:
-    controller = next((reference for reference in references or () if reference.controller), None)
+def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRef | None:
+    controller = next((reference for reference in references if reference.controller), None)
     if controller is None:
         return None
-    return shared.one(
-        OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid),
-    )
+    return shared.one(OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid))
 
 
 def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
     """List the claims that outlive the pod; an ephemeral volume goes with it, and a new pod has a new one."""
-    sources = (volume.persistent_volume_claim for volume in volumes)
-    return tuple(claim.claim_name for claim in sources if claim is not None and claim.claim_name)
+    names = (volume.persistent_volume_claim.claim_name for volume in volumes)
+    return tuple(filter(None, names))
 
 
 def budget(read: wire.WireBudget) -> Budget:
     """Return a budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
-    spec, status = read.spec or wire.BudgetSpec(), read.status or wire.BudgetStatus()
+    spec, status = read.spec, read.status
     return Budget(
-        namespace=read.metadata.namespace or "",
+        namespace=read.metadata.namespace,
         name=read.metadata.name,
         selector=label_selector(spec.selector) if spec.selector is not None else None,
-        min_available=_written(spec.min_available),
-        max_unavailable=_written(spec.max_unavailable),
-        disruptions_allowed=status.disruptions_allowed or 0,
-        current_healthy=status.current_healthy or 0,
-        desired_healthy=status.desired_healthy or 0,
-        expected_pods=status.expected_pods or 0,
+        min_available=str(spec.min_available),
+        max_unavailable=str(spec.max_unavailable),
+        disruptions_allowed=status.disruptions_allowed,
+        current_healthy=status.current_healthy,
+        desired_healthy=status.desired_healthy,
+        expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         sync_error=_sync_error(_condition(status.conditions, "DisruptionAllowed")),
         uid=read.metadata.uid or "",
@@ -244,34 +216,25 @@ def _sync_error(verdict: wire.Condition | None) -> str:
     return verdict.message or "its controller could not count its pods"
 
 
-def _written(number: int | str | None) -> str:
-    return "" if number is None else str(number)
-
-
 def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
     """Return a namespace's name and labels."""
-    return read.metadata.name, read.metadata.labels or {}
+    return read.metadata.name, read.metadata.labels
 
 
 def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
     """Return a DaemonSet."""
-    meta, template = read.metadata, (read.spec or wire.DaemonSetSpec()).template
-    spec = (template or wire.PodTemplate()).spec or wire.PodSpec()
-    placement = Shared().placement(spec)
-    return DaemonSet(meta.namespace or "", meta.name, meta.uid or "", spec.node_selector or {}, placement)
+    meta, spec = read.metadata, read.spec.template.spec
+    return DaemonSet(meta.namespace, meta.name, meta.uid, spec.node_selector, Shared().placement(spec))
 
 
 def attachment(read: wire.WireAttachment) -> VolumeAttachment:
     """Return a VolumeAttachment."""
-    spec = read.spec or wire.AttachmentSpec()
-    source = spec.source or wire.AttachmentSource()
-    return VolumeAttachment(read.metadata.name, spec.node_name, source.persistent_volume_name or "")
+    return VolumeAttachment(read.metadata.name, read.spec.node_name, read.spec.source.persistent_volume_name)
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
     """Return a PersistentVolume, if it is bound and attaches to certain nodes only."""
-    spec = read.spec or wire.VolumeSpec()
-    terms = node_terms(bytes(spec.node_affinity.required)) if spec.node_affinity else None
-    if spec.claim_ref is None or terms is None:
+    claim, terms = read.spec.claim_ref, node_terms(bytes(read.spec.node_affinity.required))
+    if claim is None or terms is None:
         return None
-    return PersistentVolume(read.metadata.name, f"{spec.claim_ref.namespace}/{spec.claim_ref.name}", terms)
+    return PersistentVolume(read.metadata.name, f"{claim.namespace}/{claim.name}", terms)

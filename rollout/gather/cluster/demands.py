@@ -1,9 +1,9 @@
 """What a pod, or a volume, demands of a node: a place, and room, summed as the scheduler sums it."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache
+from functools import lru_cache, reduce
 from operator import add
 from typing import TypeVar
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class _Term(wire.Wire, frozen=True):
-    match_expressions: tuple[wire.Expression, ...] | None = None
-    match_fields: tuple[wire.Expression, ...] | None = None
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
 
 
 class _NodeSelector(wire.Wire, frozen=True):
-    node_selector_terms: tuple[_Term, ...] | None = None
+    node_selector_terms: tuple[_Term, ...] = ()
 
 
 class _NodeAffinity(wire.Wire, frozen=True):
@@ -32,20 +32,20 @@ class _NodeAffinity(wire.Wire, frozen=True):
 class _PodTerm(wire.Wire, frozen=True):
     topology_key: str = ""
     label_selector: wire.Selector | None = None
-    namespaces: tuple[str, ...] | None = None
+    namespaces: tuple[str, ...] = ()
     namespace_selector: wire.Selector | None = None
-    match_label_keys: tuple[str, ...] | None = None
-    mismatch_label_keys: tuple[str, ...] | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class _PodTerms(wire.Wire, frozen=True):
-    required_during_scheduling_ignored_during_execution: tuple[_PodTerm, ...] | None = None
+    required_during_scheduling_ignored_during_execution: tuple[_PodTerm, ...] = ()
 
 
 class _Affinity(wire.Wire, frozen=True):
-    node_affinity: _NodeAffinity | None = None
-    pod_affinity: _PodTerms | None = None
-    pod_anti_affinity: _PodTerms | None = None
+    node_affinity: _NodeAffinity = _NodeAffinity()
+    pod_affinity: _PodTerms = _PodTerms()
+    pod_anti_affinity: _PodTerms = _PodTerms()
 
 
 class _Spread(wire.Wire, frozen=True):
@@ -53,17 +53,17 @@ class _Spread(wire.Wire, frozen=True):
     max_skew: int = 1
     when_unsatisfiable: str = ""
     label_selector: wire.Selector | None = None
-    match_label_keys: tuple[str, ...] | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int = 1
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
     """Read the demands in these parts of a pod's spec, each empty where absent; ValueError for the undocumented."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
-        node_terms=_terms(read.node_affinity),
+        node_terms=_alternatives(read.node_affinity.required_during_scheduling_ignored_during_execution),
         tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
@@ -78,52 +78,38 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
 
 def node_terms(required: bytes) -> tuple[NodeTerm, ...] | None:
     """Return the alternatives of a node selector; None where there is none."""
-    read = _read(required, _NodeSelector)
-    return _alternatives(read) if read else None
+    return _alternatives(_read(required, _NodeSelector))
 
 
 def label_selector(read: wire.Selector) -> LabelSelector:
     """Return a label selector."""
-    exact = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in (read.match_labels or {}).items())
-    return LabelSelector((*exact, *(_requirement(entry) for entry in read.match_expressions or ())))
+    exact = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in read.match_labels.items())
+    return LabelSelector((*exact, *read.match_expressions))
 
 
 def _read(raw: bytes, shape: type[T]) -> T | None:
     return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
 
 
-def _terms(affinity: _NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return _alternatives(required) if required else None
+def _alternatives(selector: _NodeSelector | None) -> tuple[NodeTerm, ...] | None:
+    if selector is None:
+        return None
+    return tuple(NodeTerm(term.match_expressions, term.match_fields) for term in selector.node_selector_terms)
 
 
-def _alternatives(selector: _NodeSelector) -> tuple[NodeTerm, ...]:
-    return tuple(
-        NodeTerm(
-            tuple(_requirement(expression) for expression in term.match_expressions or ()),
-            tuple(_requirement(expression) for expression in term.match_fields or ()),
-        )
-        for term in selector.node_selector_terms or ()
-    )
-
-
-def _requirement(read: wire.Expression) -> Requirement:
-    return Requirement(read.key, SelectorOperator(read.operator), read.values or ())
-
-
-def _pod_terms(affinity: _PodTerms | None) -> tuple[PodTerm, ...]:
-    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return tuple(_pod_term(term, term.label_selector) for term in terms or () if term.label_selector is not None)
+def _pod_terms(affinity: _PodTerms) -> tuple[PodTerm, ...]:
+    terms = affinity.required_during_scheduling_ignored_during_execution
+    return tuple(_pod_term(term, term.label_selector) for term in terms if term.label_selector is not None)
 
 
 def _pod_term(read: _PodTerm, selector: wire.Selector) -> PodTerm:
     return PodTerm(
         topology=read.topology_key,
         selector=label_selector(selector),
-        namespaces=read.namespaces or (),
+        namespaces=read.namespaces,
         namespace_selector=None if read.namespace_selector is None else label_selector(read.namespace_selector),
-        match_keys=read.match_label_keys or (),
-        mismatch_keys=read.mismatch_label_keys or (),
+        match_keys=read.match_label_keys,
+        mismatch_keys=read.mismatch_label_keys,
     )
 
 
@@ -132,8 +118,8 @@ def _spread(read: _Spread, selector: wire.Selector) -> Spread:
         topology=read.topology_key,
         max_skew=read.max_skew,
         selector=label_selector(selector),
-        match_keys=read.match_label_keys or (),
-        min_domains=read.min_domains or 1,
+        match_keys=read.match_label_keys,
+        min_domains=read.min_domains,
         ignores_affinity=read.node_affinity_policy == "Ignore",
         heeds_taints=read.node_taints_policy == "Honor",
     )
@@ -212,7 +198,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     Requests of the pod as a whole take the place of its containers'.
     """
     running, starting = _containers(spec)
-    effective = _override(_larger(running, starting), spec.resources)
+    effective = _override(_larger(running, starting), spec.resources.requests)
     total = _plus(effective, amounts(spec.overhead)) if spec.overhead else effective
     ports = _host_ports(spec)
     return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, ports, add) if ports else total.others)
@@ -220,53 +206,41 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
     """Return the ports that no other pod on the node may have."""
-    containers = [raw for container in spec.containers or () if b"hostPort" in (raw := bytes(container.ports))]
-    if spec.init_containers:
-        containers += [
-            bytes(container.ports) for container in spec.init_containers if container.restart_policy == "Always"
-        ]
-    return tuple({port: 1 for raw in containers for port in _named_ports(raw)}.items()) if containers else ()
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    ports = (bytes(container.ports) for container in (*spec.containers, *sidecars))
+    return tuple({port: 1 for raw in ports if b"hostPort" in raw for port in _named_ports(raw)}.items())
 
 
 def _named_ports(raw: bytes) -> Iterator[str]:
     """Those of a container; one at a certain address seldom is in anybody's way."""
-    for port in decoder_of(tuple[wire.Port, ...]).decode(raw) if b"hostPort" in raw else ():
-        if port.host_port and (port.host_ip or "") in _ANY_ADDRESS:
-            yield f"{HOST_PORT}{port.host_port}/{port.protocol or 'TCP'}"
+    for port in decoder_of(tuple[wire.Port, ...]).decode(raw):
+        if port.host_port and port.host_ip in _ANY_ADDRESS:
+            yield f"{HOST_PORT}{port.host_port}/{port.protocol}"
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
     """Return what the pod needs while it runs, and the most it needs at any moment before."""
     sidecars, starting = _NOTHING, _NOTHING
-    for container in spec.init_containers or ():
+    for container in spec.init_containers:
         if container.restart_policy == "Always":
             sidecars = _plus(sidecars, _requests(container))
             starting = _larger(starting, sidecars)
         else:
             starting = _larger(starting, _plus(sidecars, _requests(container)))
-    return _plus(sidecars, _total(spec.containers or ())), starting
-
-
-def _total(containers: Iterable[wire.Container]) -> Resources:
-    total = _NOTHING
-    for container in containers:
-        total = _plus(total, _requests(container))
-    return total
+    return reduce(_plus, map(_requests, spec.containers), sidecars), starting
 
 
 def _requests(container: wire.Container) -> Resources:
-    if container.resources is None or not container.resources.requests:
-        return _NOTHING
-    return amounts(container.resources.requests)
+    return amounts(container.resources.requests) if container.resources.requests else _NOTHING
 
 
-def _override(summed: Resources, of_pod: wire.Requirements | None) -> Resources:
-    if of_pod is None or not of_pod.requests:
+def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
+    if not of_pod:
         return summed
-    overriding = amounts(of_pod.requests)
+    overriding = amounts(of_pod)
     return Resources(
-        cpu_milli=overriding.cpu_milli if "cpu" in of_pod.requests else summed.cpu_milli,
-        memory=overriding.memory if "memory" in of_pod.requests else summed.memory,
+        cpu_milli=overriding.cpu_milli if "cpu" in of_pod else summed.cpu_milli,
+        memory=overriding.memory if "memory" in of_pod else summed.memory,
         others=_joined(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
     )
 

@@ -58,17 +58,10 @@ _TERMINATING_HINT = "Create that namespace anew once it is gone, or name another
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
-class Cause(wire.Wire, frozen=True):
-    """One of a Status' causes."""
-
-    reason: str | None = None
-    message: str | None = None
-
-
 class Details(wire.Wire, frozen=True):
     """What a Status says beyond its message."""
 
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[ApiCause, ...] = ()
     retry_after_seconds: float | None = None
 
 
@@ -76,9 +69,9 @@ class Status(wire.Wire, frozen=True):
     """The body of a refusal, and the object of a watch's ERROR event."""
 
     kind: str = ""
-    message: str | None = None
-    reason: str | None = None
-    details: Details | None = None
+    message: str = ""
+    reason: str = ""
+    details: Details = Details()
     code: int = 0
 
 
@@ -111,15 +104,14 @@ def status_failure(status: Status) -> ApiError:
 
 
 def _build(status: int, message: str, answer: Status, retry_after: str, kind: type[ApiError]) -> ApiError:
-    details = answer.details or Details()
-    causes = details.causes or ()
+    causes = answer.details.causes
     header = float(retry_after) if retry_after.strip().isdecimal() else None
     return kind(
         message,
         status=status,
-        reason=answer.reason or "",
-        causes=tuple(ApiCause(cause.reason or "", cause.message or "") for cause in causes),
-        retry_after=details.retry_after_seconds or header,
+        reason=answer.reason,
+        causes=causes,
+        retry_after=answer.details.retry_after_seconds or header,
         hint=_hint(status, causes, message),
     )
 
@@ -130,7 +122,7 @@ def _class(status: int, message: str) -> type[ApiError]:
     return _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
 
 
-def _hint(status: int, causes: tuple[Cause, ...], message: str) -> str:
+def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and not causes:

@@ -59,7 +59,7 @@ def read_page(body: bytes, shape: type[W], project: Callable[[W], T], origin: st
     """One page; `origin` names where it came from, for errors."""
     read: wire.Page[W] = decode(body, wire.Page[shape], origin)  # type: ignore[valid-type]
     try:
-        return Listing(tuple(project(item) for item in read.items or ()), read.metadata.resource_version or "")
+        return Listing(tuple(project(item) for item in read.items or ()), read.metadata.resource_version)
     except ValueError as error:
         raise garbled(origin, error) from error
 
@@ -99,7 +99,7 @@ def decode_watch_line(line: bytes, shape: type[W], project: Callable[[W], T], or
     body = bytes(read.object)
     if read.type is WatchEventType.ERROR:
         return WatchEvent(read.type, None, "", status_failure(decode(body, Status, origin)))
-    version = decode(body, wire.Named, origin).metadata.resource_version or ""
+    version = decode(body, wire.Named, origin).metadata.resource_version
     if read.type is WatchEventType.BOOKMARK:
         return WatchEvent(read.type, None, version)
     return WatchEvent(read.type, one(body, shape, project, origin), version)

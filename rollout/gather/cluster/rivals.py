@@ -46,36 +46,36 @@ _LOCK_SUFFIX = "kured-node-lock"
 
 
 class _Container(wire.Wire, frozen=True):
-    image: str | None = None
-    args: tuple[str, ...] | None = None
+    image: str = ""
+    args: tuple[str, ...] = ()
 
 
 class _PodSpec(wire.Wire, frozen=True):
-    containers: tuple[_Container, ...] | None = None
+    containers: tuple[_Container, ...] = ()
 
 
 class _Template(wire.Wire, frozen=True):
-    spec: _PodSpec | None = None
+    spec: _PodSpec = _PodSpec()
 
 
 class _Spec(wire.Wire, frozen=True):
-    replicas: int | None = None
-    template: _Template | None = None
+    replicas: int = 1
+    template: _Template = _Template()
 
 
 class _Status(wire.Wire, frozen=True):
-    observed_generation: int | None = None
+    observed_generation: int = 0
     desired_number_scheduled: int | None = None
 
 
 class _Meta(wire.Meta, frozen=True):
-    generation: int | None = None
+    generation: int = 0
 
 
 class _Item(wire.Wire, frozen=True):
     metadata: _Meta
-    spec: _Spec | None = None
-    status: _Status | None = None
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 class _Holder(wire.Wire, frozen=True):
@@ -111,50 +111,43 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
         programs = _programs(item)
         rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
         rivals += [rival for program, rival in _OPERATORS_BY_IMAGE.items() if program in programs]
-        replicas = item.spec.replicas if item.spec else None
-        if rivals and replicas != 0 and item.metadata.name != _HARMLESS and not _is_ours(item):
-            yield Coordinator(rivals[0], "Deployment", item.metadata.namespace or "", item.metadata.name)
+        meta = item.metadata
+        if rivals and item.spec.replicas and meta.name != _HARMLESS and not _is_ours(item):
+            yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)
 
 
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     """kured's; those of other systems do nothing without their operators."""
     for item in read_list(api, DAEMON_SETS, _Item, lambda item: item).items:
         meta = item.metadata
-        locks = [value for name, value in (meta.annotations or {}).items() if name.endswith(_LOCK_SUFFIX)]
+        locks = [value for name, value in meta.annotations.items() if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
             held, locked = _lock_holders(locks[0] if locks else "")
-            yield Coordinator(_KURED, "DaemonSet", meta.namespace or "", meta.name, held, locked=locked)
+            yield Coordinator(_KURED, "DaemonSet", meta.namespace, meta.name, held, locked=locked)
 
 
 def _is_ours(item: _Item) -> bool:
     """Whether it is a FleetLock server of this program, whatever its name and image are."""
     label, value = _OURS
-    commands = (container.args or ("",) for container in _containers(item))
-    return (item.metadata.labels or {}).get(label) == value or any(args[:1] == ("fleetlock",) for args in commands)
+    commands = (container.args[:1] for container in item.spec.template.spec.containers)
+    return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
 
 
 def _is_of(item: _Item, program: str) -> bool:
-    labels = item.metadata.labels or {}
-    is_named = item.metadata.name == program or any(labels.get(label) == program for label in _NAMING_LABELS)
-    return is_named or program in _programs(item)
+    names = (item.metadata.name, *map(item.metadata.labels.get, _NAMING_LABELS), *_programs(item))
+    return program in names
 
 
 def _programs(item: _Item) -> frozenset[str]:
     """Return the last parts of its images' names, without tag and digest."""
-    names = ((container.image or "").partition("@")[0].rpartition("/")[2] for container in _containers(item))
-    return frozenset(name.partition(":")[0] for name in names)
-
-
-def _containers(item: _Item) -> tuple[_Container, ...]:
-    template = item.spec.template if item.spec else None
-    return (template.spec.containers if template and template.spec else None) or ()
+    images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
+    return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
 def _runs_nowhere(item: _Item) -> bool:
     """Whether no node is chosen: what a DaemonSet has instead of no replicas. Only a status of this spec counts."""
-    status = item.status or _Status()
-    is_current = (status.observed_generation or 0) >= (item.metadata.generation or 0)
-    return is_current and status.observed_generation is not None and status.desired_number_scheduled == 0
+    status = item.status
+    return status.desired_number_scheduled == 0 and status.observed_generation >= max(1, item.metadata.generation)
 
 
 def _has_plans(api: ClusterApi) -> bool:

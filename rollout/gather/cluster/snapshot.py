@@ -120,7 +120,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
     """Which cluster this is."""
     namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Named, KUBE_SYSTEM)
     version = decode.decode(api.get(VERSION), _Version, VERSION)
-    return ClusterIdentity(uid=namespace.metadata.uid or "", server=api.server, version=version.git_version)
+    return ClusterIdentity(uid=namespace.metadata.uid, server=api.server, version=version.git_version)
 
 
 def read_nodes(api: ClusterApi, selector: str = "", kept: Kept | None = None) -> tuple[Node, ...]:
@@ -268,26 +268,24 @@ class NodeReport:
 
 
 class _Spec(wire.Wire, frozen=True):
-    provider_id: str | None = msgspec.field(name="providerID", default=None)
+    provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class _Node(wire.Wire, frozen=True):
-    spec: _Spec | None = None
-    status: wire.NodeStatus | None = None
+    spec: _Spec = _Spec()
+    status: wire.NodeStatus = wire.NodeStatus()
 
 
 def read_report(api: ClusterApi, name: str) -> NodeReport:
     """Return the report of one Node; `ApiNotFoundError` where there is none."""
     path = node_path(name)
     read = decode.decode(api.get(path), _Node, path)
-    conditions = (read.status.conditions if read.status else None) or ()
-    provider = (read.spec.provider_id if read.spec else None) or ""
     bad = (
-        NodeCondition(one.type, one.status, one.reason or "", one.message or "", one.last_transition_time or "")
-        for one in conditions
+        NodeCondition(one.type, one.status, one.reason, one.message, one.last_transition_time or "")
+        for one in read.status.conditions
         if _is_bad(one)
     )
-    return NodeReport(tuple(bad), console(provider))
+    return NodeReport(tuple(bad), console(read.spec.provider_id))
 
 
 def _is_bad(condition: wire.Condition) -> bool:

@@ -41,15 +41,15 @@ class _LonghornSetting(wire.Object, frozen=True):
 
 class _CephHealth(wire.Wire, frozen=True):
     health: str = ""
-    details: Mapping[str, msgspec.Raw] | None = None
+    details: Mapping[str, msgspec.Raw] = {}
 
 
 class _CephStatus(wire.Wire, frozen=True):
-    ceph: _CephHealth | None = None
+    ceph: _CephHealth = _CephHealth()
 
 
 class _CephCluster(wire.Object, frozen=True):
-    status: _CephStatus | None = None
+    status: _CephStatus = _CephStatus()
 
 
 def read_stored(api: ClusterApi, pods: Iterable[Pod]) -> tuple[StoredData, ...]:
@@ -99,20 +99,20 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
     for pod in osds:
         by_namespace[pod.namespace].append(pod)
     for cluster in read_list(api, CEPH_CLUSTERS, _CephCluster, lambda item: item).items:
-        namespace = cluster.metadata.namespace or ""
+        namespace = cluster.metadata.namespace
         pods = by_namespace.get(namespace, ())
         nodes = frozenset(pod.node for pod in pods)
         well = nodes - {pod.node for pod in pods if not pod.ready}
-        lacking = _lacking(cluster.status.ceph if cluster.status else None)
+        lacking = _lacking(cluster.status.ceph)
         why = f"is not healthy ({lacking or 'OSDs are not Ready'}): wait until it is"
         name = f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}"
         if nodes:
             yield StoredData(name, nodes, well, len(nodes) if lacking else len(nodes) - 1, why)
 
 
-def _lacking(ceph: _CephHealth | None) -> str:
+def _lacking(ceph: _CephHealth) -> str:
     """Return which health checks say that copies are lacking; empty where none does."""
-    if ceph is None or not ceph.health:
+    if not ceph.health:
         return "its health is not known"
-    checks = [name for name in sorted(ceph.details or ()) if name.startswith(_LACKING) and name not in _NOT_LACKING]
+    checks = [name for name in sorted(ceph.details) if name.startswith(_LACKING) and name not in _NOT_LACKING]
     return ", ".join(checks) or (ceph.health if ceph.health == "HEALTH_ERR" else "")

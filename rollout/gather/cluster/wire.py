@@ -1,8 +1,8 @@
 """The API's JSON, as far as it is used.
 
 Fields that are not named here are skipped by the decoder without becoming objects, which is what keeps a read of
-30,000 pods small. Every field may be absent or null: old servers and hand-made objects leave out more than
-the published schema allows.
+30,000 pods small. Every field may be absent: old servers and hand-made objects leave out more than the published schema
+allows. What may be null is what Go writes so: a time that is zero, and a list of no items.
 
 Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when it first meets it,
 and keeps with the struct, half-finished until it is done: another thread that decodes the same struct meanwhile crashes
@@ -19,6 +19,7 @@ import msgspec
 
 from rollout.model.cluster import NodeAddress
 from rollout.model.memory import moment
+from rollout.model.selectors import Requirement
 
 Labels = dict[str, str]
 Quantity = str | int | float
@@ -47,8 +48,8 @@ class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
 class ListMeta(Wire, frozen=True):
     """A list's metadata; `continue_token` is empty on the last page."""
 
-    resource_version: str | None = None
-    continue_token: str | None = msgspec.field(name="continue", default=None)
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
 
 
 class OwnerReference(Wire, frozen=True):
@@ -56,19 +57,19 @@ class OwnerReference(Wire, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
-    controller: bool | None = None
+    controller: bool = False
 
 
 class Meta(Wire, frozen=True):
     name: str = ""
-    namespace: str | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-    labels: Labels | None = None
-    annotations: Labels | None = None
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: Labels = {}
+    annotations: Labels = {}
+    deletion_timestamp: str = ""
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class Object(Wire, frozen=True):
@@ -93,61 +94,61 @@ def written_at(writes: Iterable[Write], field: str) -> datetime | None:
 class Condition(Wire, frozen=True):
     type: str = ""
     status: str = ""
-    reason: str | None = None
-    message: str | None = None
+    reason: str = ""
+    message: str = ""
     last_transition_time: str | None = None
 
 
 class WireTaint(Wire, frozen=True):
     key: str = ""
-    value: str | None = None
-    effect: str | None = None
-    time_added: str | None = None
+    value: str = ""
+    effect: str = ""
+    time_added: str = ""
 
 
 class NodeSpec(Wire, frozen=True):
-    unschedulable: bool | None = None
-    taints: tuple[WireTaint, ...] | None = None
+    unschedulable: bool = False
+    taints: tuple[WireTaint, ...] = ()
 
 
 class NodeInfo(Wire, frozen=True):
-    boot_id: str | None = msgspec.field(name="bootID", default=None)
-    machine_id: str | None = msgspec.field(name="machineID", default=None)
-    os_image: str | None = None
-    kubelet_version: str | None = None
+    boot_id: str = msgspec.field(name="bootID", default="")
+    machine_id: str = msgspec.field(name="machineID", default="")
+    os_image: str = ""
+    kubelet_version: str = ""
 
 
 class NodeStatus(Wire, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
-    addresses: tuple[NodeAddress, ...] | None = None
-    allocatable: dict[str, Quantity] | None = None
-    node_info: NodeInfo | None = None
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    allocatable: dict[str, Quantity] = {}
+    node_info: NodeInfo = NodeInfo()
 
 
 class WireNode(Object, frozen=True):
-    spec: NodeSpec | None = None
-    status: NodeStatus | None = None
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
 class Requirements(Wire, frozen=True):
     """A container's, or a whole pod's, resources."""
 
-    requests: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] = {}
 
 
 class Port(Wire, frozen=True):
     """A container's port; with the host's network each is a port of the host, and the API server says so."""
 
-    host_port: int | None = None
-    host_ip: str | None = msgspec.field(default=None, name="hostIP")
-    protocol: str | None = None
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
 
 
 class Container(Wire, frozen=True):
     """A container; with `restart_policy` Always an init container is a sidecar. Few `ports` are of interest."""
 
-    resources: Requirements | None = None
-    restart_policy: str | None = None
+    resources: Requirements = Requirements()
+    restart_policy: str = ""
     ports: msgspec.Raw = _ABSENT
 
 
@@ -161,77 +162,71 @@ class Present(Wire, frozen=True):
 
 class Volume(Wire, frozen=True):
     empty_dir: Present | None = None
-    persistent_volume_claim: ClaimSource | None = None
+    persistent_volume_claim: ClaimSource = ClaimSource()
 
 
 class PodSpec(Wire, frozen=True):
     """A pod's spec. What constrains its placement stays raw: thousands of pods say the same, which is read once."""
 
-    node_name: str | None = None
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
-    resources: Requirements | None = None
-    overhead: dict[str, Quantity] | None = None
-    volumes: tuple[Volume, ...] | None = None
-    node_selector: Labels | None = None
-    termination_grace_period_seconds: int | None = None
-    priority_class_name: str | None = None
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Requirements = Requirements()
+    overhead: dict[str, Quantity] = {}
+    volumes: tuple[Volume, ...] = ()
+    node_selector: Labels = {}
+    termination_grace_period_seconds: int = 30
+    priority_class_name: str = ""
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT
 
 
 class PodStatus(Wire, frozen=True):
-    phase: str | None = None
-    conditions: tuple[Condition, ...] | None = None
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class WirePod(Object, frozen=True):
-    spec: PodSpec | None = None
-    status: PodStatus | None = None
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
 
 class PodTemplate(Wire, frozen=True):
-    spec: PodSpec | None = None
+    spec: PodSpec = PodSpec()
 
 
 class DaemonSetSpec(Wire, frozen=True):
-    template: PodTemplate | None = None
+    template: PodTemplate = PodTemplate()
 
 
 class WireDaemonSet(Object, frozen=True):
-    spec: DaemonSetSpec | None = None
-
-
-class Expression(Wire, frozen=True):
-    key: str
-    operator: str
-    values: tuple[str, ...] | None = None
+    spec: DaemonSetSpec = DaemonSetSpec()
 
 
 class Selector(Wire, frozen=True):
-    match_labels: Labels | None = None
-    match_expressions: tuple[Expression, ...] | None = None
+    match_labels: Labels = {}
+    match_expressions: tuple[Requirement, ...] = ()
 
 
 class BudgetSpec(Wire, frozen=True):
     selector: Selector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
-    unhealthy_pod_eviction_policy: str | None = None
+    min_available: int | str = ""
+    max_unavailable: int | str = ""
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class BudgetStatus(Wire, frozen=True):
-    disruptions_allowed: int | None = None
-    current_healthy: int | None = None
-    desired_healthy: int | None = None
-    expected_pods: int | None = None
-    conditions: tuple[Condition, ...] | None = None
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[Condition, ...] = ()
 
 
 class WireBudget(Object, frozen=True):
-    spec: BudgetSpec | None = None
-    status: BudgetStatus | None = None
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
 
 
 class ClaimRef(Wire, frozen=True):
@@ -245,11 +240,11 @@ class VolumeAffinity(Wire, frozen=True):
 
 class VolumeSpec(Wire, frozen=True):
     claim_ref: ClaimRef | None = None
-    node_affinity: VolumeAffinity | None = None
+    node_affinity: VolumeAffinity = VolumeAffinity()
 
 
 class WireVolume(Object, frozen=True):
-    spec: VolumeSpec | None = None
+    spec: VolumeSpec = VolumeSpec()
 
 
 class Named(Object, frozen=True):
@@ -257,16 +252,16 @@ class Named(Object, frozen=True):
 
 
 class AttachmentSource(Wire, frozen=True):
-    persistent_volume_name: str | None = None
+    persistent_volume_name: str = ""
 
 
 class AttachmentSpec(Wire, frozen=True):
     node_name: str = ""
-    source: AttachmentSource | None = None
+    source: AttachmentSource = AttachmentSource()
 
 
 class WireAttachment(Object, frozen=True):
-    spec: AttachmentSpec | None = None
+    spec: AttachmentSpec = AttachmentSpec()
 
 
 class Page(Wire, Generic[T], frozen=True):

@@ -36,17 +36,16 @@ class Workload:
 
 
 class _Spec(wire.Wire, frozen=True):
-    replicas: int | None = None
+    replicas: int = 1
 
 
 class _Status(wire.Wire, frozen=True):
-    ready_replicas: int | None = None
+    ready_replicas: int = 0
 
 
-class _Item(wire.Wire, frozen=True):
-    metadata: wire.Meta
-    spec: _Spec | None = None
-    status: _Status | None = None
+class _Item(wire.Object, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
@@ -71,6 +70,4 @@ def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
 
 def _workload(kind: str, item: _Item) -> Workload:
     meta = item.metadata
-    desired = item.spec.replicas if item.spec and item.spec.replicas is not None else 1
-    ready = (item.status.ready_replicas or 0) if item.status else 0
-    return Workload(kind, meta.namespace or "", meta.name, meta.uid or "", desired, ready)
+    return Workload(kind, meta.namespace, meta.name, meta.uid, item.spec.replicas, item.status.ready_replicas)
