@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollout.errors import ApiError, ApiNotFoundError, BlockedError, GateError, InterruptedRunError
+from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
@@ -344,12 +344,7 @@ def why_stored(api: ClusterApi, name: str, accepted: Collection[str]) -> str:
     if not namespaces and not any(pod.is_longhorns for pod in pods):
         return ""
     osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
-    try:
-        stored = read_stored(api, (*pods, *osds))
-    except ApiError as error:
-        if not error.is_forbidden:
-            raise
-        return ""
+    stored, _unseen = read_stored(api, (*pods, *osds))
     away = {node.name for node in read_nodes(api) if is_away(node)}
     blockers = storage_blockers(name, stored, away)
     return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")

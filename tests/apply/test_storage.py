@@ -81,7 +81,7 @@ def with_ceph(lab: Lab, health: str, **details: Json) -> None:
 
 def read(lab: Lab) -> tuple[StoredData, ...]:
     api = connect(Path(lab.environment["KUBECONFIG"]), None)
-    return read_stored(api, [pod for namespace in (LONGHORN, CEPH) for pod in read_pods(api, namespace, "")])
+    return read_stored(api, [pod for namespace in (LONGHORN, CEPH) for pod in read_pods(api, namespace, "")])[0]
 
 
 def test_the_last_healthy_replica_stays_and_the_other_nodes_go(lab: Lab, rollout: Rollout) -> None:

@@ -46,7 +46,6 @@ VERSION = "/version"
 
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
 _UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
-_UNSEEN_STORED = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
@@ -96,7 +95,7 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     volumes = begun(_optional, lambda: read_volumes(api, kept), _UNSEEN_VOLUMES)
     all_pods = pods.result()
     namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
-    stored, unseen_stored = _optional(lambda: read_stored(api, all_pods), _UNSEEN_STORED)
+    stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()

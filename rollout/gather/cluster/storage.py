@@ -5,11 +5,11 @@ repeats what `ceph health detail` says.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from rollout.errors import ApiNotFoundError
+from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.listing import read_list
 from rollout.model.cluster import Pod, StoredData
@@ -18,6 +18,7 @@ from rollout.ports import ClusterApi
 REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
 LONGHORN_SETTINGS = "/apis/longhorn.io/v1beta2/settings"
 CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
+_UNSEEN = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
 _DRAIN_POLICY, _STRICT = "node-drain-policy", "block-if-contains-last-replica"
 # Of Ceph's health checks those that say that copies are lacking. HEALTH_WARN alone may be about a clock.
 _LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
@@ -52,23 +53,21 @@ class _CephCluster(wire.Object, frozen=True):
     status: _CephStatus = _CephStatus()
 
 
-def read_stored(api: ClusterApi, pods: Iterable[Pod]) -> tuple[StoredData, ...]:
-    """Return what is stored on the nodes of these pods, all OSDs among them; `ApiError`."""
-    osds, has_longhorn = list[Pod](), False
-    for pod in pods:
-        has_longhorn = has_longhorn or pod.is_longhorns
-        if pod.is_osd:
-            osds.append(pod)
-    volumes, clusters = _volumes(api) if has_longhorn else (), _ceph_clusters(api, osds) if osds else ()
-    return (*_known(volumes), *_known(clusters))
+def read_stored(api: ClusterApi, pods: Sequence[Pod]) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
+    """Return what is stored on the nodes of these pods, all OSDs among them, and sentences about what is not seen.
 
-
-def _known(stored: Iterable[StoredData]) -> tuple[StoredData, ...]:
-    """Return what is stored; none where its kinds were taken away, or are of another version, which hides no other."""
-    try:
-        return tuple(stored)
-    except ApiNotFoundError:
-        return ()
+    Not seen is what this user may not read, and kinds of another version. `ApiError` else.
+    """
+    osds, stored, unseen = [pod for pod in pods if pod.is_osd], list[StoredData](), list[str]()
+    has_longhorn = any(pod.is_longhorns for pod in pods)
+    for reading in (_volumes(api) if has_longhorn else (), _ceph_clusters(api, osds) if osds else ()):
+        try:
+            stored += reading
+        except ApiError as error:
+            if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
+                raise
+            unseen.append(f"{_UNSEEN}: {error.message}")
+    return tuple(stored), tuple(unseen)
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
