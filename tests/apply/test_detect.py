@@ -249,7 +249,7 @@ OBSTACLES = {
     "worker-2": (
         HostFaults(shuts_down_after_seconds=9000),
         "shutdown-pending",
-        "a reboot is scheduled on the host in 2 h",
+        "a reboot is scheduled on the host in 2h",
     ),
     "worker-3": (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "sudo asks for a password"),
     "worker-6": (HostFaults(sudo=SudoFault.NO_TERMINAL), "no-sudo", "sudo wants a terminal"),

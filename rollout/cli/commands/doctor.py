@@ -128,10 +128,15 @@ def _lock(session: Session) -> Check:
     except ApiError as error:
         return cluster.unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:
-        return cluster.lock_check(subject, cluster.LockState(holder, is_alive))
-    text = heading(unfinished, word_of(unfinished, alive=is_alive))
-    state = cluster.LockState(holder, is_alive, text, ways_out(unfinished), unfinished.blocks)
-    return cluster.lock_check(subject, state)
+        return cluster.lock_check(subject, holder, is_alive=is_alive)
+    return cluster.lock_check(
+        subject,
+        holder,
+        is_alive=is_alive,
+        unfinished=heading(unfinished, word_of(unfinished, alive=is_alive)),
+        ways_out=ways_out(unfinished),
+        blocks=unfinished.blocks,
+    )
 
 
 def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[Check]:

@@ -26,7 +26,7 @@ PAGE_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A list, or a page of one; a watch that begins at `resource_version` misses nothing that happened after it."""
+    """A list; a watch that begins at `resource_version` misses nothing that happened after it."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -49,19 +49,13 @@ def _collect(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], 
     items: list[T] = []
     version = ""
     for body in api.pages(path, query):
-        read = read_page(body, shape, project, path)
-        items.extend(read.items)
-        version = read.resource_version or version
+        page: wire.Page[W] = decode(body, wire.Page[shape], path)  # type: ignore[valid-type]
+        try:
+            items += map(project, page.items or ())
+        except ValueError as error:
+            raise garbled(path, error) from error
+        version = page.metadata.resource_version or version
     return Listing(tuple(items), version)
-
-
-def read_page(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> Listing[T]:
-    """One page; `origin` names where it came from, for errors."""
-    read: wire.Page[W] = decode(body, wire.Page[shape], origin)  # type: ignore[valid-type]
-    try:
-        return Listing(tuple(project(item) for item in read.items or ()), read.metadata.resource_version)
-    except ValueError as error:
-        raise garbled(origin, error) from error
 
 
 class WatchEventType(StrEnum):

@@ -49,7 +49,6 @@ _UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them 
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
-W = TypeVar("W")
 K = TypeVar("K", bound=wire.Object)
 
 
@@ -124,8 +123,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 def read_nodes(api: ClusterApi, selector: str = "", kept: Kept | None = None) -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    query = {"labelSelector": selector} if selector else None
-    return read_list(api, NODES, wire.WireNode, _keeping(kept, NODES, decode.node), query).items
+    return _read(api, NODES, wire.WireNode, decode.node, kept, {"labelSelector": selector} if selector else {})
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -169,32 +167,30 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
     """Return the pods of a namespace that a label selector chooses."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    return read_list(api, path, wire.WirePod, pod_projection(), {"labelSelector": selector}).items
+    return _read(api, path, wire.WirePod, pod_projection(), query={"labelSelector": selector})
 
 
 def read_budgets(api: ClusterApi, kept: Kept | None = None) -> tuple[Budget, ...]:
     """Every disruption budget."""
-    return read_list(api, BUDGETS, wire.WireBudget, _keeping(kept, BUDGETS, decode.budget)).items
+    return _read(api, BUDGETS, wire.WireBudget, decode.budget, kept)
 
 
 def read_daemon_sets(api: ClusterApi, kept: Kept | None = None) -> tuple[DaemonSet, ...]:
     """Every DaemonSet."""
-    return read_list(api, DAEMON_SETS, wire.WireDaemonSet, _keeping(kept, DAEMON_SETS, decode.daemon_set)).items
+    return _read(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set, kept)
 
 
 def read_attachments(
     api: ClusterApi, node: str | None = None, kept: Kept | None = None
 ) -> tuple[VolumeAttachment, ...]:
     """VolumeAttachments, or those of one node: the API has no field selector for them."""
-    project = _keeping(kept, ATTACHMENTS, decode.attachment)
-    attachments = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, project)
+    attachments = _read(api, ATTACHMENTS, wire.WireAttachment, decode.attachment, kept)
     return tuple(attachment for attachment in attachments if node is None or attachment.node == node)
 
 
 def read_volumes(api: ClusterApi, kept: Kept | None = None) -> tuple[PersistentVolume, ...]:
     """Return the bound PersistentVolumes that attach to certain nodes only."""
-    bound = _read_if_served(api, VOLUMES, wire.WireVolume, _keeping(kept, VOLUMES, decode.volume))
-    return tuple(volume for volume in bound if volume is not None)
+    return tuple(filter(None, _read(api, VOLUMES, wire.WireVolume, decode.volume, kept)))
 
 
 def _namespaces_if_meant(
@@ -203,28 +199,27 @@ def _namespaces_if_meant(
     """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
-    project = _keeping(kept, NAMESPACES, decode.namespace)
-    return _optional(lambda: read_list(api, NAMESPACES, wire.Named, project).items, _UNSEEN_NAMESPACES)
+    return _optional(lambda: _read(api, NAMESPACES, wire.Named, decode.namespace, kept), _UNSEEN_NAMESPACES)
 
 
-def _keeping(kept: Kept | None, path: str, project: Callable[[K], T]) -> Callable[[K], T]:
-    """Return what reads an object, and keeps it as the API has it where that is wanted."""
+def _read(
+    api: ClusterApi,
+    path: str,
+    shape: type[K],
+    project: Callable[[K], T],
+    kept: Kept | None = None,
+    query: Query | None = None,
+) -> tuple[T, ...]:
+    """Return what a list's objects are read as; each is kept as the API has it where that is wanted."""
     if kept is None:
-        return project
+        return read_list(api, path, shape, project, query).items
     of_path = kept.setdefault(path, {})
 
     def keep(read: K) -> T:
         of_path[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
         return project(read)
 
-    return keep
-
-
-def _read_if_served(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T]) -> tuple[T, ...]:
-    try:
-        return read_list(api, path, shape, project).items
-    except ApiNotFoundError:
-        return ()
+    return read_list(api, path, shape, keep, query).items
 
 
 def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
@@ -237,7 +232,7 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
 
 
 def _read_pods(api: ClusterApi, query: Query | None = None, kept: Kept | None = None) -> tuple[Pod, ...]:
-    return read_list(api, PODS, wire.WirePod, _keeping(kept, PODS, pod_projection()), query).items
+    return _read(api, PODS, wire.WirePod, pod_projection(), kept, query)
 
 
 # The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is shipped. What a condition

@@ -70,8 +70,7 @@ def failed(name: CheckName, subject: str, message: str, fix: str) -> Check:
 
 def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Order checks by what they look at; among those of one kind the order stays."""
-    rank = {name: position for position, name in enumerate(CheckName)}
-    return tuple(sorted(checks, key=lambda check: rank[check.check]))
+    return tuple(sorted(checks, key=lambda check: list(CheckName).index(check.check)))
 
 
 def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:

@@ -1,7 +1,6 @@
 """Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.errors import ApiError
@@ -32,17 +31,11 @@ def server_check(identity: ClusterIdentity) -> Check:
 
 def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
     """Whether this machine's clock, by which windows open, is far from the API server's; nothing where it is near."""
-    if apart := clocks_apart(own, server):
-        yield warned(CheckName.CLOCK, "this machine", apart, "See timedatectl on both.")
-
-
-def clocks_apart(own: datetime, server: datetime | None) -> str:
-    """How far, in a sentence; empty where that is near, or not known."""
     ahead = (own - server).total_seconds() if server else 0.0
-    if abs(ahead) <= _SKEW_SECONDS:
-        return ""
-    word = "ahead of" if ahead > 0 else "behind"
-    return f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows open by it"
+    if abs(ahead) > _SKEW_SECONDS:
+        word = "ahead of" if ahead > 0 else "behind"
+        apart = f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows open by it"
+        yield warned(CheckName.CLOCK, "this machine", apart, "See timedatectl on both.")
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
@@ -55,31 +48,22 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
             yield verdict(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
-    """The Lease's holder, empty for nobody, and whether it renews it; and the rollout that stands there unfinished.
+def lock_check(
+    subject: str, holder: str, *, is_alive: bool, unfinished: str = "", ways_out: str = "", blocks: bool = False
+) -> Check:
+    """Return the verdict on the lock; `subject` is the Lease with its namespace, its holder empty for nobody.
 
-    `unfinished` says which in half a sentence, empty where there is none, and `ways_out` what can be done about it;
-    `blocks` is whether it keeps another from beginning.
+    `unfinished` says in half a sentence which rollout stands there, empty where none does, and `ways_out` what can be
+    done about it; `blocks` is whether it keeps another from beginning.
     """
-
-    holder: str
-    is_alive: bool
-    unfinished: str = ""
-    ways_out: str = ""
-    blocks: bool = False
-
-
-def lock_check(subject: str, state: LockState) -> Check:
-    """Return the verdict on the lock; `subject` is the Lease with its namespace."""
-    if state.is_alive:
+    if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
-        return warned(CheckName.LOCK, subject, f"held by {state.holder}: a rollout is under way", fix)
-    if state.unfinished:
-        verdict = failed if state.blocks else warned
-        return verdict(CheckName.LOCK, subject, state.unfinished, f"{state.ways_out}.")
-    if state.holder:
-        message = f"held by {state.holder}, which does not renew it: it is taken over once it expires"
+        return warned(CheckName.LOCK, subject, f"held by {holder}: a rollout is under way", fix)
+    if unfinished:
+        verdict = failed if blocks else warned
+        return verdict(CheckName.LOCK, subject, unfinished, f"{ways_out}.")
+    if holder:
+        message = f"held by {holder}, which does not renew it: it is taken over once it expires"
         return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder is still running.")
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 

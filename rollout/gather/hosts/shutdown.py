@@ -19,7 +19,7 @@ from typing import Any
 from rollout.gather.hosts.answer import assignments
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER
 from rollout.model.host import LoggedInUser
-from rollout.model.text import excerpt, shortened
+from rollout.model.text import elapsed, excerpt, shortened
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
@@ -27,16 +27,8 @@ _OCTETS = re.compile(rb"\\([0-7]{3})|\\x([0-9a-f]{2})|\\(.)", re.DOTALL)
 _SHORT = {b"n": b" ", b"t": b" ", b"r": b" "}
 _ONLY_DELAYS, _USUAL = "delay", "block"
 _MICROSECONDS = re.compile(r"[0-9]{1,20}")
-_MODES = {
-    "reboot": "a reboot",
-    "kexec": "a reboot",
-    "soft-reboot": "a reboot of its user space",
-    "poweroff": "a power-off",
-    "halt": "a halt",
-    "exit": "a shutdown",
-}
+_MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
 _MOST = 3
-_MINUTE, _HOUR = 60, 3600
 _RUNNING = frozenset({"active", "activating", "reloading"})
 _DEFAULT = "immediate"
 _STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
@@ -74,18 +66,10 @@ def pending_shutdown(text: str) -> str:
     mode, said = values.get("MODE", ""), excerpt(values.get("WALL_MESSAGE", ""), 60)
     if mode not in _MODES:
         return ""
-    when = _when(values.get("USEC", ""), values.get("NOW", ""))
-    return f"{_MODES[mode]} is scheduled on the host{when}{f': {said}' if said else ''}"
-
-
-def _when(at: str, now: str) -> str:
-    """In how long, by the host's own clock."""
-    if not (_MICROSECONDS.fullmatch(at) and _MICROSECONDS.fullmatch(now)):
-        return ""
-    seconds = max(0, int(at) // 1_000_000 - int(now))
-    if seconds < _MINUTE:
-        return " for now"
-    return f" in {seconds // _MINUTE} min" if seconds < 2 * _HOUR else f" in {seconds // _HOUR} h"
+    at, now = values.get("USEC", ""), values.get("NOW", "")
+    known = _MICROSECONDS.fullmatch(at) and _MICROSECONDS.fullmatch(now)
+    when = f" in {elapsed(int(at) // 1_000_000 - int(now))}" if known else ""
+    return f"a {mode} is scheduled on the host{when}{f': {said}' if said else ''}"
 
 
 def zincati_strategy(section: str) -> str:

@@ -64,20 +64,14 @@ def inventory_document(
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
             groups.setdefault(group, []).append(node.name)
     variables = {
-        node.name: host_variables(node, hosts.get(node.name), observations.get(node.name), connection) for node in nodes
+        name: {**_reached(hosts.get(name), connection), **_about(node), **_facts(observations.get(name))}
+        for name, node in ((node.name, node) for node in nodes)
     }
     return {
         "_meta": {"hostvars": variables},
         "all": {"children": sorted({"ungrouped", *groups})},
         **{name: {"hosts": groups[name]} for name in sorted(groups)},
     }
-
-
-def host_variables(
-    node: Node, host: Host | None, observation: HostObservation | None, connection: Connection
-) -> Variables:
-    """Return what `--host` prints: how the host is reached, and what is known of it."""
-    return {**_reached(host, connection), **_about(node), **_facts(observation)}
 
 
 def _reached(host: Host | None, connection: Connection) -> Variables:
