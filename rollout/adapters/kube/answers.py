@@ -119,7 +119,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     return ApiUnavailableError(sentence.format(server=server, request=request, cause=cause), hint=hint)
 
 
-def is_broken_off(error: http.HTTPError) -> bool:
+def is_broken_off(error: Exception) -> bool:
     """Whether the connection ended without a word: of a TLS error that is only one kind."""
     return isinstance(error, http.ProtocolError) or isinstance(_innermost(error), ssl.SSLEOFError)
 

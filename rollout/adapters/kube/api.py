@@ -229,21 +229,18 @@ class KubeApi:
             return response
         raise self._refusal(response, request)
 
-    def _send(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _send(self, session: Session, request: _Request, *, again: bool = True) -> urllib3.BaseHTTPResponse:
         """Send it; a read once more where the connection ends without a word, kept or new."""
         try:
-            try:
-                return self._transmit(session, request)
-            except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
-                if request.method != "GET" or not is_broken_off(error):
-                    raise
-                self._recovery.was_away()
-                return self._transmit(session, request)
+            return self._transmit(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._failed(error, request) from error
+            failed = self._failed(error, request)
+            if again and request.method == "GET" and is_broken_off(error):
+                return self._send(session, request, again=False)
+            raise failed from error
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        headers, begun = {**request.headers(), **session.credentials()}, time.monotonic()
+        headers, begun, outcome = {**request.headers(), **session.credentials()}, time.monotonic(), "interrupted"
         try:
             response = session.pool.request(
                 request.method,
@@ -255,10 +252,12 @@ class KubeApi:
                 redirect=False,
                 preload_content=False,
             )
+            outcome = str(response.status)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            _LOG.debug("%s: %s, %.0f ms", request.named(), type(error).__name__, (time.monotonic() - begun) * 1000)
+            outcome = type(error).__name__
             raise
-        _LOG.debug("%s: %d, %.0f ms", request.named(), response.status, (time.monotonic() - begun) * 1000)
+        finally:
+            _LOG.debug("%s: %s, %.0f ms", request.named(), outcome, (time.monotonic() - begun) * 1000)
         return response
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:

@@ -147,7 +147,10 @@ class _Merged:
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    return _merged(kubeconfig, environ).choose(context)
+    merged = _Merged(_paths(kubeconfig, environ))
+    for path in merged.files:
+        merged.add(path)
+    return merged.choose(context)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -155,13 +158,6 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
     if environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
         return False
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
-
-
-def _merged(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Merged:
-    merged = _Merged(_paths(kubeconfig, environ))
-    for path in merged.files:
-        merged.add(path)
-    return merged
 
 
 def _paths(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:

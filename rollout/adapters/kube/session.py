@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +143,10 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
 
 def _kept_alive() -> list[tuple[int, int, int]]:
     """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
-    seconds_by_name = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-    available = {name: seconds for name, seconds in seconds_by_name.items() if hasattr(socket, name)}
-    return [
-        *HTTPConnection.default_socket_options,
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in available.items()),
-    ]
+    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    known = [(getattr(socket, name, None), seconds) for name, seconds in wanted.items()]
+    options = [(socket.IPPROTO_TCP, option, seconds) for option, seconds in known if option is not None]
+    return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *options]
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
@@ -157,9 +155,11 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     An unusable certificate is met here, by its name, and not in the middle of a request.
     """
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+    # An empty passphrase keeps OpenSSL from asking for one on the terminal.
+    load_chain = partial(context.load_cert_chain, keyfile=configuration.key_file, password="")
     for kind, path, load in (
         ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
-        ("client certificate or key", configuration.cert_file, _chain_loader(context, configuration)),
+        ("client certificate or key", configuration.cert_file, load_chain),
     ):
         if not path:
             continue
@@ -187,11 +187,6 @@ def _check_credentials(configuration: Any) -> None:
     except ValueError as error:
         message = f"the credentials of the kubeconfig cannot be sent: they have {error}"
         raise KubeconfigError(message, hint=_CREDENTIALS_HINT) from None
-
-
-def _chain_loader(context: ssl.SSLContext, configuration: Any) -> Any:
-    # An empty passphrase keeps OpenSSL from asking for one on the terminal.
-    return lambda path: context.load_cert_chain(path, configuration.key_file, password="")
 
 
 def _choose_proxy(configuration: Any, proxy: str) -> None:
@@ -257,8 +252,8 @@ class Access:
         self._login = login
         self._session = login()
         self._renewing = threading.Lock()
-        self._lockout: ApiUnavailableError | None = None
-        self._locked_out_until = 0.0
+        self._refusal = KubeconfigError("")
+        self._locked_out_until = float("-inf")
 
     @property
     def session(self) -> Session:
@@ -274,15 +269,13 @@ class Access:
 
     def _login_anew(self) -> Session:
         """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
-        if self._lockout is not None and time.monotonic() < self._locked_out_until:
-            raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
-        try:
-            return self._login()
-        except KubeconfigError as error:
-            message = f"the credentials have expired and cannot be renewed: {error.message}"
-            self._lockout = ApiUnavailableError(message, status=_UNAUTHORIZED, hint=error.hint)
-            self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
-            raise self._lockout from error
+        if time.monotonic() >= self._locked_out_until:
+            try:
+                return self._login()
+            except KubeconfigError as error:
+                self._refusal, self._locked_out_until = error, time.monotonic() + _LOGIN_PAUSE
+        message = f"the credentials have expired and cannot be renewed: {self._refusal.message}"
+        raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=self._refusal.hint) from self._refusal
 
 
 class Recovery:

@@ -97,13 +97,17 @@ class KnownHosts:
         self._revoked: dict[bytes, Entry] = {}
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[Entry, ...]] = {}
-        are_wanted = files is not None and checking is HostKeyChecking.STRICT
-        strictly = are_wanted and not any(file.exists() for file in (*own, *system))
-        for file in (*own, *system):
-            self._read(file, must_exist=strictly and file in own)
+        every = (*own, *system)
+        if own and files and checking is HostKeyChecking.STRICT and not any(file.exists() for file in every):
+            raise InputError(
+                f"known hosts file {own[0]}: no such file",
+                hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {_place(own[0])}",
+            )
+        for file in every:
+            self._read(file)
 
-    def _read(self, file: Path, *, must_exist: bool) -> None:
-        for number, line in enumerate(_text(file, must_exist=must_exist).split("\n"), 1):
+    def _read(self, file: Path) -> None:
+        for number, line in enumerate(_text(file).split("\n"), 1):
             marker, names, key = _fields(line)
             if key is None:
                 continue
@@ -266,16 +270,11 @@ def vouches(text: str, *, by_authority: bool) -> bool:
     return any(key is not None and marker in markers for marker, _, key in map(_fields, text.split("\n")))
 
 
-def _text(file: Path, *, must_exist: bool) -> str:
+def _text(file: Path) -> str:
     try:
         return file.read_bytes().decode(errors="replace")
-    except FileNotFoundError as error:
-        if not must_exist:
-            return ""
-        raise InputError(
-            f"known hosts file {file}: no such file",
-            hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {shell_word(str(file))}",
-        ) from error
+    except FileNotFoundError:
+        return ""
     except OSError as error:
         raise InputError(f"known hosts file {file}: {error.strerror}") from error
 

@@ -57,19 +57,15 @@ class LoggedShell:
     ) -> Generator[tuple[str, Answer]]:
         """As the other does; the time of each answer is that since the first host was asked."""
         begun, name = time.monotonic(), _name(command)
-        failed, last = list[str](), ""
+        failed = list[str]()
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:
                 _tell(hosts[node], name, answer, begun)
-                last = node
                 failed += [node] if isinstance(answer, SshError) else []
                 yield node, answer
-        if last:
-            of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
-            at_once = min(concurrency, len(hosts))
-            figures = f"{counted(len(hosts), 'host')}, {at_once} at once, in {time.monotonic() - begun:.2f}s"
-            _LOG.info("%s: %s%s, last %s", name, figures, of_failed, last)
+        of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
+        _LOG.info("%s: %s in %.2fs%s", name, counted(len(hosts), "host"), time.monotonic() - begun, of_failed)
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
         """As the other does."""

@@ -12,7 +12,7 @@ from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
 from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
-from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
+from rollout.model.rivals import Rival
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
@@ -145,14 +145,6 @@ _FIXES = {
 }
 _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
-# By the name that each sentence on a rival ends with.
-_RIVAL_FIXES: Mapping[str, str] = {
-    "locksmithd": "On the host: sudo systemctl mask --now locksmithd; or --exclude the node.",
-    "zincati": "Have it ask rollout fleetlock; or on the host: sudo systemctl mask --now zincati; or --exclude it.",
-    **{rival: f"On the host: {way_out}; or --exclude the node." for rival, (_, way_out) in SELF_REBOOTS.items()},
-    "system-upgrade-controller": "Wait until its pod has ended, or --exclude the node.",
-}
-_RIVAL_FIX = "Stop the other coordinator, or --exclude the node; if it was removed: {command}"
 
 
 def rival_checks(rivals: Sequence[Rival]) -> Iterator[Check]:
@@ -168,14 +160,12 @@ def exclusion_checks(plan: RolloutPlan) -> Iterator[Check]:
     """One verdict for each node that cannot take part, where something can be done about it."""
     for exclusion in plan.excluded:
         if exclusion.reason is ExclusionReason.RIVAL:
-            yield failed(CheckName.RIVAL, exclusion.node, exclusion.message, _rival_fix(exclusion.message))
+            # what stops it, or takes its mark away, each message says in parentheses
+            way_out = exclusion.message.partition(" (")[2].partition(")")[0] or "wait until it has ended"
+            fix = f"Stop it, or --exclude the node; {way_out}"
+            yield failed(CheckName.RIVAL, exclusion.node, exclusion.message, fix)
         elif fix := _fix(exclusion):
             yield warned(CheckName.NODE, exclusion.node, exclusion.message, fix)
-
-
-def _rival_fix(message: str) -> str:
-    command = message.partition(IF_REMOVED)[2].partition(")")[0]
-    return _RIVAL_FIXES.get(message.rpartition("--allow ")[2], _RIVAL_FIX.format(command=command))
 
 
 def _fix(exclusion: Exclusion) -> str:

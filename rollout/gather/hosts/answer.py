@@ -5,7 +5,7 @@ the operator's screen. Everything that becomes a value or a message passes one o
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 from rollout.model.text import excerpt
@@ -53,16 +53,12 @@ def exit_status(section: str) -> int | None:
 
 def complaint(stderr: str) -> str:
     """Return the line of a tool's stderr that says best what went wrong; empty where it said nothing."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    return excerpt(_GLOG_PREFIX.sub("", _most_telling(lines), count=1))
-
-
-def _most_telling(lines: Iterable[str]) -> str:
-    """Rank lines: logged errors first, logged chatter last; among equals the last line, which is the cause."""
 
     def weight(line: str) -> int:
+        """Rank logged errors first, logged chatter last; among equals the last line, which is the cause."""
         if not _GLOG_PREFIX.match(line):
             return 1
         return 2 if line[0] in "EF" else 0
 
-    return max(reversed(list(lines)), key=weight, default="")
+    lines = filter(str.strip, reversed(stderr.splitlines()))
+    return excerpt(_GLOG_PREFIX.sub("", max(lines, key=weight, default=""), count=1))

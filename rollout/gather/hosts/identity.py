@@ -11,6 +11,7 @@ no other Node has the same. What does not agree is no answer: nothing is planned
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory.reading import Inventory, SshDefaults
@@ -19,6 +20,8 @@ from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, P
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
+
+S = TypeVar("S", str, tuple[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,17 @@ def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Names of the Nodes by sign; one that several Nodes share tells nothing and is left out."""
-    owners: defaultdict[str, set[str]] = defaultdict(set)
-    for node, sign in signs:
-        owners[sign].add(node)
-    return {sign: next(iter(names)) for sign, names in owners.items() if len(names) == 1 and sign}
+    by_sign = _names_by_sign((node, sign) for node, sign in signs if sign)
+    return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
 
-_Machine = tuple[str, str]
+def _names_by_sign(signs: Iterable[tuple[str, S]]) -> Mapping[S, tuple[str, ...]]:
+    """Names by their addresses, machines or labels; a machine that says nothing of itself is shared with nobody."""
+    names: defaultdict[S, set[str]] = defaultdict(set)
+    for name, sign in signs:
+        if all(sign):
+            names[sign].add(name)
+    return {sign: tuple(sorted(members)) for sign, members in names.items()}
 
 
 def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
@@ -98,8 +105,8 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
-    reported = _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes)
-    reached = _by_machine((name, (facts.machine_id, facts.boot_id)) for name, facts in answered.items())
+    reported = _names_by_sign((node.name, (node.machine_id, node.boot_id)) for node in nodes)
+    reached = _names_by_sign((name, (facts.machine_id, facts.boot_id)) for name, facts in answered.items())
 
     def judged(name: str, facts: HostFacts) -> HostObservation:
         node, machine = by_name.get(name), (facts.machine_id, facts.boot_id)
@@ -109,7 +116,8 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
         others = reported.get(machine, ())
         # of two Nodes at one machine nobody can say which it is, so that neither is touched
         sharing = {*others, *reached.get(machine, ())} - {name}
-        return _disagreement(node, facts, others) or (_shared(facts, {name, *sharing}) if sharing else facts)
+        shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
+        return _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else facts)
 
     return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
 
@@ -130,19 +138,6 @@ def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeF
         f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has {node.boot_id}",
         f"Wait until it has; else see systemctl status kubelet on the host, and kubectl describe node {node.name}",
     )
-
-
-def _shared(facts: HostFacts, names: Iterable[str]) -> ProbeFailure:
-    return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted(names))}")
-
-
-def _by_machine(reports: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
-    """Names by machine; who says nothing of it shares it with nobody."""
-    names: defaultdict[_Machine, list[str]] = defaultdict(list)
-    for name, machine in reports:
-        if all(machine):
-            names[machine].append(name)
-    return {machine: tuple(sorted(members)) for machine, members in names.items()}
 
 
 def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
