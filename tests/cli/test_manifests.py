@@ -81,7 +81,7 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("[waves]\nmax-unavailable = 0", "cluster.toml: waves.max-unavailable: 0 would take no node"),
+        ("[waves]\nmax-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
         ("[cluster]\nkubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
         ("[ssh]\ninventory = 'hosts.ini'", "ssh.inventory (name it by its path in the pod: have it in the image"),
         ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),

@@ -89,33 +89,33 @@ def test_what_is_wrong_in_no_setting_is_no_default(tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    ("[drain]\nforce = true\ntimout = '5m'\n", "own.toml: drain.timout: unknown setting", "drain.timeout"),
-    ("[drian]\ntimeout = '5m'\n", "own.toml: unknown table [drian]", "[drain]"),
-    ("[drain]\n# said below\n'timeout' = '5x'\n", "own.toml: drain.timeout: '5x' is not a duration", "90s"),
-    ("[waves]\nmax-unavailable = 0\n", "own.toml: waves.max-unavailable: 0 would take no node", "most nodes"),
+    ("[drain]\nforce = true\ntimout = '5m'\n", "own.toml:3: drain.timout: unknown setting", "drain.timeout"),
+    ("[drian]\ntimeout = '5m'\n", "own.toml:1: unknown table [drian]", "[drain]"),
+    ("[drain]\n# said below\n'timeout' = '5x'\n", "own.toml:3: drain.timeout: '5x' is not a duration", "90s"),
+    ("[waves]\nmax-unavailable = 0\n", "own.toml:2: waves.max-unavailable: 0 would take no node", "most nodes"),
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
-    ("[drain]\nforce = 'perhaps'\n", "own.toml: drain.force: it is neither true nor false", ""),
-    ("[ssh]\nport = 65536\n", "own.toml: ssh.port: 65536 is too large: at most 65535", ""),
-    ("[nodes]\nallow = ['all']\n", "own.toml: nodes.allow: 'all' is not one of blocked", "cordoned"),
+    ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),
+    ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
+    ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not one of blocked", "cordoned"),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n[[pool]]\nname = 'b'\nselektor = 'y'\n",
-        "own.toml: [[pool]] b: selektor",
+        "own.toml:6: [[pool]] b: selektor",
         "selector",
     ),
-    ("[[pool]]\nselector = 'a=b'\n", "own.toml: [[pool]] number 1: no name", "name"),
+    ("[[pool]]\nselector = 'a=b'\n", "own.toml:1: [[pool]] number 1: no name", "name"),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n\n[[pool]]\nname = 'b'\nselector = 'y'\ndrain-timeout = 'soon'\n",
-        "own.toml: [[pool]] b: drain-timeout: 'soon' is not a duration",
+        "own.toml:8: [[pool]] b: drain-timeout: 'soon' is not a duration",
         "90s",
     ),
-    ("waves.canary = 1\nwaves.canarie = 1\n", "own.toml: waves.canarie: unknown setting", "waves.canary"),
-    ("pool = 'web'\n", "own.toml: pool is not a list of tables", "[[pool]]"),
+    ("waves.canary = 1\nwaves.canarie = 1\n", "own.toml:2: waves.canarie: unknown setting", "waves.canary"),
+    ("pool = 'web'\n", "own.toml:1: pool is not a list of tables", "[[pool]]"),
     ("[drain\n", "own.toml is not TOML", "[drain]"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), MISTAKES)
-def test_a_mistake_is_told_with_file_and_key(text: str, message: str, hint: str, tmp_path: Path) -> None:
+def test_a_mistake_is_told_with_file_line_and_key(text: str, message: str, hint: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         read(tmp_path, text)
     assert message in raised.value.message

@@ -89,6 +89,16 @@ class SettingsFile:
     text: str = ""
     document: Mapping[str, Any] = field(default_factory=dict)
 
+    def place(self, table: str, key: str = "", number: int = 1) -> str:
+        """Return the file with the line of this key, or of its table; `number` is which of its like, from 1 on."""
+        table, key = re.escape(table), re.escape(key or table)
+        headers = [match.end() for match in re.finditer(rf"^[ \t]*\[+\s*{table}\s*\]", self.text, re.MULTILINE)]
+        begin = headers[number - 1] if headers else 0
+        # it is the first after the header, or, before any, has its table in it
+        line = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE).search(self.text, begin)
+        end = line.end() if line else begin
+        return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
+
     def tables(self, name: str) -> Iterator[Source]:
         """Yield what stands in each table of this name, by key; one, which may be empty, but of `LISTS`."""
         is_list, known = name in LISTS, settings_in(name)
@@ -96,17 +106,17 @@ class SettingsFile:
         tables = content if is_list else [content]
         if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
             what, how = ("a list of tables", f"each as [[{name}]]") if is_list else ("a table", f"it once, as [{name}]")
-            raise UsageError(f"{self.name}: {name} is not {what}", hint=f"Write {how}.")
+            raise UsageError(f"{self.place(name)}: {name} is not {what}", hint=f"Write {how}.")
         for number, table in enumerate(tables, 1):
-            of = f"{self.name}: " + (
-                f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
-            )
-            if strange := next((key for key in table if key not in known), None):
-                raise UsageError(f"{of}{strange}: unknown setting", hint=_nearest(f"{name}.{strange}"))
+            of = f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
+            read = {key: (value, f"{self.place(name, key, number)}: {of}{key}") for key, value in table.items()}
+            if strange := next((key for key in read if key not in known), None):
+                raise UsageError(f"{read[strange][1]}: unknown setting", hint=_nearest(f"{name}.{strange}"))
             for key, setting in known.items():
                 if setting.is_required and table.get(key) in (None, ""):
-                    raise UsageError(f"{of}no {key}", hint=f"{key}: {setting.help}.")
-            yield {key: (value, f"{of}{key}") for key, value in table.items()}
+                    place = self.place(name, number=number)
+                    raise UsageError(f"{place}: {of}no {key}", hint=f"{key}: {setting.help}.")
+            yield read
 
 
 def read_file(path: Path | None) -> SettingsFile:
@@ -128,7 +138,7 @@ def read_file(path: Path | None) -> SettingsFile:
 def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
     """Return what holds: what is typed goes before the environment, and that before the file."""
     if strange := next((name for name in file.document if name not in TABLES), None):
-        raise UsageError(f"{file.name}: unknown table [{strange}]", hint=_nearest(strange))
+        raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_nearest(strange))
     said = {**environment, **typed}
     read: dict[str, Any] = {}
     for name, kind in TABLES.items():
