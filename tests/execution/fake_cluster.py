@@ -8,7 +8,7 @@ are the wire's own (a server that hangs, is away, answers with something else) a
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,12 @@ from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import Answer, Call
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
-from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
+from rollout.lab.api.reads import Watch
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.requests import RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.statuses import StatusError
-from rollout.lab.api.store import Change, ObjectStore
+from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.ports import Query
 from tests.standalone_api import StandaloneApi
@@ -62,19 +62,19 @@ class FakeServer(StandaloneApi):
         timer.daemon = True
         timer.start()
 
-    def answer(self, method: str, call: Call) -> Answer | WatchRequest:
+    def answer(self, method: str, call: Call) -> Answer | Watch:
         """Compute an answer, or strike with a fault; note down the request."""
         fault = self.call(lambda: self.server.faults.strike(call.target))
         if fault is not None and fault.answer is FaultAnswer.SLOW:
             time.sleep(fault.delay)
         answer = self.call(lambda: self._struck(fault, call))
-        status = 200 if isinstance(answer, WatchRequest) else answer.status if answer else 0
+        status = 200 if isinstance(answer, Watch) else answer.status if answer else 0
         self.call(lambda: self._note(method, call, status))
         if answer is None:
             raise ApiUnavailableError("the connection broke")
         return answer
 
-    def _struck(self, fault: ApiFault | None, call: Call) -> Answer | WatchRequest | None:
+    def _struck(self, fault: ApiFault | None, call: Call) -> Answer | Watch | None:
         """None where no answer arrives."""
         if fault is None or fault.answer is FaultAnswer.SLOW:
             return self._computed(call)
@@ -90,7 +90,7 @@ class FakeServer(StandaloneApi):
             case other:
                 raise NotImplementedError(f"{other} is the wire's: mark the test `wire`")
 
-    def _computed(self, call: Call) -> Answer | WatchRequest:
+    def _computed(self, call: Call) -> Answer | Watch:
         try:
             self.server.access.check("lab-admin", call.target)
             return self.server._endpoints.answer(call)
@@ -161,7 +161,7 @@ class FakeCluster:
 
     def _asked(
         self, method: str, path: str, query: Query, body: object = None, kind: str = "application/json"
-    ) -> Answer | WatchRequest:
+    ) -> Answer | Watch:
         payload = b"" if body is None else msgspec.json.encode(body)
         call = Call(parse_target(method, path, query), query, "application/json", kind if payload else "", payload)
         answer = self._behind.answer(method, call)
@@ -171,42 +171,24 @@ class FakeCluster:
         return answer
 
 
-class Heard(Watch):
-    """A watch without a loop: whoever reads it waits by himself."""
-
-    def __init__(self, store: ObjectStore, request: WatchRequest) -> None:
-        super().__init__(store, request, bookmark_seconds=BOOKMARK_SECONDS)
-        self.events = list(self._first)
-        self.timeout = request.timeout
-
-    @override
-    def _observe(self, change: Change) -> None:
-        if change.resource is self._request.resource and (event := self._event(change)) is not None:
-            self.events.append(event)
-
-    def next_bookmark(self, now: float, end: float) -> float:
-        return self._next_bookmark(now, end)
-
-    def bookmark(self) -> WatchEvent:
-        return self._bookmark()
-
-
 class Lines:
     """A watch's lines until its time is over, or it is left, by whichever thread."""
 
-    def __init__(self, behind: FakeServer, ask: Callable[[], Answer | WatchRequest]) -> None:
+    def __init__(self, behind: FakeServer, ask: Callable[[], Answer | Watch]) -> None:
         self._behind = behind
         self._ask = ask
         self._left = False
-        self._watch: Heard | None = None
+        self._events = list[Json]()
 
     def __enter__(self) -> Self:
-        streaming = self._ask()
-        assert isinstance(streaming, WatchRequest)
+        watch = self._ask()
+        assert isinstance(watch, Watch)
+        self._watch, store = watch, self._behind.store
         with self._behind.turn:
-            self._watch = Heard(self._behind.store, streaming)
-        self._end = time.monotonic() + self._watch.timeout
-        self._next_bookmark = self._watch.next_bookmark(time.monotonic(), self._end)
+            self._events += watch.first(store)
+            store.subscribe(self._observe)
+        self._end = time.monotonic() + watch.timeout
+        self._next_bookmark = watch.next_bookmark(time.monotonic(), self._end)
         return self
 
     def __exit__(
@@ -214,31 +196,33 @@ class Lines:
     ) -> None:
         with self._behind.turn:
             self._left = True
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
+            with suppress(ValueError):
+                self._behind.store.unsubscribe(self._observe)
             self._behind.turn.notify_all()
+
+    def _observe(self, change: Change) -> None:
+        if change.resource is self._watch.resource:
+            self._events += self._watch.events([change])
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
         with self._behind.turn:
-            while not self._left and self._watch is not None:
-                if self._watch.events:
-                    return self._line(self._watch.events.pop(0))
+            while not self._left:
+                if self._events:
+                    return self._line(self._events.pop(0))
                 now = time.monotonic()
                 if now >= self._end:
                     self._left = True
                 elif now >= self._next_bookmark:
                     self._next_bookmark = self._watch.next_bookmark(now, self._end)
-                    return self._line(self._watch.bookmark())
+                    return self._line(self._watch.bookmark(self._behind.store))
                 else:
                     self._behind.turn.wait(min(self._next_bookmark, self._end) - now)
         raise StopIteration
 
-    def _line(self, event: WatchEvent) -> bytes:
-        if event.type == "ERROR":
+    def _line(self, event: Json) -> bytes:
+        if event["type"] == "ERROR":
             self._left = True  # nothing comes behind it
-        line: dict[str, Any] = {"type": event.type, "object": event.obj}
-        return encoded(line).rstrip(b"\n")
+        return encoded(event).rstrip(b"\n")

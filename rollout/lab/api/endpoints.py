@@ -1,6 +1,6 @@
 """From a request to its answer: which part of the API a verb on a resource leads to.
 
-Nothing here knows about connections; the server turns an `Answer` into bytes and a `WatchRequest` into a
+Nothing here knows about connections; the server turns an `Answer` into bytes and a `Watch` into a
 stream.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
-from rollout.lab.api.reads import Lists, WatchRequest, watch_request
+from rollout.lab.api.reads import Lists, Watch, watch_request
 from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
@@ -77,7 +77,7 @@ class Endpoints:
         self._lists = Lists(store)
         self._writer = Writer(store)
         self._evictor = Evictor(store, self._writer)
-        self._verbs: dict[str, Callable[[Call, Resource], Answer | WatchRequest]] = {
+        self._verbs: dict[str, Callable[[Call, Resource], Answer | Watch]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -87,7 +87,7 @@ class Endpoints:
             "delete": self._delete,
         }
 
-    def answer(self, call: Call) -> Answer | WatchRequest:
+    def answer(self, call: Call) -> Answer | Watch:
         """Answer a request; raises StatusError for every refusal."""
         target = call.target
         resource = target.resource
@@ -99,7 +99,7 @@ class Endpoints:
             raise method_not_allowed()
         return self._verbs[target.verb](call, resource)
 
-    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | WatchRequest:
+    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Watch:
         if name not in resource.subresources:
             raise unknown_path()
         if call.target.verb not in SUBRESOURCES[name]:
@@ -115,7 +115,7 @@ class Endpoints:
         body = list_body(resource, page, self._store.now(), _included(call))
         return Answer(_OK, encoded(body))
 
-    def _watch(self, call: Call, resource: Resource) -> WatchRequest:
+    def _watch(self, call: Call, resource: Resource) -> Watch:
         return watch_request(call.target, resource, call.query, _included(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from rollout.lab.api.endpoints import Answer, refused
-from rollout.lab.api.reads import WatchRequest
+from rollout.lab.api.reads import Watch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.statuses import StatusError
 
@@ -187,11 +187,11 @@ def stand_in(fault: ApiFault) -> Answer | None:
             return None
 
 
-def halved(fault: ApiFault, answer: Answer | WatchRequest) -> Answer | WatchRequest:
+def halved(fault: ApiFault, answer: Answer | Watch) -> Answer | Watch:
     """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
     if fault.answer not in _HALVES:
         return answer
-    if isinstance(answer, WatchRequest):
+    if isinstance(answer, Watch):
         half = Answer(200, _HALF_EVENT)
     else:
         half = replace(answer, payload=answer.payload[: len(answer.payload) // 2])

@@ -5,7 +5,8 @@ happened to it; that is what clients with selectors rely on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -14,6 +15,7 @@ from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import Selection, selection_of
 from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
+from rollout.lab.objects import namespace_of, with_metadata
 
 # A further page may be asked for again, after a lost answer; for all of them a real server has minutes.
 _KEPT = 1000
@@ -77,7 +79,7 @@ class Lists:
     def _selected(self, target: Target, resource: Resource, selection: Selection) -> list[Json]:
         if resource is PODS and selection.node:
             pods = self._store.pods_on(selection.node)
-            return selection.of(pod for pod in pods if target.namespace in {"", pod["metadata"]["namespace"]})
+            return selection.of(pod for pod in pods if target.namespace in {"", namespace_of(pod)})
         return selection.of(self._store.items(resource, target.namespace))
 
 
@@ -98,18 +100,11 @@ _BEFORE_DEADLINE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and its object."""
-
-    type: str
-    obj: Json
-
-
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
+class Watch:
     """A watch as asked for; `since` is None for "from whatever is now", `timeout` in real seconds.
 
-    `include` is what tables have of the objects, empty where objects are wanted.
+    `include` is what tables have of the objects, empty where objects are wanted. An event is a line of a watch: its
+    `type` (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its `object`.
     """
 
     target: Target
@@ -120,111 +115,97 @@ class WatchRequest:
     bookmarks: bool
     include: str
 
+    def first(self, store: ObjectStore) -> list[Json]:
+        """Return what there is, or what happened since; an ERROR where that is forgotten."""
+        if self.since is None:
+            objects = self.selection.of(store.items(self.resource, self.target.namespace))
+            return [_event("ADDED", obj) for obj in objects]
+        try:
+            return self.events(store.changes_since(self.since, self.resource))
+        except CompactedError:
+            return [_event("ERROR", expired(f"too old resource version: {self.since} ({store.compacted})").body())]
 
-def watch_request(target: Target, resource: Resource, query: Mapping[str, str], include: str) -> WatchRequest:
+    def events(self, changes: Iterable[Change]) -> list[Json]:
+        """Return what this watch tells about changes of its resource."""
+        return [event for change in changes if (event := self._told(change))]
+
+    def bookmark(self, store: ObjectStore) -> Json:
+        """Return the event that says how far the watch is."""
+        metadata: Json = {"resourceVersion": str(store.revision), "creationTimestamp": None}
+        typed = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        return _event("BOOKMARK", {**typed, "metadata": metadata})
+
+    def next_bookmark(self, now: float, deadline: float, every: float = BOOKMARK_SECONDS) -> float:
+        """Return when the next one is due; the deadline where none is."""
+        last = deadline - _BEFORE_DEADLINE
+        return min(now + every, last) if self.bookmarks and last > now else deadline
+
+    def _told(self, change: Change) -> Json | None:
+        if self.since is not None and change.revision <= self.since:
+            return None
+        before = change.previous is not None and self._concerns(change.previous)
+        if not change.gone and self._concerns(change.obj):
+            return _event("MODIFIED" if before else "ADDED", change.obj)
+        if not before or change.previous is None:
+            return None
+        return _event("DELETED", with_metadata(change.previous, resourceVersion=str(change.revision)))
+
+    def _concerns(self, obj: Json) -> bool:
+        namespace = self.target.namespace if self.resource.namespaced else ""
+        return namespace in {"", namespace_of(obj)} and self.selection.matches(obj)
+
+
+def _event(kind: str, obj: Json) -> Json:
+    return {"type": kind, "object": obj}
+
+
+def watch_request(target: Target, resource: Resource, query: Mapping[str, str], include: str) -> Watch:
     """Read a watch from its query; 400 where it makes no sense."""
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")
-    bookmarks = query.get("allowWatchBookmarks") in {"1", "true"}
-    version = whole_number(query, "resourceVersion")
-    return WatchRequest(
+    return Watch(
         target=target,
         resource=resource,
         selection=selection_of(query, resource),
-        since=version or None,
+        since=whole_number(query, "resourceVersion") or None,
         timeout=whole_number(query, "timeoutSeconds") or _DEFAULT_TIMEOUT,
-        bookmarks=bookmarks,
+        bookmarks=query.get("allowWatchBookmarks") in {"1", "true"},
         include=include,
     )
 
 
-class Watch:
-    """One client's watch: subscribes at once, so nothing is lost between its first events and the later ones."""
+async def follow(store: ObjectStore, watch: Watch, *, bookmark_seconds: float) -> AsyncGenerator[list[Json]]:
+    """Yield events in batches, until the watch's time is up; nothing is lost between its first events and the later."""
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Change]()
 
-    def __init__(self, store: ObjectStore, request: WatchRequest, *, bookmark_seconds: float) -> None:
-        self._store = store
-        self._request = request
-        self._bookmark_seconds = bookmark_seconds
-        self._queue: asyncio.Queue[Change] = asyncio.Queue()
-        self._first = self._initial()
-        store.subscribe(self._observe)
+    def observe(change: Change) -> None:
+        if change.resource is watch.resource:
+            queue.put_nowait(change)
 
-    def close(self) -> None:
-        """End the subscription."""
-        self._store.unsubscribe(self._observe)
-
-    async def batches(self) -> AsyncIterator[list[WatchEvent]]:
-        """Events in batches, until the watch's time is up; an empty first batch says that it began."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._request.timeout
-        yield self._first
-        if any(event.type == "ERROR" for event in self._first):
+    deadline, first = loop.time() + watch.timeout, watch.first(store)
+    store.subscribe(observe)
+    try:
+        yield first
+        if any(event["type"] == "ERROR" for event in first):
             return
-        bookmark = self._next_bookmark(loop.time(), deadline)
+        bookmark = watch.next_bookmark(loop.time(), deadline, bookmark_seconds)
         while loop.time() < deadline:
-            changes = await self._changes(min(bookmark, deadline) - loop.time())
+            changes = await _waiting(queue, min(bookmark, deadline) - loop.time())
             if changes:
-                yield [event for change in changes if (event := self._event(change)) is not None]
+                yield watch.events(changes)
             elif bookmark <= loop.time() < deadline:
-                yield [self._bookmark()]
-                bookmark = self._next_bookmark(loop.time(), deadline)
+                yield [watch.bookmark(store)]
+                bookmark = watch.next_bookmark(loop.time(), deadline, bookmark_seconds)
+    finally:
+        store.unsubscribe(observe)
 
-    def _observe(self, change: Change) -> None:
-        if change.resource is self._request.resource:
-            self._queue.put_nowait(change)
 
-    async def _changes(self, patience: float) -> list[Change]:
-        """Whatever is waiting; the next change if nothing is; nothing once patience is over."""
-        try:
-            async with asyncio.timeout(max(patience, 0)):
-                changes = [await self._queue.get()]
-        except TimeoutError:
-            changes = []
-        while not self._queue.empty():
-            changes.append(self._queue.get_nowait())
-        return changes
-
-    def _next_bookmark(self, now: float, deadline: float) -> float:
-        if not self._request.bookmarks:
-            return deadline
-        last = deadline - _BEFORE_DEADLINE
-        regular = now + self._bookmark_seconds
-        return min(regular, last) if last > now else deadline
-
-    def _initial(self) -> list[WatchEvent]:
-        request = self._request
-        if request.since is not None:
-            return self._replayed(request.since)
-        objects = request.selection.of(self._store.items(request.resource, request.target.namespace))
-        return [WatchEvent("ADDED", obj) for obj in objects]
-
-    def _replayed(self, since: int) -> list[WatchEvent]:
-        try:
-            changes = self._store.changes_since(since, self._request.resource)
-        except CompactedError:
-            error = expired(f"too old resource version: {since} ({self._store.compacted})")
-            return [WatchEvent("ERROR", error.body())]
-        return [event for change in changes if (event := self._event(change)) is not None]
-
-    def _event(self, change: Change) -> WatchEvent | None:
-        """Return what this watch tells about a change, if anything."""
-        if self._request.since is not None and change.revision <= self._request.since:
-            return None
-        before = change.previous is not None and self._concerns(change.previous)
-        after = not change.gone and self._concerns(change.obj)
-        if after:
-            return WatchEvent("MODIFIED" if before else "ADDED", change.obj)
-        if not before or change.previous is None:
-            return None
-        version = {"resourceVersion": str(change.revision)}
-        return WatchEvent("DELETED", {**change.previous, "metadata": {**change.previous["metadata"], **version}})
-
-    def _concerns(self, obj: Json) -> bool:
-        namespace = self._request.target.namespace if self._request.resource.namespaced else ""
-        right_place = not namespace or obj["metadata"].get("namespace") == namespace
-        return right_place and self._request.selection.matches(obj)
-
-    def _bookmark(self) -> WatchEvent:
-        resource = self._request.resource
-        metadata: Json = {"resourceVersion": str(self._store.revision), "creationTimestamp": None}
-        return WatchEvent("BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+async def _waiting(queue: asyncio.Queue[Change], patience: float) -> list[Change]:
+    """Return whatever is waiting; the next change if nothing is; nothing once patience is over."""
+    changes = list[Change]()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(patience, 0)):
+            changes.append(await queue.get())
+    while not queue.empty():
+        changes.append(queue.get_nowait())
+    return changes

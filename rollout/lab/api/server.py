@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from datetime import datetime
 from email.utils import format_datetime
 from weakref import WeakSet
@@ -21,11 +22,11 @@ from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
-from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
+from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, follow
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
-from rollout.lab.api.store import ObjectStore
+from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.listener import Listener, kept_port
 
@@ -143,7 +144,7 @@ class ApiServer:
         except asyncio.CancelledError:
             self._log(request, call, 0)
             raise
-        if isinstance(answer, WatchRequest):
+        if isinstance(answer, Watch):
             self._log(request, call, web.HTTPOk.status_code)
             date, bookmarks = _http_date(self._clock.now()), self._clock.scaled(BOOKMARK_SECONDS)
             return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=date)
@@ -156,7 +157,7 @@ class ApiServer:
             return response
         return await _break_off(request, response)
 
-    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | WatchRequest:
+    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Watch:
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._computed(request, call)
@@ -187,7 +188,7 @@ class ApiServer:
         if fault.answer in _WITHOUT_ANSWER:
             await _cut(request)
 
-    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | WatchRequest:
+    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | Watch:
         try:
             user = self.access.user(request.headers.get("Authorization", ""))
             self.access.check(user, call.target)
@@ -270,30 +271,25 @@ async def _break_off(request: web.BaseRequest, answer: web.Response) -> web.Stre
 
 
 async def stream(
-    store: ObjectStore, request: web.BaseRequest, streaming: WatchRequest, *, bookmark_seconds: float, date: str
+    store: ObjectStore, request: web.BaseRequest, watch: Watch, *, bookmark_seconds: float, date: str
 ) -> web.StreamResponse:
     """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
-    watch = Watch(store, streaming, bookmark_seconds=bookmark_seconds)
     response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
     response.enable_chunked_encoding()
-    try:
+    # A client that leaves between two events has nobody to be told.
+    with suppress(ConnectionResetError):
         await response.prepare(request)
-        async for events in watch.batches():
-            if events:
-                await response.write(b"".join(_line(store, streaming, event) for event in events))
+        async with aclosing(follow(store, watch, bookmark_seconds=bookmark_seconds)) as batches:
+            async for events in batches:
+                if events:
+                    await response.write(b"".join(_line(store, watch, event) for event in events))
         await response.write_eof()
-    except ConnectionResetError:
-        # The client left between two events; there is nobody to tell.
-        return response
-    finally:
-        watch.close()
     return response
 
 
-def _line(store: ObjectStore, streaming: WatchRequest, event: WatchEvent) -> bytes:
-    shown = event.obj
-    if event.type != "ERROR" and streaming.include:
-        shown = object_body(streaming.resource, shown, store.now(), streaming.include)
-        # A bookmark is no object, so a table has no row for it.
-        shown = {**shown, "rows": []} if event.type == "BOOKMARK" else shown
-    return encoded({"type": event.type, "object": shown})
+def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
+    if event["type"] == "ERROR" or not watch.include:
+        return encoded(event)
+    shown = object_body(watch.resource, event["object"], store.now(), watch.include)
+    # A bookmark is no object, so a table has no row for it.
+    return encoded({**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown})
