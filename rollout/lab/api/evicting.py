@@ -16,10 +16,9 @@ from rollout.lab.api.statuses import (
     budget_refuses,
     server_error,
     success,
-    wrong_precondition,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request
+from rollout.lab.api.writing import DeletionRequest, Writer, check_uid, deletion_request
 from rollout.lab.objects import condition, is_deleting, is_ready, labels_of, with_condition
 
 _UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
@@ -71,10 +70,8 @@ class Evictor:
             self._store.put(BUDGETS, {**budget, "status": after})
 
     def _mark_and_delete(self, pod: Json, request: DeletionRequest) -> None:
-        metadata = pod["metadata"]
-        if request.uid and request.uid != metadata["uid"]:
-            raise wrong_precondition(PODS, metadata["name"], "uid", request.uid, metadata["uid"])
-        if not request.dry_run and not request.resource_version:
+        check_uid(PODS, pod, request.uid)
+        if not request.dry_run:
             pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
         self._writer.delete_object(PODS, pod, request)
 

@@ -5,6 +5,7 @@ are not what an API server gives: pages of proxies, bodies that end early. These
 carried out: a login page stands before the server, a connection that is cut behind its deed.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -47,7 +48,7 @@ class FaultAnswer(StrEnum):
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One rule; what is not named matches everything.
 
-    It is in force from `after` for `duration` simulated seconds (None: for ever), for matching requests number
+    It is in force from `after` for `duration` simulated seconds, for matching requests number
     `from_request` and up (1 is the first), at most `requests` of them, each with `probability`. `resource` may
     name a subresource (`pods/eviction`), and an address that is no resource's (`/version`) is met by `path`, which
     is how an address begins, and verb `get`. `delay` is for `slow` and `hang`, `retry_after` (real seconds, as clients
@@ -63,7 +64,7 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     name: str = ""
     path: str = ""
     after: float = 0.0
-    duration: float | None = None
+    duration: float = math.inf
     from_request: int = 1
     requests: int | None = None
     probability: float = 1.0
@@ -87,7 +88,7 @@ class _ActiveFault:
     def __init__(self, rule: ApiFault, began: float) -> None:
         self.rule = rule
         self.starts = began + rule.after
-        self.ends = None if rule.duration is None else self.starts + rule.duration
+        self.ends = self.starts + rule.duration
         self.struck = 0
         self._met = 0
 
@@ -104,8 +105,7 @@ class _ActiveFault:
 
     def _in_force(self, now: float) -> bool:
         # An outage lasts from the request that it meets; its duration is no window for meeting one.
-        ended = self.ends is not None and now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
-        return now >= self.starts and not ended
+        return now >= self.starts and (now < self.ends or self.rule.answer is FaultAnswer.OUTAGE)
 
 
 class FaultPlan:
@@ -137,12 +137,10 @@ class FaultPlan:
         active = next(struck, None)
         return None if active is None else active.rule
 
-    def remaining(self, rule: ApiFault) -> float | None:
-        """Return simulated seconds until a rule ends; None where it never does, 0 where it is no longer in force."""
-        ends = [active.ends for active in self._active if active.rule is rule]
-        if not ends:
-            return 0.0
-        return None if ends[0] is None else max(ends[0] - self._now(), 0.0)
+    def remaining(self, rule: ApiFault) -> float:
+        """Return simulated seconds until a rule ends; 0 where it is no longer in force."""
+        ends = next((active.ends for active in self._active if active.rule is rule), 0.0)
+        return max(ends - self._now(), 0.0)
 
 
 _DENIED: Final = 'admission webhook "evictions.lab" denied the request: the pod is being moved'

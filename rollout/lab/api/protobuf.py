@@ -62,7 +62,7 @@ _METADATA: Final = _nested(
 )
 _DELETE_OPTIONS: Final[_Message] = {
     1: _Field("gracePeriodSeconds", int),
-    2: _nested("preconditions", _texts("uid", "resourceVersion")),
+    2: _nested("preconditions", _texts("uid")),
     5: _Field("dryRun", _text, repeated=True),
 }
 _ATTRIBUTES: Final = _texts("namespace", "verb", "group", "version", "resource", "subresource", "name")

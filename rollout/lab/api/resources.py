@@ -142,22 +142,18 @@ def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
         yield {**named, **of_body, "verbs": list(SUBRESOURCES[part])}
 
 
-def _openapi(path: list[str]) -> dict[str, Any] | None:
-    """Where the document of each version is, and the documents: the least that leaves validation to the server."""
+def _openapi(path: list[str]) -> dict[str, Any]:
+    """Where the document of each version is, which is one: the least that leaves validation to the server."""
     if not path:
-        versions = dict.fromkeys(resource.api_version for resource in SERVED)
-        paths = [f"api/{version}" if "/" not in version else f"apis/{version}" for version in versions]
-        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
-    patched = {}
-    for resource in SERVED:
-        if resource.api_version == "/".join(path[1:]) and "patch" in resource.verbs:
-            place = "/namespaces/{namespace}" if resource.namespaced else ""
-            patched[f"/{'/'.join(path)}{place}/{resource.plural}/{{name}}"] = _openapi_patch(resource)
+        versions = (resource.api_version for resource in SERVED)
+        paths = (f"apis/{version}" if "/" in version else f"api/{version}" for version in versions)
+        return {"paths": {path: {"serverRelativeURL": "/openapi/v3/all"} for path in paths}}
     info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-    return {"openapi": "3.0.0", "info": info, "paths": patched} if patched else None
+    patched = {f"/{resource.qualified}/{{name}}": {"patch": _openapi_patch(resource)} for resource in SERVED}
+    return {"openapi": "3.0.0", "info": info, "paths": patched}
 
 
 def _openapi_patch(resource: Resource) -> dict[str, Any]:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
-    return {"patch": {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}}
+    return {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}

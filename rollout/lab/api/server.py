@@ -38,7 +38,7 @@ _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.D
 
 
 class ApiServer:
-    """Serves the store over HTTP, or HTTPS where an SSL context is given.
+    """Serves the store over HTTPS; without an SSL context it does not serve.
 
     `tokens` maps bearer tokens to user names. `faults`, `access` and `requests` may be read and changed at any
     time, from the event loop.
@@ -73,8 +73,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """Where clients find it."""
-        scheme = "https" if self._ssl is not None else "http"
-        return f"{scheme}://{self.host}:{self.port}"
+        return f"https://{self.host}:{self.port}"
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one, which `port` names afterwards."""
@@ -177,11 +176,8 @@ class ApiServer:
         if fault.answer is FaultAnswer.SLOW:
             await asyncio.sleep(self._clock.scaled(fault.delay))
         elif fault.answer is FaultAnswer.HANG:
-            left = fault.delay or self.faults.remaining(fault)
             # as long as the fault lasts, or until the client gives up
-            await (
-                asyncio.get_running_loop().create_future() if left is None else asyncio.sleep(self._clock.scaled(left))
-            )
+            await asyncio.sleep(self._clock.scaled(fault.delay or self.faults.remaining(fault)))
         elif fault.answer is FaultAnswer.OUTAGE:
             self._listener.stop_accepting()
             self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))

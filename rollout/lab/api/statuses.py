@@ -5,7 +5,6 @@ four together.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from rollout.lab.api.resources import Resource
@@ -33,18 +32,9 @@ CODES: Final = {
 BUDGET_RETRY_SECONDS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One entry of `details.causes`; an empty field is left out of the answer."""
-
-    reason: str
-    message: str
-    field: str = ""
-
-    def as_json(self) -> Json:
-        """Return the cause as clients see it."""
-        body = {"reason": self.reason, "message": self.message}
-        return {**body, "field": self.field} if self.field else body
+def cause(reason: str, message: str, field: str = "") -> Json:
+    """Return one entry of `details.causes`."""
+    return {"reason": reason, "message": message, **({"field": field} if field else {})}
 
 
 class StatusError(Exception):
@@ -69,11 +59,10 @@ def success(code: int) -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
 
 
-def _about(resource: Resource, name: str, causes: Iterable[Cause] = (), *, kind: str = "") -> Json:
+def _about(resource: Resource, name: str, causes: Iterable[Json] = (), *, kind: str = "") -> Json:
     """Return the details of a refusal: by the plural as a rule, by the kind where an object's content is refused."""
     pairs: Json = {"name": name, "group": resource.group, "kind": kind or resource.plural}
-    listed = [cause.as_json() for cause in causes]
-    return {key: value for key, value in {**pairs, "causes": listed}.items() if value}
+    return {key: value for key, value in {**pairs, "causes": list(causes)}.items() if value}
 
 
 def _full_kind(resource: Resource) -> str:
@@ -90,22 +79,17 @@ def unauthorized() -> StatusError:
     return StatusError("Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Cause] = ()) -> StatusError:
+def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Json] = ()) -> StatusError:
     """About an object, or (without a name) about its whole resource."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
     return StatusError("Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes))
 
 
-def forbidden_path(user: str, verb: str, path: str) -> StatusError:
-    """About an address that is no resource's."""
-    return StatusError("Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
-
-
 def namespace_terminating(resource: Resource, name: str, namespace: str) -> StatusError:
     """Nothing new in a namespace that is going away."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", field="metadata.namespace")
-    return forbidden(resource, name, why, [cause])
+    going = cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+    return forbidden(resource, name, why, [going])
 
 
 def unknown_path() -> StatusError:
@@ -144,12 +128,11 @@ def wrong_uid_on_update(resource: Resource, name: str, asked: str, actual: str) 
     return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
 
 
-def wrong_precondition(resource: Resource, name: str, field: str, asked: str, actual: str) -> StatusError:
-    """Say that the deletion was meant for an earlier object of that name (`uid`) or version (`resourceVersion`)."""
-    word, what = ("UID", "deleted and then recreated") if field == "uid" else ("ResourceVersion", "modified")
+def wrong_precondition(resource: Resource, name: str, asked: str, actual: str) -> StatusError:
+    """Say that the deletion was meant for an earlier object of that name."""
     why = (
-        f"the {word} in the precondition ({asked}) does not match the {word} in record ({actual}). The object might "
-        f"have been {what}"
+        f"the UID in the precondition ({asked}) does not match the UID in record ({actual}). The object might have "
+        "been deleted and then recreated"
     )
     return _conflict(f'{_full_kind(resource)} "{name}"', why, _about(resource, name, kind=resource.kind))
 
@@ -169,10 +152,10 @@ def too_large(most: int) -> StatusError:
     return StatusError("RequestEntityTooLarge", f"Request entity too large: limit is {most}")
 
 
-def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusError:
     """Refuse an object, with a cause per broken rule; the message names each rule once."""
     listed = list(causes)
-    sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
+    sentences = list(dict.fromkeys(f"{broken['field']}: {broken['message']}" for broken in listed))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     message = f'{_full_kind(resource)} "{name}" is invalid: {text}'
     return StatusError("Invalid", message, _about(resource, name, listed, kind=resource.kind))
@@ -183,8 +166,8 @@ def server_error(message: str) -> StatusError:
     return StatusError("", message)
 
 
-def budget_refuses(cause: str, *, retry_seconds: int = 0) -> StatusError:
-    """Say that a disruption budget stands against the eviction; `cause` says how it stands."""
+def budget_refuses(why: str, *, retry_seconds: int = 0) -> StatusError:
+    """Say that a disruption budget stands against the eviction; `why` says how it stands."""
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    causes = [Cause("DisruptionBudget", cause).as_json()]
-    return StatusError("TooManyRequests", message, {"causes": causes}, retry_seconds=retry_seconds)
+    details = {"causes": [cause("DisruptionBudget", why)]}
+    return StatusError("TooManyRequests", message, details, retry_seconds=retry_seconds)

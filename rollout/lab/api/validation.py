@@ -9,7 +9,7 @@ from typing import Final
 
 from rollout.errors import UsageError
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, Resource
-from rollout.lab.api.statuses import Cause, invalid
+from rollout.lab.api.statuses import cause, invalid
 from rollout.lab.api.store import Json
 from rollout.planning.eligibility.selector import checked_label, is_label_value
 
@@ -36,21 +36,20 @@ def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
     causes = [*(_name_causes(metadata) if current is None else ()), *_causes(resource, obj)]
     if resource is CONFIGMAPS and current and current.get("immutable"):
         changed = (field for field in ("immutable", "data", "binaryData") if obj.get(field) != current.get(field))
-        causes += [Cause("FieldValueForbidden", _FROZEN, field=field) for field in changed]
+        causes += [cause("FieldValueForbidden", _FROZEN, field) for field in changed]
     if causes:
         raise invalid(resource, metadata.get("name", ""), causes)
 
 
-def _name_causes(metadata: Json) -> Iterator[Cause]:
+def _name_causes(metadata: Json) -> Iterator[Json]:
     name = metadata.get("name")
     if not name and not metadata.get("generateName"):
-        message = "Required value: name or generateName is required"
-        yield Cause("FieldValueRequired", message, field="metadata.name")
+        yield cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
     elif name and (len(name) > _LONGEST_NAME or not re.fullmatch(_SUBDOMAIN, name)):
         yield _invalid("metadata.name", name, _BAD_NAME)
 
 
-def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
+def _causes(resource: Resource, obj: Json) -> Iterator[Json]:
     metadata = obj["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     for value in labels.values():
@@ -59,21 +58,16 @@ def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
     yield from _key_causes("metadata.labels", labels)
     # Annotations are looked at in lower case.
     yield from _key_causes("metadata.annotations", [key.lower() for key in annotations])
-    if _size((*annotations, *annotations.values())) > _MOST_ANNOTATIONS:
-        yield _too_long("metadata.annotations", _MOST_ANNOTATIONS)
-    if resource is CONFIGMAPS and _size((obj.get("data") or {}).values()) > _MOST_CONFIG:
-        yield _too_long("[]", _MOST_CONFIG)
-    elif resource is EVENTS and not _lies_beside_its_object(obj):
+    yield from _too_long("metadata.annotations", (*annotations, *annotations.values()), _MOST_ANNOTATIONS)
+    if resource is CONFIGMAPS:
+        yield from _too_long("[]", (obj.get("data") or {}).values(), _MOST_CONFIG)
+    # An Event lies beside its object; one about an object without a namespace lies in `default`.
+    beside = (obj.get("involvedObject") or {}).get("namespace") or "default"
+    if resource is EVENTS and metadata.get("namespace") != beside:
         yield _invalid("involvedObject.namespace", "", "does not match event.namespace")
 
 
-def _lies_beside_its_object(event: Json) -> bool:
-    """Tell whether an Event lies beside its object; one about an object without a namespace lies in `default`."""
-    involved = (event.get("involvedObject") or {}).get("namespace") or "default"
-    return bool(event["metadata"].get("namespace", "") == involved)
-
-
-def _key_causes(field: str, keys: Iterable[str]) -> Iterator[Cause]:
+def _key_causes(field: str, keys: Iterable[str]) -> Iterator[Json]:
     for key in keys:
         try:
             checked_label(key)
@@ -81,13 +75,10 @@ def _key_causes(field: str, keys: Iterable[str]) -> Iterator[Cause]:
             yield _invalid(field, key, str(error))
 
 
-def _invalid(field: str, value: str, why: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field=field)
+def _invalid(field: str, value: str, why: str) -> Json:
+    return cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field)
 
 
-def _too_long(field: str, most: int) -> Cause:
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field=field)
-
-
-def _size(texts: Iterable[str]) -> int:
-    return sum(len(text.encode()) for text in texts)
+def _too_long(field: str, texts: Iterable[str], most: int) -> Iterator[Json]:
+    if sum(len(text.encode()) for text in texts) > most:
+        yield cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)

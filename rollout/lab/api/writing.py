@@ -4,7 +4,7 @@ Everything here is synchronous, so a write is one step of the event loop and not
 reading of an object and its replacement. A dry run takes the same way and stops before the store.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -13,9 +13,9 @@ from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, settle, wit
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, Resource
 from rollout.lab.api.statuses import (
-    Cause,
     already_exists,
     bad_request,
+    cause,
     invalid,
     namespace_terminating,
     not_found,
@@ -43,7 +43,6 @@ class DeletionRequest:
 
     grace_seconds: int | None = None
     uid: str = ""
-    resource_version: str = ""
     dry_run: bool = False
 
 
@@ -55,13 +54,11 @@ def dry_run_asked(query: Mapping[str, str], options: Json | None = None) -> bool
 def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
     """Read how a deletion is to be done; the body wins over the query."""
     options = body or {}
-    preconditions = options.get("preconditions") or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     try:
         return DeletionRequest(
             grace_seconds=None if grace is None else int(grace),
-            uid=preconditions.get("uid") or "",
-            resource_version=preconditions.get("resourceVersion") or "",
+            uid=(options.get("preconditions") or {}).get("uid") or "",
             dry_run=dry_run_asked(query, options),
         )
     except ValueError as error:
@@ -139,8 +136,7 @@ class Writer:
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             message = "Invalid value: 0: must be specified for an update"
-            cause = Cause("FieldValueInvalid", message, field="metadata.resourceVersion")
-            raise invalid(resource, target.name, [cause])
+            raise invalid(resource, target.name, [cause("FieldValueInvalid", message, "metadata.resourceVersion")])
         return self.replace(write, current, body)
 
     def is_made_by_update(self, write: Write) -> bool:
@@ -176,8 +172,8 @@ class Writer:
         return self.delete_object(resource, current, request)
 
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
-        """Delete under the request's preconditions; the object as the deletion leaves or last saw it."""
-        _check_preconditions(resource, current, request)
+        """Delete under the request's precondition; the object as the deletion leaves or last saw it."""
+        check_uid(resource, current, request.uid)
         after = deleted_form(resource, current, self._store.now(), grace_seconds=request.grace_seconds)
         return after if request.dry_run else settle(self._store, resource, after) or after
 
@@ -192,11 +188,11 @@ def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
         raise stale_version(resource, stored["name"])
 
 
-def _check_preconditions(resource: Resource, current: Json, request: DeletionRequest) -> None:
+def check_uid(resource: Resource, current: Json, uid: str) -> None:
+    """Refuse the deletion of another object than the one that was meant, if one was."""
     stored = current["metadata"]
-    for field, asked in (("uid", request.uid), ("resourceVersion", request.resource_version)):
-        if asked and asked != stored[field]:
-            raise wrong_precondition(resource, stored["name"], field, asked, stored[field])
+    if uid not in {"", stored["uid"]}:
+        raise wrong_precondition(resource, stored["name"], uid, stored["uid"])
 
 
 def _within(write: Write, current: Json, wanted: Json) -> Json:
@@ -223,47 +219,37 @@ def _kept(write: Write, current: Json, wanted: Json) -> Json:
     return {**{key: value for key, value in wanted.items() if key != "status"}, **kept}
 
 
-_FieldPath = tuple[str, str]
-# Of these objects it is kept who has written which fields last: the parts whose fields count.
-_WRITTEN: Final = {LEASES: ("f:spec", "f:annotations", "f:labels"), NODES: ("f:annotations",)}
+# Of these objects it is kept who has written which fields last, in these parts. A client can tell that all stand on one
+# level of `fieldsV1`.
+_WRITTEN: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
 
 
 def with_writers(write: Write, current: Json, obj: Json, now: str) -> Json:
     """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
     before, after = _fields_of(write.resource, current), _fields_of(write.resource, obj)
-    changed = [field for field, value in after.items() if before.get(field) != value]
+    changed: Json = {field: {} for field, value in after.items() if before.get(field) != value}
     entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
+    times = {entry["manager"]: entry["time"] for entry in entries}
+    written: dict[str, Json] = {
+        entry["manager"]: {field: {} for field in entry["fieldsV1"] if field in after and field not in changed}
+        for entry in entries
+    }
     if changed:
         manager = write.manager or "unknown"
-        writers = {field: entry["manager"] for entry in entries for field in _fields_in(entry)}
-        writers |= dict.fromkeys(changed, manager)
-        times = {entry["manager"]: entry["time"] for entry in entries} | {manager: now}
-        known = {"operation": "Update", "apiVersion": write.resource.api_version, "fieldsType": "FieldsV1"}
-        entries = [
-            {**known, "manager": name, "time": time, "fieldsV1": _as_entry(fields)}
-            for name, time in times.items()
-            if (fields := [field for field in after if writers.get(field) == name])
-        ]
+        times[manager], written[manager] = now, {**written.get(manager, {}), **changed}
+    known = {"operation": "Update", "apiVersion": write.resource.api_version, "fieldsType": "FieldsV1"}
+    entries = [
+        {**known, "manager": name, "time": times[name], "fieldsV1": fields}
+        for name, fields in written.items()
+        if fields
+    ]
     return with_metadata(obj, managedFields=entries) if entries else obj
 
 
-def _fields_of(resource: Resource, obj: Json) -> dict[_FieldPath, Any]:
+def _fields_of(resource: Resource, obj: Json) -> Json:
     parts = {"spec": obj.get("spec"), **(obj.get("metadata") or {})}
-    counted = _WRITTEN.get(resource, ())
-    return {(part, f"f:{name}"): value for part in counted for name, value in (parts.get(part[2:]) or {}).items()}
-
-
-def _fields_in(entry: Json) -> Iterator[_FieldPath]:
-    parts = {**entry["fieldsV1"], **entry["fieldsV1"].get("f:metadata", {})}
-    return ((part, name) for part in parts if part != "f:metadata" for name in parts[part])
-
-
-def _as_entry(fields: Iterable[_FieldPath]) -> Json:
-    entry: Json = {}
-    for part, name in fields:
-        place = entry if part == "f:spec" else entry.setdefault("f:metadata", {})
-        place.setdefault(part, {})[name] = {}
-    return entry
+    counted = (parts.get(part) or {} for part in _WRITTEN.get(resource, ()))
+    return {f"f:{name}": value for part in counted for name, value in part.items()}
 
 
 MERGE: Final = "application/merge-patch+json"
