@@ -60,26 +60,18 @@ def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
-    """Return the volume that attaches to certain nodes only, to more than one by a driver; its claim is but a name."""
-    labels = _volume_labels(workload)
-    if not labels:
+    """Return the volume that attaches to certain nodes only, by a driver; its claim is but a name."""
+    if not workload.volume_in:
         return []
-    local = {"local": {"path": f"/mnt/{workload.name}"}}
-    source = local if workload.volume_on else {"csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name}}
-    where = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    where = [{"key": key, "operator": "In", "values": [value]} for key, value in workload.volume_in.items()]
     spec = {
-        **source,
+        "csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name},
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "10Gi"},
         "claimRef": {"kind": "PersistentVolumeClaim", "namespace": workload.namespace, "name": workload.name},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
     }
     return [(VOLUMES, {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}})]
-
-
-def _volume_labels(workload: Workload) -> Mapping[str, str]:
-    """Return the labels of the nodes to which the workload's volume attaches; none where it has no such volume."""
-    return {"kubernetes.io/hostname": workload.volume_on} if workload.volume_on else workload.volume_in
 
 
 def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
@@ -138,7 +130,7 @@ def _pod_spec(workload: Workload) -> Json:
         "resources": {"requests": dict(workload.requests)} if workload.requests else {},
     }
     spec: Json = {"containers": [container]}
-    if _volume_labels(workload):
+    if workload.volume_in:
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}]
     return {**spec, **_placement(workload), **workload.spec}
 

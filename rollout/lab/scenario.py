@@ -86,8 +86,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes that many
     workloads of it, named `name-1` and so on, as a large cluster has many small ones. `lab` holds annotations for the
     simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
-    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible. `volume_on` names
-    the only node that the pods' common volume attaches to, `volume_in` the labels of the only ones. `spec` is laid over
+    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible. `volume_in` has
+    the labels of the only nodes that the pods' common volume attaches to. `spec` is laid over
     the pods' spec as it is; `owner` (kind and name) makes bare pods belong to a controller that need not exist. `marks`
     are annotations of the workload itself.
     """
@@ -110,7 +110,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: str | None = None
     spread: str | None = None
     node_selector: Mapping[str, str] = {}
-    volume_on: str | None = None
     volume_in: Mapping[str, str] = {}
     spec: Mapping[str, Any] = {}
     owner: Mapping[str, str] = {}

@@ -14,9 +14,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from weakref import WeakSet
 
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import RawRequestMessage
+from aiohttp import web
 
 from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, refused
@@ -25,13 +23,12 @@ from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, follow
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
-from rollout.lab.api.statuses import StatusError, too_large
+from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.listener import Listener, kept_port
 
 _LOGGED_BODY = 1000
-_MOST_BYTES = 3 * 1024 * 1024
 _SHUTDOWN_SECONDS = 1.0
 _BACKLOG = 1024
 _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.DROP})
@@ -126,10 +123,7 @@ class ApiServer:
             await loop.connect_accepted_socket(self._connections, connection, ssl=self._ssl)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            payload = await request.read() if request.body_exists else b""
-        except web.HTTPRequestEntityTooLarge:
-            return await self._respond(request, refused(too_large(_MOST_BYTES)))
+        payload = await request.content.read()
         call = Call(
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
@@ -210,7 +204,7 @@ class _Connections(web.Server):
     """Knows its connections until they are gone; a handler forgets the one that waits for its client's farewell."""
 
     def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
-        super().__init__(handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        super().__init__(handle, handler_cancellation=True, access_log=None)
         self._transports = WeakSet[asyncio.Transport]()
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
@@ -232,18 +226,6 @@ def _response(request: web.BaseRequest, answer: Answer, date: str) -> web.Respon
     payload, headers = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
     headers = {"Content-Type": answer.content_type, "Date": date, **headers, **answer.headers}
     return web.Response(status=answer.status, body=payload, headers=headers)
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: web.RequestHandler,
-    writer: AbstractStreamWriter,
-    task: "asyncio.Task[None]",
-) -> web.BaseRequest:
-    """Return a request that may be as large as a real server takes it."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MOST_BYTES)
 
 
 async def _cut(request: web.BaseRequest) -> None:

@@ -20,7 +20,6 @@ CODES: Final = {
     "AlreadyExists": 409,
     "Conflict": 409,
     "Expired": 410,
-    "RequestEntityTooLarge": 413,
     "UnsupportedMediaType": 415,
     "Invalid": 422,
     "TooManyRequests": 429,
@@ -145,11 +144,6 @@ def expired(message: str) -> StatusError:
 def unsupported_media_type() -> StatusError:
     """Say that the body is in a form that is not read, as a real server's client library words it."""
     return StatusError("UnsupportedMediaType", "415: Unsupported Media Type", {})
-
-
-def too_large(most: int) -> StatusError:
-    """More bytes than any object may have."""
-    return StatusError("RequestEntityTooLarge", f"Request entity too large: limit is {most}")
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusError:

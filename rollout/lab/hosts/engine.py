@@ -69,8 +69,9 @@ def next_version(version: str) -> str:
     return f"{before}{dot}{int(last) + 1}"
 
 
-PAYLOAD_BYTES: Final = 465_881_871
-_TROUBLE_AT: Final = 0.4
+_PAYLOAD_BYTES: Final = 465_881_871
+# A download takes ten steps of an update.
+_STEP_SHARE, _TROUBLE_AT = 0.1, 0.4
 
 
 _NEXT: Final = {
@@ -79,20 +80,6 @@ _NEXT: Final = {
     UpdateOperation.VERIFYING: UpdateOperation.FINALIZING,
     UpdateOperation.FINALIZING: UpdateOperation.NEED_REBOOT,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """What GetStatus returns, in the order of its signature `xdssx`.
-
-    `last_checked` is in seconds since the epoch, `progress` a fraction, `size` in bytes.
-    """
-
-    last_checked: int
-    progress: float
-    operation: UpdateOperation
-    version: str
-    size: int
 
 
 @dataclass(slots=True)
@@ -116,22 +103,21 @@ class UpdateEngine:
         """Return an engine that has written this version to the other partition."""
         return cls(UpdateOperation.NEED_REBOOT, 0.0, version, version, checked, marked=True)
 
-    def status(self) -> EngineStatus:
-        """Return what the engine answers now."""
-        if self.forgetful:
-            return EngineStatus(0, 0.0, self.operation, NO_VERSION, 0)
-        version = self._shown_version()
-        size = PAYLOAD_BYTES if version != NO_VERSION and self.operation != UpdateOperation.CHECKING else 0
-        return EngineStatus(self.last_checked, self.progress, self.operation, version, size)
+    def status(self) -> tuple[int, float, UpdateOperation, str, int]:
+        """Return what GetStatus does, in the order of its signature `xdssx`.
 
-    def advance(self, *, checked: int, share: float = 1.0, fault: UpdateFault = UpdateFault.NONE) -> bool:
-        """Take the next step of an update attempt, and return whether it goes on.
-
-        Args:
-            checked: the time now, in seconds since the epoch.
-            share: the part of the download that arrives in one step.
-            fault: what goes wrong on the way.
+        That is the time of the last check in seconds since the epoch, the progress as a fraction, the operation, the
+        version, and its size in bytes.
         """
+        version = self.staged or self.available
+        if self.forgetful:
+            return 0, 0.0, self.operation, NO_VERSION, 0
+        if version is None or self.operation in (UpdateOperation.IDLE, UpdateOperation.CHECKING):
+            return self.last_checked, self.progress, self.operation, NO_VERSION, 0
+        return self.last_checked, self.progress, self.operation, version, _PAYLOAD_BYTES
+
+    def advance(self, checked: int, fault: UpdateFault) -> bool:
+        """Take the next step of an update attempt, now in seconds since the epoch, and return whether it goes on."""
         is_in_trouble = self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
         match self.operation:
             case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
@@ -142,8 +128,8 @@ class UpdateEngine:
                 self._enter(UpdateOperation.AVAILABLE if self.available else UpdateOperation.IDLE)
             case UpdateOperation.DOWNLOADING if is_in_trouble and fault is UpdateFault.DOWNLOAD_FAILS:
                 self._enter(UpdateOperation.REPORTING_ERROR)
-            case UpdateOperation.DOWNLOADING if self.progress + share < 1:
-                self.progress += 0 if is_in_trouble and fault is UpdateFault.STALLS else share
+            case UpdateOperation.DOWNLOADING if self.progress + _STEP_SHARE < 1:
+                self.progress += 0 if is_in_trouble and fault is UpdateFault.STALLS else _STEP_SHARE
             case UpdateOperation.REPORTING_ERROR:
                 self.reset()
             case UpdateOperation.IDLE | UpdateOperation.NEED_REBOOT:
@@ -181,8 +167,3 @@ class UpdateEngine:
         self.progress = 0.0
         if operation is UpdateOperation.NEED_REBOOT:
             self.staged, self.marked = self.available, True
-
-    def _shown_version(self) -> str:
-        if self.operation in (UpdateOperation.IDLE, UpdateOperation.CHECKING):
-            return NO_VERSION
-        return self.staged or self.available or NO_VERSION

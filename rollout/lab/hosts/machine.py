@@ -73,8 +73,7 @@ class Units:
 
 _VERSION: Final = "4081.2.0"
 _LAST_CHECK: Final = timedelta(minutes=15)
-# A download takes ten steps of an update.
-_STEP_SECONDS, _STEP_SHARE = 3, 0.1
+_STEP_SECONDS: Final = 3
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
 
@@ -106,14 +105,9 @@ class UpdateState(StrEnum):
     """What update-engine is doing on a host."""
 
     IDLE = "idle"
-    CHECKING = "checking"
-    AVAILABLE = "available"
     DOWNLOADING = "downloading"
-    VERIFYING = "verifying"
-    FINALIZING = "finalizing"
     STAGED = "staged"
     STAGED_FORGOTTEN = "staged-forgotten"
-    REPORTING_ERROR = "reporting-error"
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,7 +119,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if self.to is None and self.state not in (UpdateState.IDLE, UpdateState.CHECKING):
+        if self.to is None and self.state is not UpdateState.IDLE:
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
@@ -318,8 +312,7 @@ class Machine:
             self._after(self.timings.boot if seconds is None else seconds, self.power_on)
 
     def _advance_update(self) -> None:
-        checked = int(self.clock.now().timestamp())
-        if self.engine.advance(checked=checked, share=_STEP_SHARE, fault=self.faults.update):
+        if self.engine.advance(int(self.clock.now().timestamp()), self.faults.update):
             self._after(_STEP_SECONDS, self._advance_update)
 
     def _new_boot_id(self) -> str:
@@ -336,11 +329,12 @@ class Machine:
 
 def _engine(update: Update, now: datetime) -> UpdateEngine:
     checked = int((now - _LAST_CHECK).timestamp())
-    if update.state in (UpdateState.STAGED, UpdateState.STAGED_FORGOTTEN) and update.to is not None:
+    if update.to is not None and update.state in (UpdateState.STAGED, UpdateState.STAGED_FORGOTTEN):
         engine = UpdateEngine.with_staged(update.to, checked=checked)
         if update.state is UpdateState.STAGED_FORGOTTEN:
             engine.restart()
         return engine
-    operation = UpdateOperation.__members__[update.state.name]
-    progress = update.progress if operation is UpdateOperation.DOWNLOADING else 0.0
-    return UpdateEngine(operation=operation, progress=progress, available=update.to, last_checked=checked)
+    engine = UpdateEngine(available=update.to, last_checked=checked)
+    if update.state is UpdateState.DOWNLOADING:
+        engine.operation, engine.progress = UpdateOperation.DOWNLOADING, update.progress
+    return engine

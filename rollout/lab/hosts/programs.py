@@ -113,9 +113,8 @@ async def _busctl(session: Session, words: Words) -> Output:
         case "AttemptUpdate":
             machine.attempt_update()
         case _:
-            now = machine.engine.status()
-            status_line = f'xdssx {now.last_checked} {now.progress:g} "{now.operation}" "{now.version}" {now.size}\n'
-            return Output(out=status_line)
+            checked, progress, operation, version, size = machine.engine.status()
+            return Output(out=f'xdssx {checked} {progress:g} "{operation}" "{version}" {size}\n')
     return Output()
 
 
@@ -140,10 +139,10 @@ async def _update_engine_client(session: Session, words: Words) -> Output:
             return Output(1, err=refused)
         machine.attempt_update()
         return Output()
-    now = machine.engine.status()
-    operation, version = ("(null)", "(null)") if why else (now.operation, now.version)
-    said = f"LAST_CHECKED_TIME={now.last_checked}\nPROGRESS={now.progress:f}\nCURRENT_OP={operation}\n"
-    return Output(out=f"{said}NEW_VERSION={version}\nNEW_SIZE={now.size}\n", err=refused if why else "")
+    checked, progress, *what, size = machine.engine.status()
+    operation, version = ("(null)", "(null)") if why else what
+    said = f"LAST_CHECKED_TIME={checked}\nPROGRESS={progress:f}\nCURRENT_OP={operation}\n"
+    return Output(out=f"{said}NEW_VERSION={version}\nNEW_SIZE={size}\n", err=refused if why else "")
 
 
 def _logged(session: Session, message: str) -> str:
@@ -198,21 +197,8 @@ def _constant(status: int) -> Program:
     return end
 
 
-async def _sleep(session: Session, words: Words) -> Output:
-    await session.sleep(float(words[1]))
-    return Output()
-
-
-async def _timeout(session: Session, words: Words) -> Output:
-    return await session.run(words[2:], limit=float(words[1]))
-
-
 async def _echo(_session: Session, words: Words) -> Output:
     return Output(out=f"{' '.join(words[1:])}\n")
-
-
-async def _hostname(session: Session, _words: Words) -> Output:
-    return Output(out=f"{session.machine.name}\n")
 
 
 async def _cat(session: Session, words: Words) -> Output:
@@ -269,13 +255,10 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "cat": _cat,
         "echo": _echo,
         "false": _constant(1),
-        "hostname": _hostname,
         "rpm-ostree": _rpm_ostree,
-        "sleep": _sleep,
         "sudo": _sudo,
         "systemctl": _systemctl,
         "test": _test,
-        "timeout": _timeout,
         "update_engine_client": _update_engine_client,
         "who": _who,
     }

@@ -10,8 +10,8 @@ import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from rollout.lab.clock import LabClock
 
@@ -24,12 +24,13 @@ _LOG = logging.getLogger(__name__)
 Work = tuple[Callable[..., None], tuple[Any, ...]]
 
 
-@dataclass(order=True, slots=True)
-class _Timer:
+class _Timer(NamedTuple):
+    """No two have the same number, so that the rest is never compared."""
+
     due: float
-    sequence: int
-    work: Work = field(compare=False)
-    settles: bool = field(compare=False)
+    number: int
+    work: Work
+    settles: bool
 
 
 class Agenda:
@@ -44,7 +45,7 @@ class Agenda:
         self._ready: OrderedDict[Work, None] = OrderedDict()
         self._timers: list[_Timer] = []
         self._waiting: set[Work] = set()
-        self._sequence = 0
+        self._numbers = count()
         self.time = clock.monotonic()
         self._wake: asyncio.Event | None = None
         self._stopped = False
@@ -79,10 +80,13 @@ class Agenda:
 
     def settle(self) -> None:
         """Run everything that is due and every settling timer, at once, until nothing is left to do."""
-        while self._ready or any(timer.settles for timer in self._timers):
-            self._run_all_ready()
-            for timer in self._take_settling():
+        self._run_all_ready()
+        while settling := sorted(timer for timer in self._timers if timer.settles):
+            self._timers = [timer for timer in self._timers if not timer.settles]
+            heapq.heapify(self._timers)
+            for timer in settling:
                 self._do(timer.work)
+            self._run_all_ready()
 
     async def run(self) -> None:
         """Do everything at its time, until `stop`."""
@@ -151,15 +155,8 @@ class Agenda:
         self.time = max(self.time, timer.due)
         self._do(timer.work)
 
-    def _take_settling(self) -> list[_Timer]:
-        taken = sorted(timer for timer in self._timers if timer.settles)
-        self._timers = [timer for timer in self._timers if not timer.settles]
-        heapq.heapify(self._timers)
-        return taken
-
     def _at(self, due: float, work: Callable[..., None], *args: Any, settles: bool) -> None:
-        self._sequence += 1
-        heapq.heappush(self._timers, _Timer(due, self._sequence, (work, args), settles))
+        heapq.heappush(self._timers, _Timer(due, next(self._numbers), (work, args), settles))
         self._rouse()
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
