@@ -99,6 +99,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 def _annotation(setting: Setting) -> Any:
     """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
+    words = setting.choices
     counts = setting.name == "output.verbose"
     default = "" if counts or setting.is_flag else written(setting.default)
     option = typer.Option(
@@ -106,18 +107,12 @@ def _annotation(setting: Setting) -> Any:
         *([setting.short] if setting.short else []),
         metavar=setting.metavar or None,
         count=counts,
-        autocompletion=_choices(setting),
+        autocompletion=(lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None,
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
     kind: Any = int if counts else bool if setting.is_flag else list[str] if setting.is_list else str
     return Annotated[kind | None, option]
-
-
-def _choices(setting: Setting) -> Callable[[str], list[str]] | None:
-    """For a shell: the words that the setting takes, where they are fixed."""
-    words = setting.choices
-    return (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
 
 
 class PlainValue:

@@ -40,7 +40,8 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
     """
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     said = f"stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
-    with _listened(lambda ear: _listen(ear, stop, "" if shown else said), numbers, _heard):
+    # a handler there must be, or the interpreter would not write to the descriptor; the listener does the work
+    with _listened(lambda ear: _listen(ear, stop, "" if shown else said), numbers, lambda *_: None):
         try:
             yield
         finally:
@@ -108,13 +109,6 @@ def _remember(ear: int, ending: StopRequest) -> None:
     while numbers := os.read(ear, 1):
         if numbers[0] in _ASKING:
             ending.request()
-
-
-def _heard(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing.
-
-    A handler there must be, or the interpreter would not write to the descriptor; the listener does the work.
-    """
 
 
 def _listen(ear: int, stop: StopRequest, said: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rollout.adapters.silences import NodeSilences
     from rollout.cli.settings.schema import Alerts, Cluster
     from rollout.execution.base.deadline import Deadline
-    from rollout.execution.gates import AlertSource, GatePorts
+    from rollout.execution.gates import GatePorts
     from rollout.execution.node.context import NodePlaybooks
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
@@ -110,28 +110,23 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end` as for the ports.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
+    from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
     from rollout.cli.consent import TerminalConfirmation
     from rollout.execution.gates import GatePorts
 
     if settings.alerts.silence and not settings.alerts.alertmanager_url:
         raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
+    source: PrometheusAlerts | None = None
+    if alerts.url:
+        token = token_for(alerts.url, settings.alerts.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
+        alertmanager = settings.alerts.alertmanager_url
+        source = PrometheusAlerts(alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager)
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
-        alerts=_alert_source(alerts, settings.alerts) if alerts.url else None,
+        alerts=source,
         playbooks=_node_playbooks(settings),
         end=end,
-    )
-
-
-def _alert_source(alerts: "AlertPolicy", own: "Alerts") -> "AlertSource":
-    from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
-
-    return PrometheusAlerts(
-        alerts.url,
-        matchers=alerts.matchers,
-        token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
-        alertmanager=own.alertmanager_url,
     )
 
 

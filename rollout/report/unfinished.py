@@ -209,7 +209,7 @@ def _without_process(unfinished: Unfinished) -> Iterator[str]:
     if unfinished.blocks:
         by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
         yield f"no process is working on it: {by_itself}{ways_out(unfinished)}"
-    elif unfinished.is_only_taints:
+    else:
         yield ways_out(unfinished)
 
 

@@ -7,13 +7,14 @@ import typer
 from rollout.cli.flags import takes
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.stages.gather import ask_hosts, read_nodes
-from rollout.cli.stages.session import Session, Targets, connect
+from rollout.cli.stages.session import connect
 from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted, printable, shortened
 from rollout.report.document_types import CheckReport
+from rollout.report.sentences import grouped
 
 _MOST_NAMES = 5
 
@@ -30,32 +31,26 @@ def check_update(settings: Given) -> None:
       rollout check-update -l pool=web
       rollout check-update --node worker-1
     """
+    from rollout.report.console import asking_progress
+
     session = connect(settings)
-    results = _results(session, ask_hosts(session, read_nodes(session)))
+    targets, concurrency = ask_hosts(session, read_nodes(session)), settings.ssh.probe_concurrency
+    by_name: dict[str, CheckResult] = {}
+    with asking_progress(error_console(), len(targets.meant)) as advance:
+        for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
+            advance(result.node, result)
+            by_name[result.node] = result
+    results = [by_name[name] for name in targets.meant]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
     settings.output.show(document, lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _results(session: Session, targets: Targets) -> list[CheckResult]:
-    """Return what became of all hosts, in the order of their names; on a terminal a bar meanwhile."""
-    from rollout.report.console import asking_progress
-
-    concurrency = session.settings.ssh.probe_concurrency
-    results: dict[str, CheckResult] = {}
-    with asking_progress(error_console(), len(targets.meant)) as advance:
-        for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
-            advance(result.node, result)
-            results[result.node] = result
-    return [results[name] for name in targets.meant]
-
-
 def _text(results: list[CheckResult]) -> str:
     """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):
-        alike.setdefault((result.outcome, result.version, result.message), []).append(result.node)
+    ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
+    alike = grouped(((result.outcome, result.version, result.message), result.node) for result in ranked)
     numbers = Counter(result.outcome for result in results)
     figures = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome])
     lines = [

@@ -1,6 +1,6 @@
 """`rollout doctor`: the places that a run tells, then whatever a rollout needs of cluster and hosts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import typer
@@ -27,7 +27,6 @@ from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, pass
 from rollout.gather.doctor.checks import ordered as in_order
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
-from rollout.model.cluster import Node
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
@@ -76,7 +75,11 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
         yield from cluster.pause_checks(memory, meant, session.api.server_time())
         yield cluster.selection_check(subject, len(meant), len(nodes))
-        yield from _pools(meant, policy)
+        if policy.pools:
+            members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
+            for node in meant:
+                members[pools_of(policy).of(node.labels)].append(node.name)
+            yield from cluster.pool_checks(members, DEFAULT)
         own_command = bool(settings.reboot.command)
         for node in meant:
             yield from host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
@@ -94,15 +97,6 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
         no_record = with_patience(lambda: record.why_unwritable(session.api))
         no_memory = with_patience(lambda: why_unwritable(session.api, session.namespace))
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
-
-
-def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
-    if not policy.pools:
-        return ()
-    members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
-    for node in nodes:
-        members[pools_of(policy).of(node.labels)].append(node.name)
-    return cluster.pool_checks(members, DEFAULT)
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:

@@ -13,7 +13,7 @@ from rollout.cli.terminal import say, show_bytes
 from rollout.errors import ApiError, UsageError
 from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
-from rollout.model.evidence import Evidence, ProvingCluster
+from rollout.model.evidence import ProvingCluster
 from rollout.model.json_text import json_document
 from rollout.model.text import counted
 from rollout.planning.eligibility.evidence import evidence_of
@@ -39,7 +39,13 @@ def evidence(
         raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
     is_folder = out is not None and out.is_dir()
     check_target(None if is_folder else out)
-    document = _proved(version, settings)
+    api = connect_cluster(settings.cluster)
+    nodes = with_patience(lambda: read_nodes(api))
+    memory = with_patience(lambda: read_memory(api, settings.lock.namespace))
+    if memory.problem:
+        raise ApiError(f"which nodes failed is not known: {memory.problem}")
+    cluster = ProvingCluster(with_patience(lambda: read_identity(api)).uid, settings.cluster.name)
+    document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.system_clock().now())
     content = json_document(document)
     if out is None:
         show_bytes(content)
@@ -53,14 +59,3 @@ def evidence(
     say(
         f"{document.version}: {counted(len(document.nodes), 'node')}{failed}, for {document.hours:g} h. Written: {file}"
     )
-
-
-def _proved(version: str, settings: Given) -> Evidence:
-    """By the marks on the Nodes and the memory of failures, for which whoever asks needs no journal."""
-    api = connect_cluster(settings.cluster)
-    nodes = with_patience(lambda: read_nodes(api))
-    memory = with_patience(lambda: read_memory(api, settings.lock.namespace))
-    if memory.problem:
-        raise ApiError(f"which nodes failed is not known: {memory.problem}")
-    cluster = ProvingCluster(with_patience(lambda: read_identity(api)).uid, settings.cluster.name)
-    return evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.system_clock().now())

@@ -13,7 +13,6 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.lab.lab import Lab
-    from rollout.lab.scenario import Scenario
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -65,12 +64,18 @@ def up(
       rollout lab up --like cluster.json --speed 20
     """
     require_lab("the lab")
+    from rollout.lab.copied import scenario_like
+    from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.lab import serve
-    from rollout.lab.scenario import steps_of
+    from rollout.lab.scenario import load_scenario, steps_of
 
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
-    loaded = _scenario(scenario, nodes, fleetlock, like)
+    if fleetlock and not fleetlock.startswith(("http://", "https://")):
+        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
+    loaded = scenario_like(like) if like else load_scenario(scenario)
+    loaded = scale(loaded, nodes) if nodes else loaded
+    loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
@@ -102,15 +107,3 @@ def scenarios() -> None:
     for name in names:
         line = f"{name.ljust(hang)}{load_scenario(name).description}"
         show(wrapped(line, width() if is_terminal() else None, hang))
-
-
-def _scenario(name: str, nodes: int | None, fleetlock: str, like: Path | None) -> "Scenario":
-    from rollout.lab.copied import scenario_like
-    from rollout.lab.hostplan import scale, with_fleetlock
-    from rollout.lab.scenario import load_scenario
-
-    if fleetlock and not fleetlock.startswith(("http://", "https://")):
-        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
-    loaded = scenario_like(like) if like else load_scenario(name)
-    scaled = loaded if nodes is None else scale(loaded, nodes)
-    return with_fleetlock(scaled, f"{fleetlock.rstrip('/')}/") if fleetlock else scaled

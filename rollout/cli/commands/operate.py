@@ -1,5 +1,6 @@
 """`rollout operate`."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import typer
@@ -8,7 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
-from rollout.cli.settings.schema import Allow, Cluster, Skip
+from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
 from rollout.model.policy import Policy
 
@@ -36,7 +37,10 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
     if settings.evidence.source:
         evidence_rules(settings)
     _refuse_what_persons_decide(policy_of(settings), interactive=settings.gates.interactive)
-    server = _server(settings.cluster) if settings.metrics.is_used or settings.metrics.listen else ""
+    server = ""
+    with suppress(RolloutError):
+        # where there is no way to it, each pass tells why
+        server = wiring.cluster_api(settings.cluster).server
     with metered(settings, server, serves=True) as meter:
         ending = StopRequest()
         operation = Operation(settings, ending, meter, is_standing=not once)
@@ -66,11 +70,3 @@ def _refuse_what_persons_decide(policy: Policy, *, interactive: bool) -> None:
     if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
         hint = "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
-
-
-def _server(cluster: Cluster) -> str:
-    """Return the API server's address; empty where there is no way to it, which each pass tells."""
-    try:
-        return wiring.cluster_api(cluster).server
-    except RolloutError:
-        return ""

@@ -16,7 +16,7 @@ from rollout.cli.stages import execute, gather, metrics, plan, refusals
 from rollout.cli.stages.observers import note_abort
 from rollout.cli.stages.session import Session, connect
 from rollout.cli.terminal import show, show_lines
-from rollout.errors import ApiError, ExitCode, UsageError
+from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.reporting import Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.unfinished import Unfinished
@@ -66,7 +66,10 @@ def resume(
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
         return
-    refusals.refuse_unknown_rules(unfinished)
+    if unfinished.record.problem:
+        hint = "rollout abort gives back what was started, and removes a record that is not understood."
+        why = "without its record its rules are not known, so it is not resumed"
+        raise BlockedError(f"{heading(unfinished)}: {why}", hint=hint)
     rules = _rules(unfinished, settings)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)

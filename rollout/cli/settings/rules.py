@@ -1,7 +1,7 @@
 """The rules of a rollout, as its plan and its record hold them, from the settings: those given here, or to a pod."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,14 @@ def _alike(rules: type[Policy] | type[DrainPolicy], *tables: Table) -> dict[str,
 
 
 def _gates(settings: Settings) -> GatePolicy:
-    gates, alerts = settings.gates, settings.alerts
+    gates, alerts, events = settings.gates, settings.alerts, list[str]()
+    if gates.calendar is not None:
+        from rollout.adapters.calendar_file import read_calendar
+        from rollout.adapters.clock import SystemClock
+
+        events += read_calendar(gates.calendar, SystemClock().now())
     return GatePolicy(
-        windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *_events(gates.calendar))),
+        windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *events)),
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
@@ -66,16 +71,6 @@ def _gates(settings: Settings) -> GatePolicy:
         soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
-
-
-def _events(calendar: Path | None) -> Sequence[str]:
-    """Return the freezes of the calendar as it is now."""
-    if calendar is None:
-        return ()
-    from rollout.adapters.calendar_file import read_calendar
-    from rollout.adapters.clock import SystemClock
-
-    return read_calendar(calendar, SystemClock().now())
 
 
 def _detected_by(detect: Detect) -> tuple[Source, ...]:

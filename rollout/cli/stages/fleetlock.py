@@ -22,21 +22,17 @@ from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
 
 
-def _require_library() -> None:
-    """Refuse to serve without the server's library, which a plain install goes without."""
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM; `RolloutError` where it cannot."""
+    policy = server_policy(settings)
     try:
+        # which a plain install goes without
         import_module("aiohttp")
     except ImportError as error:
         raise RolloutError(
             f"the FleetLock server needs a library that is not installed: {error}",
             hint=f"{sys.executable} -m pip install 'node-rollout[fleetlock]'",
         ) from error
-
-
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM; `RolloutError` where it cannot."""
-    policy = server_policy(settings)
-    _require_library()
     from rollout.adapters.metrics import parsed_address
     from rollout.report.metric_families import FleetLockMetrics
     from rollout.report.metrics import Metrics

@@ -15,7 +15,7 @@ from rollout.cli.stages.gather import close_labels
 from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.session import Run, Session, Targets
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
-from rollout.errors import PlanFileError, StalePlanError
+from rollout.errors import BlockedError, PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
 from rollout.gather.cluster.copying import CopiedPace, copy_document
@@ -78,7 +78,14 @@ def planned_run(session: Session) -> Run:
 def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = False) -> Run:
     """Return what an interrupted rollout has left to run, after showing it; refuse what stands in its way."""
     nodes, snapshot = session.settings.nodes, gather.read_cluster(session)
-    refusals.refuse_another_cluster(unfinished.record.plan, snapshot.identity)
+    before, here = unfinished.record.plan, snapshot.identity.uid
+    if before is not None and here and before.cluster.uid not in ("", here):
+        # as a backup that was restored here has it
+        raise BlockedError(
+            f"the record of the rollout {before.plan_id} is of another cluster, {before.cluster.server}: it is not "
+            "resumed",
+            hint="If it came with a backup that was restored here: rollout abort removes it.",
+        )
     # what is begun is finished in any case
     refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
     targets = gather.ask_named(session, snapshot.nodes, pending_nodes(unfinished, retry_failed=retry))

@@ -17,11 +17,11 @@ from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedEr
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
-from rollout.execution.record.unfinished import Unfinished, word_of
+from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model import marks
-from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.cluster import Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.text import counted, is_run_id
 from rollout.ports import ClusterApi
@@ -133,24 +133,6 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
                 hint="Run the version of rollout that wrote it; where no FleetLock server is used any more: "
                 f"kubectl -n {namespace} delete configmap {slots_of(namespace).name}",
             ) from error
-
-
-def refuse_unknown_rules(unfinished: Unfinished) -> None:
-    """`BlockedError` for a rollout whose rules are not known."""
-    if unfinished.record.problem:
-        raise BlockedError(
-            f"{heading(unfinished)}: without its record its rules are not known, so it is not resumed",
-            hint="rollout abort gives back what was started, and removes a record that is not understood.",
-        )
-
-
-def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) -> None:
-    """`BlockedError` for a record that was made on another cluster: as a backup that was restored here has it."""
-    if plan is not None and identity.uid and plan.cluster.uid not in ("", identity.uid):
-        raise BlockedError(
-            f"the record of the rollout {plan.plan_id} is of another cluster, {plan.cluster.server}: it is not resumed",
-            hint="If it came with a backup that was restored here: rollout abort removes it.",
-        )
 
 
 def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
