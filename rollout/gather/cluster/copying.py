@@ -29,7 +29,7 @@ _SECTIONS: Final = {
 _LEFT_OUT: Final = frozenset(
     {
         *("annotations", "message", "reason", "resourceVersion", "addresses"),
-        *("timeAdded", "finalizers", "bootID", "machineID"),
+        *("timeAdded", "finalizers", "bootID", "machineID", "providerID"),
     }
 )
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import add
 from typing import TypeVar
 
@@ -198,10 +198,10 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     Requests of the pod as a whole take the place of its containers'.
     """
     running, starting = _containers(spec)
-    effective = _override(_larger(running, starting), spec.resources.requests)
-    total = _plus(effective, amounts(spec.overhead)) if spec.overhead else effective
+    effective = _override(_both(running, starting, max), spec.resources.requests)
+    total = _both(effective, amounts(spec.overhead), add) if spec.overhead else effective
     ports = _host_ports(spec)
-    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, ports, add) if ports else total.others)
+    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, ports, add))
 
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
@@ -222,12 +222,11 @@ def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
     """Return what the pod needs while it runs, and the most it needs at any moment before."""
     sidecars, starting = _NOTHING, _NOTHING
     for container in spec.init_containers:
+        beside = _both(sidecars, _requests(container), add)
         if container.restart_policy == "Always":
-            sidecars = _plus(sidecars, _requests(container))
-            starting = _larger(starting, sidecars)
-        else:
-            starting = _larger(starting, _plus(sidecars, _requests(container)))
-    return reduce(_plus, map(_requests, spec.containers), sidecars), starting
+            sidecars = beside
+        starting = _both(starting, beside, max)
+    return reduce(partial(_both, how=add), map(_requests, spec.containers), sidecars), starting
 
 
 def _requests(container: wire.Container) -> Resources:
@@ -245,18 +244,12 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
     )
 
 
-def _plus(left: Resources, right: Resources) -> Resources:
-    if left is _NOTHING:
-        return right
-    others = _joined(left.others, right.others, add) if left.others or right.others else ()
-    return Resources(left.cpu_milli + right.cpu_milli, left.memory + right.memory, others=others)
-
-
-def _larger(left: Resources, right: Resources) -> Resources:
-    if right is _NOTHING:
-        return left
-    others = _joined(left.others, right.others, max) if left.others or right.others else ()
-    return Resources(max(left.cpu_milli, right.cpu_milli), max(left.memory, right.memory), others=others)
+def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
+    """Both, each amount as `how` says: `add` or `max`, to which nothing is nothing."""
+    if left is _NOTHING or right is _NOTHING:
+        return right if left is _NOTHING else left
+    cpu, memory = how(left.cpu_milli, right.cpu_milli), how(left.memory, right.memory)
+    return Resources(cpu, memory, others=_joined(left.others, right.others, how))
 
 
 def _joined(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:

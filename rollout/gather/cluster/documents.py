@@ -126,13 +126,21 @@ class Document:
 
         That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
         """
-        return why_refused(lambda: self._rehearse(api))
+        try:
+            self._rehearse(api)
+        except ApiUnavailableError:
+            raise
+        except ApiConflictError:
+            return None
+        except ApiError as error:
+            return None if _UNASKED in error.message else error
+        return None
 
     def way_out(self, refusal: ApiError) -> str:
-        """Return what makes it writable again."""
+        """Return what makes it writable again: what the answer advises, which does not name the namespace."""
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
         anew = "one that is immutable, or damaged, is begun anew once it is gone"
-        return hint_in(self.namespace, refusal) or f"Allow it; {anew}: {delete}"
+        return refusal.hint.replace("NAMESPACE", self.namespace) or f"Allow it; {anew}: {delete}"
 
     def _rehearse(self, api: ClusterApi) -> None:
         text, whole = self.read(api)
@@ -150,24 +158,6 @@ class Document:
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
         return {**base, "data": {**(base.get("data") or {}), self.key: text}}
-
-
-def hint_in(namespace: str, refusal: ApiError) -> str:
-    """Return what the answer advises, of this namespace: the answer itself does not name it."""
-    return refusal.hint.replace("NAMESPACE", namespace)
-
-
-def why_refused(rehearse: Callable[[], object]) -> ApiError | None:
-    """Why the API server objects to a dry run, None where it does not, or cannot say; `ApiUnavailableError`."""
-    try:
-        rehearse()
-    except ApiUnavailableError:
-        raise
-    except ApiConflictError:
-        return None
-    except ApiError as error:
-        return None if _UNASKED in error.message else error
-    return None
 
 
 _KEY, _SLOTS_KEY = "memory.json", "slots.json"

@@ -261,19 +261,10 @@ class NodeReport:
     console: str = ""
 
 
-class _Spec(wire.Wire, frozen=True):
-    provider_id: str = msgspec.field(name="providerID", default="")
-
-
-class _Node(wire.Wire, frozen=True):
-    spec: _Spec = _Spec()
-    status: wire.NodeStatus = wire.NodeStatus()
-
-
 def read_report(api: ClusterApi, name: str) -> NodeReport:
     """Return the report of one Node; `ApiNotFoundError` where there is none."""
     path = node_path(name)
-    read = decode.decode(api.get(path), _Node, path)
+    read = decode.decode(api.get(path), wire.WireNode, path)
     bad = (
         NodeCondition(one.type, one.status, one.reason, one.message, one.last_transition_time or "")
         for one in read.status.conditions

@@ -109,6 +109,7 @@ class WireTaint(Wire, frozen=True):
 class NodeSpec(Wire, frozen=True):
     unschedulable: bool = False
     taints: tuple[WireTaint, ...] = ()
+    provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class NodeInfo(Wire, frozen=True):

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 
 class Verdict(StrEnum):
@@ -48,24 +49,16 @@ class Check:
 
     check: CheckName
     subject: str
-    verdict: Verdict
+    verdict: Verdict = field(kw_only=True)
     message: str
     fix: str = ""
 
 
-def passed(name: CheckName, subject: str, message: str) -> Check:
-    """All is well."""
-    return Check(name, subject, Verdict.PASS, message)
-
-
-def warned(name: CheckName, subject: str, message: str, fix: str) -> Check:
-    """Warn: a rollout works, but not as it might be expected to."""
-    return Check(name, subject, Verdict.WARN, message, fix)
-
-
-def failed(name: CheckName, subject: str, message: str, fix: str) -> Check:
-    """Fail: a rollout would not begin, would leave this node out, or would fail on it."""
-    return Check(name, subject, Verdict.FAIL, message, fix)
+passed = partial(Check, verdict=Verdict.PASS)
+# A rollout works, but not as it might be expected to.
+warned = partial(Check, verdict=Verdict.WARN)
+# A rollout would not begin, would leave this node out, or would fail on it.
+failed = partial(Check, verdict=Verdict.FAIL)
 
 
 def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:

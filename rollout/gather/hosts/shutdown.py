@@ -23,8 +23,7 @@ from rollout.model.text import elapsed, excerpt, shortened
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
-_OCTETS = re.compile(rb"\\([0-7]{3})|\\x([0-9a-f]{2})|\\(.)", re.DOTALL)
-_SHORT = {b"n": b" ", b"t": b" ", b"r": b" "}
+_OCTETS = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
 _ONLY_DELAYS, _USUAL = "delay", "block"
 _MICROSECONDS = re.compile(r"[0-9]{1,20}")
 _MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
@@ -55,7 +54,7 @@ def _unescaped(text: str) -> str:
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
-        return bytes((int(match[2], 16),)) if match[2] else _SHORT.get(match[3], match[3])
+        return b" " if match[2] in b"abfnrtv" else match[2]
 
     return excerpt(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
 
