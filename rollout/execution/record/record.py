@@ -28,7 +28,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.record.memory import swapped
-from rollout.gather.cluster.documents import Document
+from rollout.gather.cluster.documents import NOT_READ, Document, NotUnderstoodError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
@@ -42,12 +42,9 @@ from rollout.ports import ClusterApi
 PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
-# In bytes: a mebibyte, the most of a ConfigMap, as base64, annotations, and who wrote which field.
-_LARGEST_BODY = 4 << 20
 # Characters of what a record says that go into the sentence on what is wrong with it.
 _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,31 +127,17 @@ def record_of(namespace: str) -> Document:
     return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
 
 
-def record_path(namespace: str) -> str:
-    """Where the record stands."""
-    return record_of(namespace).path
-
-
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     """Return the record, or None where there is none; `ApiError` where the API server does not give it."""
+    document = record_of(namespace)
     try:
-        body = api.get(record_path(namespace))
-    except ApiNotFoundError:
-        return None
-    origin = f"ConfigMap {namespace}/{marks.LEASE_NAME}"
-    try:
-        return _read(_config_map(body), origin)
-    except _NotUnderstoodError as error:
-        return StoredRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
-
-
-def _config_map(body: bytes) -> _ConfigMap:
-    if len(body) > _LARGEST_BODY:
-        raise _NotUnderstoodError(f"it is larger than {_LARGEST_BODY >> 20} MiB")
-    try:
-        return msgspec.json.decode(body, type=_ConfigMap)
-    except _NOT_READ as error:
-        raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
+        _, body = document.read(api)
+        return _read(msgspec.convert(body, type=_ConfigMap), document.origin) if body else None
+    except NotUnderstoodError as error:
+        problem = error.message
+    except NOT_READ as error:
+        problem = f"{document.origin}: {str(error)[:_EXCERPT]}"
+    return StoredRecord("", "", "", ended=False, plan=None, problem=problem)
 
 
 def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
@@ -196,7 +179,7 @@ def _health(config_map: _ConfigMap) -> Health | None:
     """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
     try:
         health = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None)
-    except _NOT_READ as error:
+    except NOT_READ as error:
         raise _NotUnderstoodError(f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
     workloads = health.workloads.values() if health else ()
     if strange := next((workload for workload in workloads if not workload.is_named), None):
@@ -234,15 +217,6 @@ def _unpacked(packed: bytes) -> bytes:
     return document
 
 
-def whole(body: bytes, origin: str) -> dict[str, Any]:
-    """Return a ConfigMap with all its fields; `ApiError` where it is not one."""
-    try:
-        _config_map(body)
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (_NotUnderstoodError, *_NOT_READ) as error:
-        raise ApiError(f"{origin} is not understood: {error}") from error
-
-
 # A ConfigMap holds a mebibyte in all.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
@@ -261,9 +235,8 @@ class RunRecord:
     ) -> None:
         self._cluster = cluster
         self._operating = operating
-        self._namespace = namespace
         self._notice = notice
-        self._origin, self._path = record_of(namespace).origin, record_path(namespace)
+        self._document = record_of(namespace)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
@@ -274,14 +247,16 @@ class RunRecord:
         try:
             self._patiently_create(body)
         except ApiConflictError:
-            swapped(lambda: self._take_place(body, plan.plan_id), self._origin)
+            swapped(lambda: self._take_place(body, plan.plan_id), self._document.origin)
 
     def _patiently_create(self, body: dict[str, Any]) -> None:
-        collection = self._path.rpartition("/")[0]
-        self._cluster.ask(lambda api: api.create(collection, body))
+        self._cluster.ask(lambda api: api.create(self._document.collection, body))
+
+    def _stored(self) -> StoredRecord | None:
+        return self._cluster.ask(lambda api: read_record(api, self._document.namespace))
 
     def _take_place(self, body: dict[str, Any], run: str) -> None:
-        stored = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        stored = self._stored()
         if stored is None:
             self._patiently_create(body)
             return
@@ -291,7 +266,7 @@ class RunRecord:
             raise LockedError(f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT)
         if stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
-            self._cluster.ask(lambda api: api.replace(self._path, {**body, "metadata": metadata}))
+            self._cluster.ask(lambda api: api.replace(self._document.path, {**body, "metadata": metadata}))
 
     def take_up(self, run: str) -> None:
         """Have it stand as unfinished again, now that the Lease is held; `LockedError` where it is not this run's.
@@ -299,7 +274,7 @@ class RunRecord:
         It stays as it is, but for who works on it: it knows of all nodes, where a process that goes on plans those that
         are left.
         """
-        stored = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        stored = self._stored()
         if stored is None or stored.problem or stored.run != run:
             raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
@@ -323,7 +298,7 @@ class RunRecord:
         why = ""
         try:
             if complete:
-                self._cluster.ask(lambda api: api.delete(self._path))
+                self._cluster.ask(lambda api: api.delete(self._document.path))
                 return
         except ApiNotFoundError:
             return
@@ -334,7 +309,9 @@ class RunRecord:
         except ApiNotFoundError:
             return
         except ApiError as error:
-            self._notice(f"warning: the record, {self._origin}, stays as of an unfinished rollout: {error.message}")
+            self._notice(
+                f"warning: the record, {self._document.origin}, stays as of an unfinished rollout: {error.message}"
+            )
         else:
             if why:
                 self._notice(f"warning: the record stays, as ended: {why}")
@@ -358,11 +335,13 @@ class RunRecord:
         """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
 
         def rewrite(api: ClusterApi) -> None:
-            body = whole(api.get(self._path), self._path)
+            _, body = self._document.read(api)
+            if body is None:
+                raise ApiNotFoundError(f"{self._document.origin} is gone")
             change(body)
-            api.replace(self._path, body)
+            api.replace(self._document.path, body)
 
-        self._cluster.ask(lambda api: swapped(partial(rewrite, api), self._origin))
+        self._cluster.ask(lambda api: swapped(partial(rewrite, api), self._document.origin))
 
     @property
     def _origin_mark(self) -> dict[str, str]:
@@ -376,7 +355,7 @@ class RunRecord:
             marks.STARTED_AT: whole_second(self._cluster.clock.now()),
             **self._origin_mark,
         }
-        metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
+        metadata = {"name": marks.LEASE_NAME, "namespace": self._document.namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
 
 

@@ -29,7 +29,7 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FORMAT = "1.0"
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
@@ -94,12 +94,12 @@ class Document:
         except ApiNotFoundError:
             return None, None
         if len(body) > _LARGEST_BODY:
-            raise ApiError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
+            raise NotUnderstoodError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
         try:
             whole = msgspec.json.decode(body, type=dict[str, Any])
             return (msgspec.convert(whole, type=_ConfigMap).data or {}).get(self.key), whole
-        except _NOT_READ as error:
-            raise ApiError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+        except NOT_READ as error:
+            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
 
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
         """Return a text as this shape, which `impossible` finds no fault with; `NotUnderstoodError`."""
@@ -110,7 +110,7 @@ class Document:
                 raise NotUnderstoodError(message, is_newer=True)
             content = msgspec.json.decode(text, type=shape)
             wrong = impossible(content)
-        except _NOT_READ as error:
+        except NOT_READ as error:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
         if wrong:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(wrong)}")
