@@ -2,19 +2,17 @@
 
 It is an observer like any other: it hears of each node's phases and of its end, and a node is `GivenBack` by whoever
 stopped it. Events are written beside the work: nothing waits for them, and nothing fails by them. One thread writes one
-after another. While the API server is away they wait, for a while; a server that refuses them is asked no further, and
-that is told once. An Event that is told again is brought up to date.
+after another. While the API server is away they wait, for a while; a server that refuses them, or stays away, is asked
+no further, and that is told once. An Event that is told again is brought up to date.
 """
 
 import queue
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from types import TracebackType
 from typing import Any, Self
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
@@ -31,41 +29,20 @@ EVENTS = "/api/v1/namespaces/default/events"
 COMPONENT = "node-rollout"
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 253
-_MOST_WAITING = 2000
 _PATIENCE = 900.0
-_LAST_PAUSE = 0.2
 
 
 # Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
-REASONS = {
-    Phase.CORDONED: "Cordoned",
-    Phase.DRAINING: "Draining",
-    Phase.DRAINED: "Drained",
-    Phase.REBOOTING: "Rebooting",
-    Phase.BOOTED: "Booted",
-    Phase.READY: "Ready",
-}
-SENTENCES = {
-    Phase.CORDONED: "Cordoned, to be rebooted: {versions}{kept}",
-    Phase.DRAINING: "Evicting {pods}",
-    Phase.DRAINED: "All pods that had to leave are gone",
-    Phase.REBOOTING: "Asking the host to reboot: {versions}",
-    Phase.BOOTED: "The host is up with a new boot id",
-    Phase.READY: "The kubelet of the new boot reports Ready",
+STEPS = {
+    Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
+    Phase.DRAINING: ("Draining", "Evicting {pods}"),
+    Phase.DRAINED: ("Drained", "All pods that had to leave are gone"),
+    Phase.REBOOTING: ("Rebooting", "Asking the host to reboot: {versions}"),
+    Phase.BOOTED: ("Booted", "The host is up with a new boot id"),
+    Phase.READY: ("Ready", "The kubelet of the new boot reports Ready"),
 }
 ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
 FAILED, BLOCKED = "RolloutFailed", "DrainBlocked"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeNote:
-    """What is told of a Node. Notes of one run and `reason` are one Event of it."""
-
-    node: PlannedNode
-    reason: str
-    message: str
-    at: datetime
-    warning: bool = False
 
 
 class NodeEvents:
@@ -92,9 +69,8 @@ class NodeEvents:
         self._planned = {node.name: node for node in nodes}
         self._phases: dict[str, Phase] = {}
         self._held: dict[str, str] = {}
-        self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
+        self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written: set[str] = set()
-        self._leaving = threading.Event()
         self._last_moment = float("inf")
         # a thread that no exit waits for: it may be in a request that nobody answers
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
@@ -103,13 +79,9 @@ class NodeEvents:
         self._writer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._last_moment = self._clock.monotonic() + self._closing_seconds
-        self._leaving.set()
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)
+        self._waiting.put(None)
         self._writer.join(self._closing_seconds)
 
     def notify(self, event: StepEvent) -> None:
@@ -119,88 +91,77 @@ class NodeEvents:
                 return  # it was begun by another process, and this one does nothing to it
             case NodeStep() if self._phases.get(event.node) is not event.phase:
                 self._phases[event.node] = event.phase
-                if event.phase in REASONS:
+                if event.phase in STEPS:
+                    reason, sentence = STEPS[event.phase]
                     node = self._planned[event.node]
                     words = {"versions": _versions(node), "kept": _kept(node), "pods": counted(node.evict, "pod")}
-                    message = SENTENCES[event.phase].format(**words)
-                    self._tell(event.node, REASONS[event.phase], message, event.at)
+                    self.tell(event.node, reason, sentence.format(**words), event.at)
             # where a budget holds back a hundred pods of a node, one says it all
             case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
                 message = f"Pod {event.pod} is held back by {event.budget or 'the API server'}: {event.message}"
-                self._tell(event.node, BLOCKED, message, event.at, warning=True)
+                self.tell(event.node, BLOCKED, message, event.at, warning=True)
             case PodReleased() if self._held.get(event.node) == event.pod:
                 del self._held[event.node]
             case NodeFinished():
                 reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
                 message = _ended(event, self._planned[event.node])
-                self._tell(event.node, reason, message, event.at, warning=reason == FAILED)
+                self.tell(event.node, reason, message, event.at, warning=reason == FAILED)
             case _:
                 return
 
-    def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
-        text = f"{message} (rollout {self._run})"
-        self.write(NodeNote(self._planned[node], reason, text, at, warning))
-
-    def write(self, note: NodeNote) -> None:
-        """Have it written in the background; dropped where far too many wait already."""
-        with suppress(queue.Full):
-            self._waiting.put_nowait(note)
-
-    def _write_all(self) -> None:
-        while (note := self._waiting.get()) is not None:
-            try:
-                patiently(partial(self._write, note), Deadline(self._clock, _PATIENCE), sleep=self._pause)
-            except _TooLateError:
-                return
-            except RolloutError as error:
-                if not is_passing(error):
-                    self.report.notice(f"Events about this rollout cannot be written: {error.message}")
-                    return
-
-    def _pause(self, seconds: float) -> None:
-        """Wait before another attempt, for a moment where the run is at its end; `_TooLateError` after that."""
-        if self._clock.wait(self._leaving, seconds):
-            self._clock.sleep(_LAST_PAUSE)
-        if self._clock.monotonic() > self._last_moment:
-            raise _TooLateError
-
-    def _write(self, note: NodeNote) -> None:
-        name = self._name(note)
-        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": whole_second(note.at)}
-        if name in self._written:
-            # where the server has let it expire it is made anew
-            with suppress(ApiNotFoundError):
-                self._api.patch(f"{EVENTS}/{name}", news)
-                return
-        try:
-            self._api.create(EVENTS, {**self._identity(name, note), **news, "firstTimestamp": news["lastTimestamp"]})
-        except ApiConflictError:
-            # an earlier process of this run has told it, or a lost answer of this one
-            self._api.patch(f"{EVENTS}/{name}", news)
-        self._written.add(name)
-
-    def _name(self, note: NodeNote) -> str:
-        """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
-        digest = sha256(f"{self._run}/{note.node.name}/{note.reason}".encode()).hexdigest()[:16]
-        return f"{note.node.name[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
-
-    def _identity(self, name: str, note: NodeNote) -> dict[str, Any]:
-        return {
+    def tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
+        """Have it written in the background. What is told of a node for one `reason` is one Event of the run."""
+        digest, time = sha256(f"{self._run}/{node}/{reason}".encode()).hexdigest()[:16], whole_second(at)
+        # unique by its digest alone: a name that is too long for it to fit behind is cut
+        name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
+        uid = self._planned[node].node_uid
+        event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": "default"},
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": note.node.name, "uid": note.node.node_uid},
-            "reason": note.reason,
-            "type": "Warning" if note.warning else "Normal",
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
+            "reason": reason,
+            "message": f"{message} (rollout {self._run})"[:_LONGEST_MESSAGE],
+            "type": "Warning" if warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": self._run,
             "count": 1,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
         }
+        self._waiting.put(event)
 
+    def _write_all(self) -> None:
+        while (event := self._waiting.get()) is not None:
+            deadline = Deadline(self._clock, _PATIENCE)
+            try:
+                patiently(
+                    partial(self._write, event), deadline, passing=lambda error: is_passing(error) and self._lasts
+                )
+            except RolloutError as error:
+                if self._lasts:
+                    self.report.notice(f"Events about this rollout cannot be written: {error.message}")
+                return
 
-class _TooLateError(Exception):
-    """The run is over, and so is the time that its last Events had."""
+    @property
+    def _lasts(self) -> bool:
+        return self._clock.monotonic() < self._last_moment
+
+    def _write(self, event: dict[str, Any]) -> None:
+        name = event["metadata"]["name"]
+        path, news = f"{EVENTS}/{name}", {field: event[field] for field in ("message", "lastTimestamp")}
+        if name in self._written:
+            # where the server has let it expire it is made anew
+            with suppress(ApiNotFoundError):
+                self._api.patch(path, news)
+                return
+        try:
+            self._api.create(EVENTS, event)
+        except ApiConflictError:
+            # an earlier process of this run has told it, or a lost answer of this one
+            self._api.patch(path, news)
+        self._written.add(name)
 
 
 def _ended(result: NodeFinished, node: PlannedNode) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.events import EVENTS, NodeEvents, NodeNote
+from rollout.execution.events import EVENTS, NodeEvents
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Notice, PodBlocked, PodReleased
@@ -23,8 +23,8 @@ NODE = PlannedNode("n1", "b", "uid-n1", "1", "2", 3, 0)
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def note(reason: str = "Draining", *, at: datetime = AT, message: str = "Evicting 3 pods") -> NodeNote:
-    return NodeNote(NODE, reason, message, at)
+def tell(writer: NodeEvents, reason: str = "Draining", *, at: datetime = AT, message: str = "Evicting 3 pods") -> None:
+    writer.tell("n1", reason, message, at)
 
 
 def writing(
@@ -44,10 +44,14 @@ def fault(server: StandaloneApi, answer: FaultAnswer) -> None:
 
 def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: ClusterApi) -> None:
     with writing(api) as writer:
-        writer.write(note())
+        tell(writer)
     (event,) = written(api)
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
-    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Draining", "Evicting 3 pods")
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Normal",
+        "Draining",
+        "Evicting 3 pods (rollout run-1)",
+    )
     assert (event["source"], event["reportingInstance"]) == ({"component": "node-rollout"}, "run-1")
     assert (event["count"], event["firstTimestamp"]) == (1, "2026-03-04T05:06:07Z")
 
@@ -57,16 +61,16 @@ def test_what_is_told_again_is_brought_up_to_date_by_any_process_of_the_run(
 ) -> None:
     later = AT + timedelta(minutes=5)
     with writing(api) as writer:
-        writer.write(note())
-        writer.write(note(at=later, message="Evicting 2 pods"))
+        tell(writer)
+        tell(writer, at=later, message="Evicting 2 pods")
     with writing(api) as resumed:
-        resumed.write(note(at=later, message="Evicting 1 pod"))
+        tell(resumed, at=later, message="Evicting 1 pod")
     with writing(api, run="run-2") as another:
-        another.write(note())
+        tell(another)
     # the rights that a rollout is granted are to create and to patch Events
     assert asked(server, "get", "events") == []
     first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
-    assert (first["message"], first["lastTimestamp"]) == ("Evicting 1 pod", "2026-03-04T05:11:07Z")
+    assert (first["message"], first["lastTimestamp"]) == ("Evicting 1 pod (rollout run-1)", "2026-03-04T05:11:07Z")
     assert first["firstTimestamp"] == second["lastTimestamp"] == "2026-03-04T05:06:07Z"
 
 
@@ -88,7 +92,7 @@ def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> N
         server.outage(None)
         began = time.monotonic()
         for reason in ("Cordoned", "Draining", "Drained"):
-            writer.write(note(reason))
+            tell(writer, reason)
         assert time.monotonic() - began < 10
         time.sleep(1)
         server.come_back()
@@ -106,7 +110,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
     told = Recorder()
     with writing(api, told=told) as writer:
         for number in range(5):
-            writer.write(note(f"Reason{number}"))
+            tell(writer, f"Reason{number}")
     assert len([event for event in told.events if isinstance(event, Notice)]) == 1
     assert len(asked(server, "create", "events")) == 1
 
@@ -116,6 +120,6 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterApi, server: StandaloneApi) -> None:
     fault(server, answer)
     with writing(api, 0.5) as writer:
-        writer.write(note())
+        tell(writer)
         began = time.monotonic()
     assert time.monotonic() - began < 3

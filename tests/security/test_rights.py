@@ -17,7 +17,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
-from rollout.execution.events import REASONS
+from rollout.execution.events import STEPS
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.lifecycle import with_defaults
@@ -118,7 +118,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
         first.await_release(server, 90)
         lab.inflict(ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction"))
         second.await_drain(server)
-        wait_until(lambda: REASONS[Phase.DRAINING] in reasons(lab, "worker-2"), 90)
+        wait_until(lambda: STEPS[Phase.DRAINING][0] in reasons(lab, "worker-2"), 90)
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         wait_until(lambda: TOLD_AGAIN in {(act.verb, act.resource) for act in used(lab)}, 90)
         for client in (second, third):
