@@ -10,7 +10,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.context import NodeContext, NodePlaybooks
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.transitions import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
@@ -18,7 +18,6 @@ from rollout.model.cluster import OSD_APP
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
-from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.eligibility.away import ControlPlane, is_away
@@ -184,7 +183,7 @@ class PolicyGates:
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
         if why := self._command("node", about):
-            raise NodeFailure(Outcome.SKIPPED, f"not started: {why}")
+            raise NotStartedError(why)
 
     def is_shut(self, planned: PlannedNode) -> bool:
         """Ask the windows anew."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import read_targets
+from rollout.model.detection import Source, read_targets
 from rollout.model.json_text import read_json
 from rollout.model.memory import Pause, moment
 from rollout.model.own_pods import read_ready
@@ -61,6 +61,11 @@ def misunderstanding(node: Node) -> str:
 def last_result(node: Node) -> Mapping[str, str]:
     """Return what the last rollout wrote of the node's end; empty where nothing legible stands there."""
     return _fields_of(node, marks.LAST_RESULT)
+
+
+def targets_on(node: Node) -> Mapping[Source, str]:
+    """Return what the sources that asked for its reboot have to be shown after it; empty where none is legible."""
+    return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
 def unmoved_reboots(node: Node) -> int:

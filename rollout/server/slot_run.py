@@ -152,7 +152,7 @@ class SlotRunner:
             stage.report,
             world.clock.monotonic(),
             pools_of(plan.policy).rules(entry.pool),
-            host=NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
+            host=NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell())),
             gates=gates,
             admission=SlotAdmission(gates, self._settings),
             stop=stage.stop,

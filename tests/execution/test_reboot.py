@@ -92,7 +92,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         draining = task_of(NODE, api, recorder, DrainPolicy())
         cluster = PatientApi(api, PassingClock(), OutageNotice(draining.report))
         shell = RememberingShell(cast("Any", answers))
-        host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell, cluster.clock)
+        host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell)
         limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
         nothing = cast("Any", None)
         around = {"host": host, "gates": NoGates(), "admission": nothing, "stop": nothing}

@@ -14,12 +14,9 @@ from rollout.model.progress import (
     Notice,
     Phase,
     PlanReady,
-    PodBlocked,
-    PodReleased,
     RunFinished,
     RunResult,
     StepEvent,
-    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -96,21 +93,13 @@ class Reporter:
         self._waits[about] = wait
         return was != wait
 
-    def blocked(self, event: PodBlocked) -> None:
-        """Tell of a pod that may not be evicted now."""
+    def tell(self, event: StepEvent) -> None:
+        """Hand on an event that carries its time."""
         self._observer.notify(event)
-
-    def released(self, node: str, pod: str, budget: str, since: datetime) -> None:
-        """Tell that a pod that was held back may go, or is gone."""
-        self._observer.notify(PodReleased(self.now, node, pod, budget, since))
 
     def node_finished(self, result: NodeResult) -> None:
         """Tell of a node's end."""
         self._observer.notify(NodeFinished.of(self.now, result))
-
-    def version_held(self, version: str, nodes: Sequence[str], message: str) -> None:
-        """Tell of a version that no further node is taken to."""
-        self._observer.notify(VersionHeld(self.now, version, tuple(nodes), message))
 
     def notice(self, message: str) -> None:
         """Something about the whole run."""

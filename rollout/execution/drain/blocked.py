@@ -7,7 +7,7 @@ from datetime import datetime
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, Pod
-from rollout.model.progress import PodBlocked
+from rollout.model.progress import PodBlocked, PodReleased
 
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
@@ -94,7 +94,8 @@ class HeldPods:
         """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
-            self._task.report.released(self._task.name, hold.pod.key, hold.reported.budget, hold.since)
+            report = self._task.report
+            report.tell(PodReleased(report.now, self._task.name, hold.pod.key, hold.reported.budget, hold.since))
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -122,7 +123,7 @@ class HeldPods:
         hold.reported, hold.reported_at = hold.reason, now
         needs, has = hold.reason.figures or (None, None)
         owner = hold.pod.owner
-        self._task.report.blocked(
+        self._task.report.tell(
             PodBlocked(
                 at=self._task.report.now,
                 node=self._task.name,

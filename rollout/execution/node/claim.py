@@ -21,15 +21,13 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.host import NodeHost, in_boot_before, look_once
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, without_taint, write
-from rollout.execution.node.proof import ready_now
-from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, RefusedError
+from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, NotStartedError, RefusedError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import read_targets
 from rollout.model.host import HostFacts, HostObservation
-from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding
-from rollout.model.own_pods import ready_before, ready_text
+from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding, targets_on
+from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
@@ -40,6 +38,7 @@ from rollout.ports import ClusterApi
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.
 _PATIENCE, _PAUSE = 10.0, 0.2
+DELETED = "its Node was deleted since it was planned"
 
 
 def claim(
@@ -54,7 +53,7 @@ def claim(
     task = context
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
-    ready = ready_now(task)
+    ready = ready_of(task.pods())
     before = _marked(task)
 
     def change(node: Node) -> dict[str, Any]:
@@ -127,8 +126,7 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
             raise RefusedError(why)
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
-            message = "not started: its Node was deleted since it was planned"
-            raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
+            raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
         limit = context.admission.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
@@ -152,7 +150,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
     remembering = Rules(context.cluster.api.server_time())
     left_out = exclusion(Candidate(node, observation, rules, Selection(), remembering=remembering))
     if left_out is not None:
-        raise NodeFailure(Outcome.SKIPPED, f"not started: {left_out.message}", reason=left_out.reason)
+        raise NotStartedError(left_out.message, left_out.reason)
     assert isinstance(observation, HostFacts)  # noqa: S101 - a node whose host gave none is left out
     return observation
 
@@ -173,15 +171,14 @@ def _ours_to_include(node: Node) -> bool:
 def _check_free(task: NodeTask, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
     if why := misunderstanding(node):
-        message = f"not started: its marks are not understood: {why}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
+        raise NotStartedError(f"its marks are not understood: {why}", ExclusionReason.UNKNOWN_MARKS)
     if node.uid != task.planned.node_uid:
-        raise NodeFailure(Outcome.SKIPPED, "not started: the Node was deleted and created again since it was planned")
+        raise NotStartedError("the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
-        raise NodeFailure(Outcome.SKIPPED, "not started: its kubelet has reported another boot since it was planned")
+        raise NotStartedError("its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
     if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
-        raise NodeFailure(Outcome.SKIPPED, f"not started: it is marked by the unfinished rollout {run}")
+        raise NotStartedError(f"it is marked by the unfinished rollout {run}")
     if node.unschedulable and not task.planned.cordoned and run != task.rollout:
         raise _cordoned_meanwhile()
 
@@ -193,8 +190,7 @@ def _check_cordon(before: Node, node: Node) -> None:
 
 
 def _cordoned_meanwhile() -> NodeFailure:
-    message = "not started: it was cordoned outside this rollout after it was planned"
-    return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
+    return NotStartedError("it was cordoned outside this rollout after it was planned", ExclusionReason.CORDONED)
 
 
 def take_up(context: NodeContext) -> Progress:
@@ -208,7 +204,7 @@ def take_up(context: NodeContext) -> Progress:
     marked = Progress(
         staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
         marked=True,
-        targets=read_targets(node.annotations.get(marks.DETECTED, "{}")) or {},
+        targets=targets_on(node),
     )
     phase = Phase(node.annotations[marks.PHASE])
     if context.own is not None and phase in AFTER_REBOOT and node.boot_id == context.planned.boot_id:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rollout.errors import HostKeyError, SshAuthError, SshError
-from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
@@ -13,7 +12,7 @@ from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
-from rollout.ports import Clock, CommandResult, HostShell
+from rollout.ports import CommandResult, HostShell
 
 T = TypeVar("T")
 SSH_SECONDS = 20.0
@@ -59,34 +58,28 @@ class NodeHost:
     host: Host
     planned: PlannedNode
     shell: RememberingShell
-    clock: Clock
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
-
-    def run(self, command: str, *, timeout: float) -> CommandResult:
-        """Return the host's answer to a command; raises `SshError` or one of its subclasses."""
-        return self.shell.run(self.host, command, timeout=timeout)
 
 
 def look_once(host: NodeHost) -> BootFacts | None:
     """Facts of the boot that the host is in now, or None where it does not answer, or not as itself."""
     try:
-        facts, _waiting = look(host, Deadline(host.clock, SSH_SECONDS))
+        facts, _waiting = look(host)
     except NodeFailure:
         return None
     return facts
 
 
-def look(host: NodeHost, deadline: Deadline) -> tuple[BootFacts | None, str]:
+def look(host: NodeHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
     """Facts of the boot that the host is in now, None where it gives none; and what is being waited for.
 
-    Raises `NodeFailure` where whoever answers is not the node's machine: no amount of waiting mends that, and nothing
-    that such a host says may be believed.
+    `left` are the seconds until a deadline. Raises `NodeFailure` where whoever answers is not the node's machine: no
+    amount of waiting mends that, and nothing that such a host says may be believed.
     """
-    seconds = min(SSH_SECONDS, max(1.0, deadline.remaining))
     try:
-        result = host.run(BOOT_COMMAND, timeout=seconds)
+        result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))
     except HostKeyError as error:
         raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
     except SshError as error:
@@ -117,7 +110,7 @@ def in_boot_before(host: NodeHost, facts: BootFacts) -> bool:
 
 def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     """Judge a host that has not rebooted: one that still answers works as before, one that is away does not."""
-    facts, _waiting = look(host, Deadline(host.clock, SSH_SECONDS))
+    facts, _waiting = look(host)
     if facts is not None and in_boot_before(host, facts):
         return NodeFailure(
             Outcome.NOT_REBOOTED,

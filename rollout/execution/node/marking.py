@@ -17,9 +17,9 @@ from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Source, read_targets
+from rollout.model.detection import Source
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
+from rollout.model.node_marks import last_result, targets_on, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
@@ -94,7 +94,7 @@ def _fulfilled(node: Node, outcome: Outcome) -> tuple[Mapping[str, str | None], 
 
     Where an agent of theirs runs, it has done so: see the proof.
     """
-    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    targets = targets_on(node)
     if outcome is not Outcome.SUCCEEDED or Source.ANNOTATION not in targets:
         return {}, {}
     labels, annotations = (
@@ -162,7 +162,7 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
     """
     if _given_back_already(task, node):
         return unmoved_reboots(node)
-    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    targets = targets_on(node)
     is_asked_for = is_fleetlock_run(task.rollout) or (bool(targets) and not _MOVING & targets.keys())
     if not is_asked_for or version != task.planned.running_version:
         return 0

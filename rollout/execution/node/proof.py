@@ -176,11 +176,6 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     )
 
 
-def ready_now(task: NodeTask) -> Mapping[str, str]:
-    """Those that are ready on the node, with since when."""
-    return ready_of(task.pods())
-
-
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Return when all that were ready before are ready again; `NodeFailure` where some are not in time.
 

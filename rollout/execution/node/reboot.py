@@ -169,7 +169,7 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     last = "it did not answer"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
-        facts, last = look(context.host, deadline)
+        facts, last = look(context.host, deadline.remaining)
         if facts is not None:
             return in_boot_before(context.host, facts)
     raise no_boot(context.host, last, context.policy.reboot_timeout)
@@ -192,7 +192,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     began, last = context.cluster.clock.monotonic(), "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.cluster.clock.monotonic() - began))
-        facts, last = look(context.host, deadline)
+        facts, last = look(context.host, deadline.remaining)
         if facts is not None and not in_boot_before(context.host, facts):
             return facts
         if facts is not None and doubt is not None:

@@ -8,7 +8,7 @@ from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.checks import AFTER, BEFORE, check, run_playbook
-from rollout.execution.node.claim import check_eligible, claim, take_up
+from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -27,6 +27,7 @@ from rollout.execution.node.transitions import (
     BEFORE_REBOOT,
     GivenUpError,
     NodeFailure,
+    NotStartedError,
     RefusedError,
     blamed,
     is_final,
@@ -89,8 +90,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         node, observation = _observed(context)
     except ApiNotFoundError as error:
         # as by an autoscaler, to which it is left
-        message = "not started: its Node was deleted since it was planned"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING) from error
+        raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
@@ -114,10 +114,9 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
 
 def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
-        message = "not started: its host is another machine than when it was planned"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
+        raise NotStartedError("its host is another machine than when it was planned", ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
-        raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
+        raise NotStartedError("the host has rebooted since it was planned")
 
 
 def _check_need(context: NodeContext) -> None:

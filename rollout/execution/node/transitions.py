@@ -78,12 +78,16 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         self.reason = reason
 
 
-class RefusedError(NodeFailure):
-    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
+class NotStartedError(NodeFailure):
+    """Skipped before its cordon: nothing was done to it."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(Outcome.SKIPPED, f"not started: {why}")
+    def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
+        super().__init__(Outcome.SKIPPED, f"not started: {why}", reason=reason)
         self.why = why
+
+
+class RefusedError(NotStartedError):
+    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
 
 
 class GivenUpError(NodeFailure):

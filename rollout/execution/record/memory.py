@@ -29,7 +29,7 @@ from rollout.model import marks
 from rollout.model.fleetlock import Slots
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Outcome, Phase, VersionHeld
 from rollout.planning.eligibility.memory import Ended, noted, why_held
 from rollout.ports import ClusterApi
 
@@ -211,7 +211,7 @@ class RunMemory:
             self.newly_held += tuple(held)
         for version, why in held.items():
             message = f"{why}. Nodes that have it staged are left out"
-            self._report.version_held(version, self._seen.versions[version].nodes, message)
+            self._report.tell(VersionHeld(self._report.now, version, self._seen.versions[version].nodes, message))
 
     @property
     def _now(self) -> datetime:

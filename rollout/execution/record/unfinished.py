@@ -13,8 +13,7 @@ from rollout.execution.record.record import StoredRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import read_targets
-from rollout.model.node_marks import UNCLEAR_HINT, is_begun, is_deferred, last_result, misunderstanding
+from rollout.model.node_marks import UNCLEAR_HINT, is_begun, is_deferred, last_result, misunderstanding, targets_on
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
@@ -173,7 +172,7 @@ def _outcome(node: Node, run: str) -> str:
 def _begun(node: Node, planned: PlannedNode | None) -> Begun:
     """Return the node as its marks describe it, which are younger than any plan, and are understood."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
-    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    targets = targets_on(node)
     is_staged = bool(staged_version or targets)
     base = planned or PlannedNode(node.name, "", "", "", "", 0, 0, staged=is_staged, detected_by=tuple(targets))
     marked = replace(

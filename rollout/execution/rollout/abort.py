@@ -176,7 +176,7 @@ class _Undoing:
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:
             return False
-        host = NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell), self.ports.clock)
+        host = NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))
         facts = look_once(host)
         return facts is not None and in_boot_before(host, facts)
 

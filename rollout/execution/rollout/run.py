@@ -244,7 +244,6 @@ class Run:
                 self.hosts[planned.name],
                 planned,
                 RememberingShell(ports.shell),
-                ports.clock,
                 options.probe_timeout,
                 options.reboot_command,
                 Probe(policy.detect, options.sentinel),
