@@ -1,7 +1,7 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_node
 from rollout.gather.cluster.storage import read_stored
 from rollout.model.cluster import OSD_APP
 from rollout.model.gates import GateVariable
-from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
@@ -253,18 +253,18 @@ class PolicyGates:
         return OPEN
 
     def _control_plane(self, node: PlannedNode) -> Hold:
-        """Whether others of the control plane are not well, beyond what the operator has accepted with the plan."""
-        policy, accepted = self._plan.policy, self._accepted(node)
-        return Hold(self._cluster.ask(lambda api: why_not_away(api, node.name, policy, accepted)))
+        """Whether others of the control plane are not well."""
+        return self._unaccepted(node, lambda api: control_plane_blockers(api, node.name, self._plan.policy))
 
     def _storage(self, node: PlannedNode) -> Hold:
-        """Whether data would lack copies without the node, beyond what the operator has accepted with the plan."""
-        accepted = self._accepted(node)
-        return Hold(self._cluster.ask(lambda api: why_stored(api, node.name, accepted)))
+        """Whether data would lack copies without the node."""
+        return self._unaccepted(node, lambda api: stored_blockers(api, node.name))
 
-    def _accepted(self, node: PlannedNode) -> Collection[str]:
-        """Return the objects that were in the way of a node when it was planned."""
-        return {entry.object for entry in self._plan.blockers if entry.node == node.name}
+    def _unaccepted(self, node: PlannedNode, look: Callable[[ClusterApi], Iterable[Blocker]]) -> Hold:
+        """Return the first in the way of a node that its operator has not accepted with the plan."""
+        accepted = {entry.object for entry in self._plan.blockers if entry.node == node.name}
+        blockers = (entry for entry in self._cluster.ask(look) if entry.object not in accepted)
+        return Hold(next((f"{entry.object} {entry.message}" for entry in blockers), ""))
 
     def _alert(self, _node: PlannedNode) -> Hold:
         """Whether alerts keep nodes from beginning; they do where no server is asked for those that the rules want."""
@@ -317,33 +317,31 @@ def _fitting(names: str) -> str:
     return names if len(names) <= _LONGEST_VARIABLE else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
 
 
-def why_not_away(api: ClusterApi, name: str, policy: Policy, accepted: Collection[str]) -> str:
-    """Why this node may not be away now; empty where it may. `accepted` objects were in the way when it was planned.
+def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
+    """Why this node may not be away now.
 
     Only the control plane's pods are read, and nothing of any other node.
     """
     try:
         if not is_control_plane(read_node(api, name), policy):
-            return ""
+            return ()
     except ApiNotFoundError:
-        return ""
+        return ()
     nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
     pods = [pod for node in nodes for pod in read_node_pods(api, node.name)]
-    blockers = ControlPlane.of(nodes, pods, policy).blockers(name)
-    return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")
+    return ControlPlane.of(nodes, pods, policy).blockers(name)
 
 
-def why_stored(api: ClusterApi, name: str, accepted: Collection[str]) -> str:
-    """Why stored data keeps this node from being away now; empty where nothing does, or where it may not be seen.
+def stored_blockers(api: ClusterApi, name: str) -> Iterable[Blocker]:
+    """Why stored data keeps this node from being away now; nothing where it may not be seen.
 
     Nothing but the node's own pods is read where it holds none.
     """
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}
     if not namespaces and not any(pod.is_longhorns for pod in pods):
-        return ""
+        return ()
     osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
     stored, _unseen = read_stored(api, (*pods, *osds))
     away = {node.name for node in read_nodes(api) if is_away(node)}
-    blockers = storage_blockers(name, stored, away)
-    return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")
+    return storage_blockers(name, stored, away)

@@ -126,35 +126,43 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What one look at the Lease tells, before anybody watches it.
+    """What one look at the Lease tells at the API server's time `now`, before anybody watches it.
 
-    `age` is how many seconds ago the holder renewed it, None where that is not known; `one_clock`: by the API server's
-    clock alone, else the holder's is held against that. `has_ended`: its process was on this machine, and is gone.
+    `now` is None before the server has told it. `has_ended`: its process was on this machine, and is gone.
     """
 
-    holder: str
-    age: float | None = None
     lease: LeaseState = NO_LEASE
-    one_clock: bool = False
+    now: datetime | None = None
     has_ended: bool = False
+
+    @property
+    def holder(self) -> str:
+        """Empty for nobody."""
+        return self.lease.holder
+
+    @property
+    def one_clock(self) -> bool:
+        """Whether `age` is by the API server's clock alone, else the holder's is held against that."""
+        return self.lease.written is not None
+
+    @property
+    def age(self) -> float | None:
+        """How many seconds ago the holder renewed it; None where that is not known."""
+        seen = self.lease.written or self.lease.renewed
+        return max(0.0, (self.now - seen).total_seconds()) if self.now and seen else None
 
     @property
     def alive(self) -> bool | None:
         """Whether a process holds it; None where one look does not tell. False is sure, True is as of its last sign."""
         if not self.holder or self.has_ended:
             return False
-        if self.age is not None and self.age <= self.lease.renewal + _ON_ITS_WAY:
+        age = self.age
+        if age is None:
+            return None
+        if age <= self.lease.renewal + _ON_ITS_WAY:
             return True
         # by one clock alone, which tells whole seconds
-        is_late = self.age is not None and self.age > self.lease.duration + _ON_ITS_WAY
-        return False if self.one_clock and is_late else None
-
-
-def glance(lease: LeaseState, now: datetime | None, *, has_ended: bool = False) -> Glance:
-    """Return what the Lease tells at the API server's time `now`; None before it has told it."""
-    seen = lease.written or lease.renewed
-    age = max(0.0, (now - seen).total_seconds()) if now and seen else None
-    return Glance(lease.holder, age, lease, one_clock=lease.written is not None, has_ended=has_ended)
+        return False if self.one_clock and age > self.lease.duration + _ON_ITS_WAY else None
 
 
 class Holder(Enum):
@@ -202,18 +210,13 @@ class LeaseWatch:
         """For how many seconds it was seen as it stands."""
         return self.clock.monotonic() - self._sight.since
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether a living holder would have renewed it twice meanwhile: only then may that be said."""
-        return self.unrenewed >= 2 * self._sight.lease.renewal
-
     def look(self, lease: LeaseState, now: datetime | None = None) -> Holder:
         """Take the Lease as it stands now, and say what that tells of its holder.
 
         At the API server's time `now` a renewal that is young by its clock is a sign of life; without it, only one that
         is seen to come. An old one says nothing: one of several servers may be slow.
         """
-        before, at_once = self._sight, glance(lease, now)
+        before, at_once = self._sight, Glance(lease, now)
         is_young = at_once.one_clock and at_once.alive is True
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
@@ -244,7 +247,7 @@ def await_sign(
     that is late; `notice` hears of the watch before it begins.
     """
     lease = read()
-    is_late = glance(lease, now()).one_clock and now() is not None
+    is_late = lease.written is not None and now() is not None
     if watch.look(lease, now()) is not Holder.UNKNOWN or is_late:
         return watch.state
     seconds = lease.renewal + _ON_ITS_WAY

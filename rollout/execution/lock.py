@@ -229,14 +229,10 @@ class LeaseLock:
         return lease
 
     def _waiting(self, lease: LeaseState) -> str:
-        """For whom it waits, and for how long; that it was not renewed only once it surely should have been."""
+        """For whom it waits, and for how long."""
         left = Duration(round(max(1.0, lease.duration - self._watch.unrenewed)))
-        if self._watch.is_silent:
-            return f"{lease.holder} has not renewed the lock: it is taken in {left}"
-        return (
-            f"{lease.holder} holds the lock: watching up to {left} for a renewal; where its process is surely gone: "
-            f"{unlocking(lease, self._terms.namespace)}"
-        )
+        unlock = unlocking(lease, self._terms.namespace)
+        return f"{lease.holder} holds the lock: watching up to {left} for a renewal; if its process is gone: {unlock}"
 
     def _note(self, answer: bytes) -> None:
         self._stored = decode(answer, Lease, self._path).metadata

@@ -92,7 +92,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     node = _looked_at(context)
     facts = check_eligible(context, node, facts_of(node))
     context.gates.before_node(context)
-    claim(context, "", facts, exclude=bool(context.policy.exclude_from_load_balancers))
+    claim(context, "", facts)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 

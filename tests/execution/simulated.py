@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Self
 
+import pytest
+
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -16,6 +18,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import OPEN
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health
+from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import Admission, WaveRunner
@@ -177,6 +180,7 @@ class World(AbstractContextManager["World"]):
             ledger=self.ledger,
             notice=self.notices.append,
             hold=lambda _node: OPEN,
-            threads=lambda _run_one, _notice: self,  # type: ignore[arg-type, return-value]
         )
-        runner.run(admission)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(waves, "NodeThreads", lambda *_: self)
+            runner.run(admission)

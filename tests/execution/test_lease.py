@@ -122,7 +122,7 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
         LeaseLock(PatientApi(api, SystemClock()), terms, stop=stop, notice=notice),
     ):
         pass
-    told = "ann holds the lock: watching up to 10m for a renewal; where its process is surely gone: "
+    told = "ann holds the lock: watching up to 10m for a renewal; if its process is gone: "
     assert notices == [f"{told}kubectl -n kube-system delete lease node-rollout"]
     assert lease(api)["holderIdentity"] == "ann"
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, read_lease
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from tests.execution.simulated import SetClock
 from tests.standalone_api import standalone_api
 
@@ -117,7 +117,7 @@ def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
     """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
     at = NOW - timedelta(seconds=ago)
     lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
-    return glance(lease, NOW, has_ended=has_ended)
+    return Glance(lease, NOW, has_ended=has_ended)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(ago: float, *, 
 
 
 def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
-    assert glance(LeaseState("", "1", 0.0), NOW).alive is False
+    assert Glance(LeaseState("", "1", 0.0), NOW).alive is False
     assert glanced(0, one_clock=True, has_ended=True).alive is False
-    assert glance(LeaseState("ann", "1", 10.0), NOW).alive is None
+    assert Glance(LeaseState("ann", "1", 10.0), NOW).alive is None

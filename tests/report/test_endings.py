@@ -198,7 +198,7 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
 # What resume and abort say that they are about to do, in a small fleet and in a large one.
 
 
-NOBODY = Glance("")
+NOBODY = Glance()
 
 
 def left_by(*counts: int) -> Unfinished:

@@ -14,7 +14,7 @@ from rollout.cli.stages.gather import find_unfinished_among, with_patience
 from rollout.cli.stages.session import Session
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
-from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, locked, read_lease
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import word_of
@@ -49,7 +49,7 @@ def has_ended_here(lease: LeaseState) -> bool:
 def glance_at_lock(session: Session) -> Glance:
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
     lease = with_patience(lambda: read_lease(session.api, session.namespace))
-    return glance(lease, session.api.server_time(), has_ended=has_ended_here(lease))
+    return Glance(lease, session.api.server_time(), has_ended=has_ended_here(lease))
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:

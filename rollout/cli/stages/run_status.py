@@ -17,7 +17,7 @@ from rollout.cli.terminal import is_forced, show, show_bytes
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import Glance, glance, read_lease
+from rollout.execution.lease import Glance, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_nodes, read_phase_time
@@ -107,7 +107,7 @@ class _Look:
 
 def _look(api: ClusterApi, namespace: str) -> _Look:
     nodes, lease = read_nodes(api), read_lease(api, namespace)
-    lock = glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+    lock = Glance(lease, api.server_time(), has_ended=has_ended_here(lease))
     return _Look(assess(read_record(api, namespace), nodes), lock, last_run(nodes))
 
 

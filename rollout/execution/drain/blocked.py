@@ -85,7 +85,7 @@ class HeldPods:
         """Note that this pod may not go now."""
         held = self._holds.get(pod.uid)
         if held is None:
-            now = self._task.cluster.clock.monotonic()
+            now = self._task.now
             self._holds[pod.uid] = _Hold(pod, reason, self._task.report.now, now)
         else:
             held.reason = reason
@@ -114,7 +114,7 @@ class HeldPods:
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
-        now = self._task.cluster.clock.monotonic()
+        now = self._task.now
         for hold in self._holds.values():
             if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)

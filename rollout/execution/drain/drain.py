@@ -88,7 +88,7 @@ class ReturningPods:
             return False
         owner, task = pod.owner.uid, self.task
         arrived = self.arrived.setdefault(owner, {})
-        arrived.setdefault(pod.uid, self._now)
+        arrived.setdefault(pod.uid, self.task.now)
         if owner not in task.returning and self._is_hopeless(pod, owner, arrived):
             task.returning.add(owner)
             whose = f"{pod.owner.kind}/{pod.owner.name}"
@@ -97,15 +97,11 @@ class ReturningPods:
             )
         return owner in task.returning and not pod.terminating
 
-    @property
-    def _now(self) -> float:
-        return self.task.cluster.clock.monotonic()
-
     def _is_hopeless(self, pod: Pod, owner: str, arrived: Mapping[str, float]) -> bool:
         """Whether no more of an owner's pods are evicted: each that was here may be replaced a few times."""
         if _tolerates_cordons(pod):
             return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT
-        is_long = self._now - min(arrived.values()) >= _UNSEEN
+        is_long = self.task.now - min(arrived.values()) >= _UNSEEN
         return is_long and len(arrived) > self._replicas(owner) * _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
@@ -114,7 +110,7 @@ class ReturningPods:
             return True
         replaced = list(arrived).index(pod.uid) // self._replicas(pod.owner.uid)
         rest = min(_LONGEST_REST, 2.0**replaced) if replaced else 0.0
-        return self._now - arrived[pod.uid] >= rest
+        return self.task.now - arrived[pod.uid] >= rest
 
     def _replicas(self, owner: str) -> int:
         return max(1, sum(1 for other in self.first if other.owner is not None and other.owner.uid == owner))
@@ -240,8 +236,8 @@ class _Waiting:
     seen: tuple[Pod, ...] = ()
 
     def tell(self, remaining: Sequence[Pod]) -> None:
-        now = self.task.cluster.clock.monotonic()
-        going = [pod for pod in remaining if pod.terminating or self.evictor.accepted(pod) is not None]
+        now = self.task.now
+        going = [pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None]
         self.see_endings(remaining)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
@@ -255,9 +251,9 @@ class _Waiting:
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
         """Note how long those evicted pods took to end that are gone since the last look."""
-        now, left = self.task.cluster.clock.monotonic(), {pod.uid for pod in remaining}
+        now, left = self.task.now, {pod.uid for pod in remaining}
         for pod in self.seen:
-            accepted = self.evictor.accepted(pod)
+            accepted = self.evictor.of(pod).accepted
             if pod.uid not in left and pod.owner is not None and accepted is not None:
                 owner = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
                 self.longest[owner] = max(round(now - accepted, 1), self.longest.get(owner, 0.0))
@@ -265,7 +261,7 @@ class _Waiting:
 
     def doubt(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where the watches have long said nothing of pods that go, or may not go."""
-        now, state = self.task.cluster.clock.monotonic(), tuple((pod.uid, pod.terminating) for pod in remaining)
+        now, state = self.task.now, tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.doubted:
             self.doubted, self.quiet_since, self.quiet_limit = state, now, _QUIET
         elif now - self.quiet_since > self.quiet_limit:
@@ -276,9 +272,9 @@ class _Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
-        if pod.terminating or self.evictor.accepted(pod) is not None:
+        if pod.terminating or self.evictor.of(pod).accepted is not None:
             return f"{pod.key} is still terminating{_finalizers(pod)}"
-        why = self.held.why(pod) or self.evictor.last_word(pod)
+        why = self.held.why(pod) or self.evictor.of(pod).last
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def look_at(self, pod: Pod) -> str:

@@ -30,11 +30,11 @@ _UNHEEDED = 30.0
 
 
 @dataclass(slots=True)
-class _Pending:
+class Pending:
     """A pod on its way out. Times are monotonic seconds: `due` is when to ask (again), `accepted` when it was granted.
 
-    `again`: an earlier request may have been carried out, or met another pod. `knock_at`: when it is next asked for
-    behind a budget that can never open.
+    `last` is what the server last said of it. `again`: an earlier request may have been carried out, or met another
+    pod. `knock_at`: when it is next asked for behind a budget that can never open.
     """
 
     due: float = 0.0
@@ -46,10 +46,12 @@ class _Pending:
     knock_pause: float = _FIRST_KNOCK
 
     def put_off(self, now: float, seconds: float | None, longest: float = _LONGEST_PAUSE) -> None:
+        """Ask again in so many seconds, or later each time."""
         self.tries += 1
         self.due = now + (seconds or min(longest, _FIRST_PAUSE * 2.0**self.tries))
 
     def knock(self, now: float) -> bool:
+        """Whether it is asked for now; the next time is later each time."""
         if now < self.knock_at:
             return False
         self.knock_at, self.knock_pause = now + self.knock_pause, min(_LONGEST_KNOCK, self.knock_pause * 2)
@@ -94,17 +96,13 @@ class Evictor:
         self._held = held
         self._pool = pool
         self._wakeup = wakeup
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
 
-    def accepted(self, pod: Pod) -> float | None:
-        """When the server agreed to this pod's removal, in monotonic seconds; None where it has not."""
-        return self._of(pod).accepted
-
-    def last_word(self, pod: Pod) -> str:
-        """Return what the server last said of this pod."""
-        return self._of(pod).last
+    def of(self, pod: Pod) -> Pending:
+        """How far a pod is on its way out."""
+        return self._pending.setdefault(pod.uid, Pending())
 
     def collect(self) -> None:
         """Take in the answers that have come; `DrainError` where one is final."""
@@ -116,13 +114,13 @@ class Evictor:
         for attempt in [future.result() for future in self._running.values()]:
             self._note_moved(attempt)
             if attempt.answer in (Answer.ACCEPTED, Answer.GONE):
-                self._of(attempt.pod).accepted = self._task.cluster.clock.monotonic()
+                self.of(attempt.pod).accepted = self._task.now
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
         """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
-        now = self._task.cluster.clock.monotonic()
+        now = self._task.now
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._tell_demand(remaining, due, now)
         for pod, guards in self._in_order(due, now):
@@ -132,7 +130,7 @@ class Evictor:
             elif closed is not None:
                 self._held.hold(pod, Reason.of(closed))
                 self._task.precedence.closed(self._task.name, closed.key)
-                if _can_never_open(closed) and self._has_room(now) and self._of(pod).knock(now):
+                if _can_never_open(closed) and self._has_room(now) and self.of(pod).knock(now):
                     self._ask(pod)
             elif first := self._deferred_to(guards, now):
                 self._held.hold(pod, first)
@@ -159,11 +157,8 @@ class Evictor:
                 return Reason(guard.key, f"its next permits go to {first}, which is nearer to being empty")
         return None
 
-    def _of(self, pod: Pod) -> _Pending:
-        return self._pending.setdefault(pod.uid, _Pending())
-
     def _is_due(self, pod: Pod, now: float) -> bool:
-        pending = self._of(pod)
+        pending = self.of(pod)
         if pod.uid in self._running or now < pending.due:
             return False
         if pod.terminating:
@@ -189,7 +184,7 @@ class Evictor:
         return sorted(guarded, key=urgency)
 
     def _ask(self, pod: Pod) -> None:
-        pending = self._of(pod)
+        pending = self.of(pod)
         again = pending.again or pending.accepted is not None
         future = self._pool.submit(
             request_removal,
@@ -198,13 +193,13 @@ class Evictor:
             self._task.policy.drain,
             again=again,
             critical=self._task.precedence.critical,
-            now=self._task.cluster.clock.monotonic(),
+            now=self._task.now,
         )
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self._wakeup.set())
 
     def _take(self, attempt: Attempt) -> None:
-        now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)
+        now, pending = self._task.now, self.of(attempt.pod)
         pending.last = attempt.message
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
@@ -232,17 +227,17 @@ class Evictor:
                 assert_never(attempt.answer)
 
     def _note_moved(self, attempt: Attempt) -> None:
-        again = self._of(attempt.pod).again
+        again = self.of(attempt.pod).again
         if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
             self._task.moved.add(attempt.pod.uid)
 
-    def _granted(self, pod: Pod, pending: _Pending, now: float) -> None:
+    def _granted(self, pod: Pod, pending: Pending, now: float) -> None:
         pending.accepted = now
         self._held.release(pod.uid)
         for guard in self._budgets.guarding(pod):
             self._budgets.allowed(guard.key)
 
-    def _blocked(self, attempt: Attempt, pending: _Pending, now: float) -> None:
+    def _blocked(self, attempt: Attempt, pending: Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""
         budget = self._budgets.named(attempt.budget)
         figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
@@ -250,7 +245,7 @@ class Evictor:
         if not self._budgets.refused(attempt.budget, now, attempt.retry_after):
             pending.put_off(now, attempt.retry_after)
 
-    def _away(self, attempt: Attempt, pending: _Pending, now: float) -> None:
+    def _away(self, attempt: Attempt, pending: Pending, now: float) -> None:
         pending.again = True
         self._outage.goes_on(now, attempt.retry_after)
         if attempt.error is None:

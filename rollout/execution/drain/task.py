@@ -111,9 +111,14 @@ class NodeTask:
         return self.planned.name
 
     @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self.cluster.clock.monotonic()
+
+    @property
     def seconds(self) -> float:
         """How long it has taken so far."""
-        return self.cluster.clock.monotonic() - self.started
+        return self.now - self.started
 
     def node(self, deadline: Deadline | None = None) -> Node:
         """Return the Node as it is now; an outage is waited out until the deadline."""

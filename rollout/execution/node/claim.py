@@ -41,13 +41,11 @@ _PATIENCE, _PAUSE = 10.0, 0.2
 DELETED = "its Node was deleted since it was planned"
 
 
-def claim(
-    context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = "", exclude: bool = False
-) -> None:
+def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = "") -> None:
     """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
 
-    A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
-    from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
+    A node that was cordoned before stays marked as not ours to uncordon, and one that load balancers left out before as
+    not ours to give back to them, where they are to leave nodes out. `detected` is the mark of
     what asked for the reboot. `RefusedError` where it is not admitted now: nothing is left on it.
     """
     task = context
@@ -59,7 +57,7 @@ def claim(
     def change(node: Node) -> dict[str, Any]:
         _check_free(task, ours(task, node))
         _check_cordon(before, node)
-        excludes = exclude and _ours_to_include(node)
+        excludes = task.policy.exclude_from_load_balancers and _ours_to_include(node)
         annotations = {
             **_mark(task, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,

@@ -143,8 +143,7 @@ def _turns_labels(node: Node) -> dict[str, None]:
 
 def _balancers_label(node: Node) -> dict[str, None]:
     """Take the label away that we had set to have load balancers leave the node out."""
-    is_ours = is_excluded(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
-    return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
+    return {marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}
 
 
 def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:

@@ -189,9 +189,9 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context) if in_doubt else None
-    began, last = context.cluster.clock.monotonic(), "no attempt was made"
+    began, last = context.now, "no attempt was made"
     while not deadline.expired:
-        deadline.pause(_pause(context.cluster.clock.monotonic() - began))
+        deadline.pause(_pause(context.now - began))
         facts, last = look(context.host, deadline.remaining)
         if facts is not None and not in_boot_before(context.host, facts):
             return facts

@@ -99,8 +99,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.gates.before_node(context)
     detection = facts.detection if context.planned.staged else Detection()
     staged_version, targets = detection.version, detection.targets
-    exclude = bool(context.policy.exclude_from_load_balancers)
-    claim(context, staged_version, facts, detected=targets_text(targets), exclude=exclude)
+    claim(context, staged_version, facts, detected=targets_text(targets))
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
 

@@ -5,7 +5,7 @@ one on which it stays is told of. Every write names the version of the Node that
 written as a whole, and those of others must stay.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +15,10 @@ from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.node.marking import write_node
-from rollout.gather.cluster.snapshot import read_node, read_nodes
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node
 from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint
 from rollout.model.text import listed, timestamp
-from rollout.ports import ClusterApi
 
 # A thousand nodes take a second or two, and the API server's flow control has seats to spare.
 _AT_ONCE = 8
@@ -65,8 +64,7 @@ class Tainting:
         """Set it on these nodes; those on which that fails are told of."""
         failed = self._write(names, lambda node: None if self.stop.requested else _tainted(node))
         if failed:
-            nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
-            self.report.notice(f"no soft taint on {nodes}, so pods may move there and once more: {why}")
+            self.report.notice(f"no soft taint on {_first(failed)}. Pods may move there and once more")
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Take it, and the marks of nodes left for a run from elsewhere, away from these nodes, or from all (None).
@@ -75,8 +73,7 @@ class Tainting:
         """
         failed = self._write(names, taken_back)
         if failed:
-            nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
-            self.report.notice(f"the soft taint stays on {nodes}: {why}. Remove it: {REMOVAL}")
+            self.report.notice(f"the soft taint stays on {_first(failed)}. Remove it: {REMOVAL}")
         return failed
 
     def _write(self, names: Collection[str] | None, change: _Change) -> dict[str, str]:
@@ -95,18 +92,17 @@ class Tainting:
 
     def _failure(self, node: Node, change: _Change, deadline: Deadline) -> str:
         """Why the change could not be written; empty where it was, or where this process may not act any more."""
-        listed_before = [node]
-
-        def read(api: ClusterApi) -> Node:
-            return listed_before.pop() if listed_before else read_node(api, node.name)
-
         try:
-            write_node(self.cluster, self.guard, node.name, change, read, deadline)
+            write_node(self.cluster, self.guard, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):
             return ""
         except RolloutError as error:
             return error.message
         return ""
+
+
+def _first(failed: Mapping[str, str]) -> str:
+    return f"{listed(list(failed), _NAMED)}: {next(iter(failed.values()))}"
 
 
 def _tainted(node: Node) -> Patch | None:

@@ -4,7 +4,7 @@ A node whose reboot may have been asked for is watched for a while: one that com
 so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,45 +50,10 @@ def abort(
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     with lease_lock(cluster, options, run, report, stop) as lock:
-        _free_slots(cluster, options.lease_namespace, report)
+        undoing = _Undoing(hosts, ports, options, cluster, lock, report, wait, stop)
+        undoing.free_slots()
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
-        if unfinished is None:
-            return Aborted(run, (), {})
-        return _undone(unfinished, _Undoing(hosts, ports, options, cluster, lock, report, wait, stop))
-
-
-def _undone(unfinished: Unfinished, undoing: "_Undoing") -> Aborted:
-    """Undo the nodes, then what stands beside them; where it was stopped, that is left for another `abort`."""
-    results = [*_report_stranded(unfinished, undoing.report), *undoing.all(unfinished)]
-    cordoned = {result.node: result.message for result in results if result.left_cordoned}
-    reverted = tuple(result.node for result in results if not result.left_cordoned)
-    if undoing.stop.requested and cordoned:
-        return Aborted(unfinished.run, reverted, cordoned, stopped=True)
-    left_tainted = undoing.tidy_up(unfinished)
-    if not unfinished.is_only_taints:
-        undoing.remember(unfinished.run)
-    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
-    operating = unfinished.record.operating
-    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, operating=operating)
-
-
-def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
-    """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
-
-    Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none.
-    """
-    try:
-        cluster.ask(lambda api: change_slots(api, namespace, lambda _slots: NO_SLOTS))
-    except ApiError as error:
-        report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
-
-
-def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
-    """Return the nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
-    results = stranded(unfinished, (), ())
-    for result in results:
-        report.node_finished(result)
-    return tuple(replace(result, message=f"{result.message}. {result.hint}") for result in results)
+        return Aborted(run, (), {}) if unfinished is None else undoing.undo(unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +67,39 @@ class _Undoing:
     wait: float
     stop: StopRequest
 
-    def all(self, unfinished: Unfinished) -> list[NodeResult]:
+    def undo(self, unfinished: Unfinished) -> Aborted:
+        """Undo the nodes, then what stands beside them; where it was stopped, that is left for another `abort`."""
+        results = [*self._report_stranded(unfinished), *self._undo_nodes(unfinished)]
+        cordoned = {result.node: result.message for result in results if result.left_cordoned}
+        reverted = tuple(result.node for result in results if not result.left_cordoned)
+        if self.stop.requested and cordoned:
+            return Aborted(unfinished.run, reverted, cordoned, stopped=True)
+        tainting = Tainting(self.cluster, self.guard, self.report, StopRequest())
+        left_tainted = tainting.clear() if unfinished.tainted else {}
+        RunRecord(self.cluster, self.options.lease_namespace, self.report.notice).end(complete=True)
+        if not unfinished.is_only_taints:
+            self._remember(unfinished.run)
+        untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
+        operating = unfinished.record.operating
+        return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, operating=operating)
+
+    def free_slots(self) -> None:
+        """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
+
+        Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none.
+        """
+        try:
+            self.cluster.ask(lambda api: change_slots(api, self.options.lease_namespace, lambda _slots: NO_SLOTS))
+        except ApiError as error:
+            self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
+
+    def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
+        """Yield the nodes whose marks are not understood: what is ours on them, and may be undone, is not known."""
+        for result in stranded(unfinished, (), ()):
+            self.report.node_finished(result)
+            yield replace(result, message=f"{result.message}. {result.hint}")
+
+    def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
         """Undo every node, some side by side."""
         plan, nodes = unfinished.record.plan, (*unfinished.begun, *unfinished.failed)
         policy = plan.policy if plan else Policy()
@@ -115,14 +112,7 @@ class _Undoing:
         ):
             return list(pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes))
 
-    def tidy_up(self, unfinished: Unfinished) -> Mapping[str, str]:
-        """Remove what stands beside the nodes' marks; the nodes on which the soft taint stays, each with why."""
-        tainting = Tainting(self.cluster, self.guard, self.report, StopRequest())
-        left_tainted = tainting.clear() if unfinished.tainted else {}
-        RunRecord(self.cluster, self.options.lease_namespace, self.report.notice).end(complete=True)
-        return left_tainted
-
-    def remember(self, run: str) -> None:
+    def _remember(self, run: str) -> None:
         """Write down that a person decided against it: no unattended pass begins another by itself."""
         at = whole_second(self.ports.api.server_time() or self.report.now)
         aborted = Pause(self.options.holder, at, run)

@@ -73,14 +73,7 @@ class Settler:
 
     def baseline(self, nodes: Sequence[str]) -> Health:
         """Health before the wave that takes these nodes away."""
-        deadline = self.cluster.deadline()
-        owners = self.cluster.ask(lambda api: _owners_on(api, nodes), deadline)
-        workloads = self.cluster.ask(read_workloads, deadline)
-        ready = self.cluster.ask(read_nodes, deadline)
-        return Health(
-            {uid: workloads[uid] for uid in owners if uid in workloads},
-            frozenset(node.name for node in ready if node.is_ready),
-        )
+        return Health.of_all(before.health for before in self.measured(nodes, {}).values())
 
     def measured(self, nodes: Sequence[str], in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
         """Return what is well before each of these nodes begins.
@@ -132,11 +125,9 @@ class Settler:
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
-    """How many ready pods of each owner, by its UID, are on a node and stay there."""
-    pods = read_node_pods(api, node)
-    return Counter(pod.owner.uid for pod in pods if pod.owner is not None and pod.ready and not pod.terminating)
-
-
-def _owners_on(api: ClusterApi, nodes: Sequence[str]) -> frozenset[str]:
-    pods = (pod for node in nodes for pod in read_node_pods(api, node))
-    return frozenset(pod.owner.uid for pod in pods if pod.owner is not None)
+    """How many ready pods of each owner that has pods on a node, by its UID, are there and stay."""
+    ready: Counter[str] = Counter()
+    for pod in read_node_pods(api, node):
+        if pod.owner is not None:
+            ready[pod.owner.uid] += pod.ready and not pod.terminating
+    return ready

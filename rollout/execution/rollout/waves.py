@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from rollout.errors import ApiError
@@ -170,9 +169,7 @@ class NodeThreads:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
             self._notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
@@ -200,14 +197,13 @@ class WaveRunner:
     notice: Callable[[str], None]
     hold: Callable[[PlannedNode], Hold]
     begun: frozenset[str] = frozenset()
-    threads: Callable[[Callable[[PlannedNode], NodeResult], Callable[[str], None]], NodeThreads] = NodeThreads
     _refused: set[str] = field(default_factory=set, init=False)
 
     def run(self, admission: Admission) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
         nodes = admission.wave.nodes
         waiting, patience = list(nodes), None
-        with self.threads(self.run_one, self.notice) as running:
+        with NodeThreads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
                 for node in self._next(waiting, running.nodes, admission):
                     waiting.remove(node)
