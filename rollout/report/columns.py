@@ -6,9 +6,9 @@ moves to lines of its own below its row; then columns go, in the order that they
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import fill
+from typing import NamedTuple
 
 from rollout.model.text import NOTHING
 
@@ -77,8 +77,7 @@ def _closed(lead: str, command: str) -> str:
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table.
 
     `leaves` is its turn among those that go where the room is short, from 1; with 0 it stays. What `wraps` is broken

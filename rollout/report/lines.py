@@ -13,8 +13,9 @@ from typing import IO, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from rollout.model.cluster import ClusterIdentity
 from rollout.model.json_text import json_line
-from rollout.model.plan import FORMAT_VERSION
+from rollout.model.plan import FORMAT_VERSION, TimeEstimate, Wave
 from rollout.model.progress import (
     Line,
     NodeFinished,
@@ -45,36 +46,6 @@ class VersionLine(Line, frozen=True, tag="version"):
     format_version: str
 
 
-class ToldCluster(Struct, frozen=True):
-    """Which cluster."""
-
-    server: str = ""
-
-
-class ToldNode(Struct, frozen=True):
-    """A node of a plan."""
-
-    name: str
-    running_version: str = ""
-    staged_version: str = ""
-    evict: int = 0
-
-
-class ToldEstimate(Struct, frozen=True):
-    """How long something is likely to take."""
-
-    seconds: int = 0
-    basis: tuple[str, ...] = ()
-
-
-class ToldWave(Struct, frozen=True):
-    """A wave of a plan."""
-
-    index: int
-    nodes: tuple[ToldNode, ...] = ()
-    estimate: ToldEstimate = ToldEstimate()
-
-
 class ToldSummary(Struct, frozen=True):
     """Figures of a plan."""
 
@@ -88,12 +59,11 @@ class ToldPlan(Struct, frozen=True):
     """As much of a plan as is told of it."""
 
     plan_id: str = ""
-    created_at: str = ""
-    cluster: ToldCluster = ToldCluster()
+    cluster: ClusterIdentity = ClusterIdentity("", "", "")
     policy: dict[str, Any] | None = None
-    waves: tuple[ToldWave, ...] = ()
+    waves: tuple[Wave, ...] = ()
     summary: ToldSummary = ToldSummary()
-    estimate: ToldEstimate = ToldEstimate()
+    estimate: TimeEstimate = TimeEstimate()
 
 
 class PlanLine(Line, frozen=True, tag="plan"):
@@ -187,8 +157,6 @@ EventLine = (
     | Notice
     | SummaryLine
 )
-RunLine = VersionLine | RunRecord | DryRunLine | EventLine
-JournalLine = RunRecord | EventLine | AbortedRecord
 AnyLine = VersionLine | RunRecord | DryRunLine | AbortedRecord | EventLine
 
 

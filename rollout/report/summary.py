@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, RunResult
@@ -23,8 +24,7 @@ CANNOT_BE_REBOOTED = "cannot be rebooted"
 Step = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A finding: its node, or how many there are, what is wrong, and the fix where there is one."""
 
     sign: str

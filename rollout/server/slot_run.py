@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from rollout.errors import ApiError, SshError
 from rollout.execution.base.deadline import PatientApi
@@ -50,8 +51,7 @@ class NoShell:
         return self.run(host, command, timeout=timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+class _Stage(NamedTuple):
     """What one turn has at hand, once it is known that there is something to do."""
 
     slot: Slot

@@ -35,7 +35,7 @@ from rollout.report.document_types import (
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import HistoryReport
 from rollout.report.host_keys import HostKeysReport
-from rollout.report.lines import AnyLine, JournalLine, RunLine
+from rollout.report.lines import AbortedRecord, AnyLine, DryRunLine, EventLine, RunRecord, VersionLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
 from tests.docs.written_types import AllGroup, HostGroup, InventoryMeta, ManifestList
@@ -45,8 +45,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "status-run": UnfinishedRun | None,
     "plan": RolloutPlan,
     "explain": Explanation,
-    "apply": get_args(RunLine),
-    "journal": get_args(JournalLine),
+    "apply": get_args(VersionLine | RunRecord | DryRunLine | EventLine),
+    "journal": get_args(RunRecord | EventLine | AbortedRecord),
     "abort": AbortReport | None,
     "doctor": DoctorReport,
     "check-update": CheckReport,

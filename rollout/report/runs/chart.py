@@ -4,8 +4,8 @@ It spans the work: what is waited for before the first node and after the last o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed
@@ -20,8 +20,7 @@ _TICKS = 5
 _HOUR, _DAY = 3600, 86400
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """Something that lasts: from `x` on, `width` long, both in percent; `kind` is its colour."""
 
     x: float
@@ -29,8 +28,7 @@ class Bar:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A node on the timeline; `mark` is where it failed."""
 
     label: str
@@ -40,8 +38,7 @@ class Row:
     mark: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """Rows on one axis, by the wave they are of. `ticks` are places and times, `shades` open windows."""
 
     title: str

@@ -6,8 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from rollout.model.plan import TimeEstimate
 from rollout.model.progress import NodeFinished, Notice, Phase, PodBlocked, VersionHeld
-from rollout.report.lines import ToldEstimate, ToldSummary
+from rollout.report.lines import ToldSummary
 
 
 class Ending(StrEnum):
@@ -187,7 +188,7 @@ class RunReport:
     succeeded: int
     failed: int
     planned: ToldSummary
-    estimate: ToldEstimate
+    estimate: TimeEstimate
     parts: tuple[PartReport, ...]
     waves: tuple[WaveReport, ...]
     nodes: tuple[NodeReport, ...]

@@ -12,7 +12,7 @@ from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.plan.document import read_policy
-from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldNode, ToldPlan, entries
+from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldPlan, entries
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
@@ -75,6 +75,9 @@ def report_of(
     )
 
 
+_NOT_PLANNED = PlannedNode("", "", "", "", "", 0, 0)
+
+
 def _first(words: Iterable[str]) -> str:
     return next(filter(None, words), "")
 
@@ -111,10 +114,10 @@ def _nodes(view: RunView) -> Iterator[NodeReport]:
     planned = {node.name: node for plan in reversed(view.plans) for wave in plan.waves for node in wave.nodes}
     ways = [view.nodes.get(name) or NodeView(name) for name in dict.fromkeys((*view.nodes, *planned))]
     by_wave = sorted(ways, key=lambda way: way.wave or len(view.waves) + 1)
-    return (_node(way, planned.get(way.name) or ToldNode(way.name)) for way in by_wave)
+    return (_node(way, planned.get(way.name, _NOT_PLANNED)) for way in by_wave)
 
 
-def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
+def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
     parts = _parts_of(way.phases)
     return NodeReport(
         node=way.name,

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from rollout.model.progress import NodeFinished, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
@@ -15,8 +15,7 @@ from rollout.report.summary import findings_text, moves_text, tallied
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table under its heading; `note` says what the reader has to know of it."""
 
     title: str
