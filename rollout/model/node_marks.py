@@ -10,7 +10,6 @@ until when stands beside it, where `rollout pause` has set it.
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from rollout.model import marks
@@ -121,18 +120,16 @@ def _is_detected(value: str) -> bool:
 
 
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
-_SOUND: Mapping[str, Callable[[str], object]] = MappingProxyType(
-    {
-        marks.RUN: is_run_id,
-        marks.PHASE: _WRITTEN_PHASES.__contains__,
-        marks.BOOT_ID_BEFORE: _BOOT_ID.fullmatch,
-        marks.CORDONED_BY_US: _YES.__contains__,
-        marks.EXCLUDED_BY_US: _YES.__contains__,
-        marks.HOOK_LABEL: _is_check,
-        marks.DETECTED: _is_detected,
-        marks.READY_BEFORE: lambda value: read_ready(value) is not None,
-    }
-)
+_SOUND: Mapping[str, Callable[[str], object]] = {
+    marks.RUN: is_run_id,
+    marks.PHASE: _WRITTEN_PHASES.__contains__,
+    marks.BOOT_ID_BEFORE: _BOOT_ID.fullmatch,
+    marks.CORDONED_BY_US: _YES.__contains__,
+    marks.EXCLUDED_BY_US: _YES.__contains__,
+    marks.HOOK_LABEL: _is_check,
+    marks.DETECTED: _is_detected,
+    marks.READY_BEFORE: lambda value: read_ready(value) is not None,
+}
 
 
 def pause_on(node: Node) -> Pause | None:

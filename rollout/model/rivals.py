@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
 
 # In the sentence on a node in its hands: what follows is the command that removes its marks.
 IF_REMOVED = "if it was removed: "
@@ -18,18 +16,16 @@ class SelfReboot(StrEnum):
 
 
 # What it does, and how that is ended on the host.
-SELF_REBOOTS: Final[Mapping[SelfReboot, tuple[str, str]]] = MappingProxyType(
-    {
-        SelfReboot.UNATTENDED_UPGRADES: (
-            "unattended-upgrades reboots the host by itself",
-            'set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d',
-        ),
-        SelfReboot.BOOTC: (
-            "bootc-fetch-apply-updates.timer updates the host and reboots it by itself",
-            "sudo systemctl mask --now bootc-fetch-apply-updates.timer",
-        ),
-    }
-)
+SELF_REBOOTS: Mapping[SelfReboot, tuple[str, str]] = {
+    SelfReboot.UNATTENDED_UPGRADES: (
+        "unattended-upgrades reboots the host by itself",
+        'set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d',
+    ),
+    SelfReboot.BOOTC: (
+        "bootc-fetch-apply-updates.timer updates the host and reboots it by itself",
+        "sudo systemctl mask --now bootc-fetch-apply-updates.timer",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

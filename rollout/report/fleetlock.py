@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TypedDict
 
 from rollout.model import marks
@@ -22,22 +21,19 @@ _COLUMNS = (
     Column("NOTE", note=True),
 )
 
-_AWAITED = MappingProxyType(
-    {
-        Awaited.ASK: "drained: waiting for its host to ask again",
-        Awaited.BOOT: "granted: waiting for its host to reboot",
-        Awaited.READY: "rebooted: waiting for Ready",
-        Awaited.REPORT: "back: waiting for its host to report steady state",
-        Awaited.CALM: "no reboot is expected any more: given back once its host has stayed up for a minute",
-    }
-)
+_AWAITED = {
+    Awaited.ASK: "drained: waiting for its host to ask again",
+    Awaited.BOOT: "granted: waiting for its host to reboot",
+    Awaited.READY: "rebooted: waiting for Ready",
+    Awaited.REPORT: "back: waiting for its host to report steady state",
+    Awaited.CALM: "no reboot is expected any more: given back once its host has stayed up for a minute",
+}
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
     """Show the slots as a table, and who works on them."""
-    lines = ["No slot is held."]
-    if slots.held:
-        lines = [table_text(_COLUMNS, [_row(slot, nodes.get(slot.node)) for slot in slots.held], width)]
+    rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
+    lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:
         lines.append(f"Working on them: {printable(server)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
@@ -48,7 +44,7 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
     since = re.sub(r"\.\d+", "", slot.since)
     texts = (slot.group, slot.node, slot.state.value, phase_of(slot, node), since, slot.run, _note(slot, node))
-    return [printable(or_nothing(text)) for text in texts]
+    return [or_nothing(text) for text in texts]
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:

@@ -111,9 +111,8 @@ def _told(line: AnyLine) -> Iterator[str]:
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
             yield joined(": ", f"aborted by {line.by}", given_back)
         case SummaryLine():
-            succeeded = str(len(line.succeeded)) if line.succeeded else ""
-            counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
-            yield joined(": ", "the end", counts)
+            counts = outcomes(str(len(line.succeeded)), len(line.failed), len(line.not_done), len(line.not_started))
+            yield f"the end: {counts}"
             yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
             yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())
         case PlanLine() | VersionLine() | DryRunLine():

@@ -180,14 +180,11 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
 
 
 class JsonLines:
-    """Writes every event as one line, at once. Safe to call from many threads."""
+    """Writes the version of this format, then every event as one line, at once. Safe to call from many threads."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], at: datetime) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-
-    def begin(self, at: datetime) -> None:
-        """Write the first line: the version of this format."""
         self.write(VersionLine(at, FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:

@@ -22,7 +22,7 @@ from rollout.model.text import counted, elapsed, joined, natural_key, or_nothing
 from rollout.planning.plan.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.sentences import grouped
-from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
+from rollout.report.summary import absences
 
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
 _RECORDED = re.compile(r"a reboot takes (\w+), ")
@@ -66,10 +66,8 @@ def nobody(plan: RolloutPlan) -> str:
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
         number = len(plan.excluded)
         return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
-    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
-    parts += [f"left out: {tallied(left_out)}"] if left_out else []
     head = "No node is planned" if missing else "Nothing to do: no node is planned"
-    return f"{'; '.join([head, *parts])}."
+    return f"{joined('; ', head, absences(missing, left_out))}."
 
 
 def planned_version(node: PlannedNode) -> str:

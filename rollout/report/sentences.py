@@ -185,7 +185,6 @@ def ended(result: RunResult) -> str:
 
 
 def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
-    """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others; nor is an empty number."""
+    """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
-    parts = [f"{succeeded} succeeded"] if succeeded else []
-    return ", ".join((*parts, *(f"{count} {word}" for count, word in others if count)))
+    return ", ".join((f"{succeeded} succeeded", *(f"{count} {word}" for count, word in others if count)))

@@ -17,7 +17,6 @@ _MOST_NOT_DONE = 5
 _INDENT = "    "
 # Leads of commands that say enough alone.
 _GOES_ON = ("go on", "once it is mended")
-CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
 # What to do next: the words before a command, or a sentence alone; and the command.
@@ -58,8 +57,8 @@ def _headline(result: RunResult, took: float) -> str:
     asked = ended | {node.node for node in result.not_started} | {node.node for node in result.not_done}
     done = f"{len(result.succeeded)} of {counted(len(asked), 'node')} done" + (f" in {elapsed(took)}" if took else "")
     versions = sorted({node.version for node in result.succeeded if node.version})
-    left_out = f"; left out: {tallied(result.left_out)}" if result.left_out else ""
-    return done + (f", on {shortened(versions)}" if versions else "") + f"{left_out}."
+    done += f", on {shortened(versions)}" if versions else ""
+    return f"{joined('; ', done, absences((), result.left_out))}."
 
 
 def _failures(result: RunResult, width: int | None) -> Iterator[_Row]:
@@ -121,14 +120,11 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
         before = lead
 
 
-def moves_text(pods: int, evictions: int) -> str:
-    """Tell how many evictions there were for how many pods, without a full stop; empty where there were none."""
-    return f"{counted(pods, 'pod')} had to move: {counted(evictions, 'eviction')}" if evictions else ""
-
-
-def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
-    """Tell how many nodes were not done, and how many of them for which reason; before a run: `cannot be rebooted`."""
-    return f"{len(not_done)} {words} ({tallied(Counter(node.reason for node in not_done))})"
+def absences(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
+    """Tell how many nodes cannot be rebooted, and how many are left out, for which reasons; empty where none is."""
+    reasons = tallied(Counter(node.reason for node in not_done))
+    cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
+    return joined("; ", cannot, f"left out: {tallied(left_out)}" if left_out else "")
 
 
 def tallied(reasons: Mapping[str, int]) -> str:
@@ -138,9 +134,8 @@ def tallied(reasons: Mapping[str, int]) -> str:
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     """Tell what would be left after the real run; empty where that is nothing."""
-    absences = [not_done_count(result.not_done, CANNOT_BE_REBOOTED)] if result.not_done else []
-    absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
-    lines = [wrapped(f"Of the requested nodes: {'; '.join(absences)}.", width)] if absences else []
+    absent = absences(result.not_done, result.left_out)
+    lines = [wrapped(f"Of the requested nodes: {absent}.", width)] if absent else []
     steps = [("see", "rollout doctor")] if result.not_done else []
     return "\n".join((*lines, *_rows_text(tuple(_not_done(result.not_done, width)), width), *_steps_text(steps, width)))
 

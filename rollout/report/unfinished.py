@@ -1,7 +1,6 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
-from types import MappingProxyType
 
 from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
@@ -47,24 +46,16 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
     return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
 
 
-def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, str]:
+def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, str]:
     """Tell how far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
 
-    `down` has, by name, what `down_text` says of nodes that reboot.
+    `down` has, by name, for how long nodes that reboot are down, in words.
     """
     turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
     states = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
         states |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING.value)
     return {name: joined(", ", word, turns.get(name, "")) for name, word in states.items()}
-
-
-def down_text(seconds: float | None, usual: float | None) -> str:
-    """Tell for how long a node has been down, and how long that usually takes; nothing of what is not known."""
-    usually = f"usually {elapsed(usual)}" if usual is not None else ""
-    if seconds is None:
-        return usually
-    return f"down for {elapsed(seconds)}" + (f" ({usually})" if usually else "")
 
 
 def _phase(begun: Begun, down: Mapping[str, str]) -> str:
@@ -186,8 +177,7 @@ def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, a
     said = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
     title, *nodes = _lines(unfinished, lock, said, alive=alive)
-    idle = [] if alive is not False else [f"  {line}" for line in _without_process(unfinished)]
-    return "\n".join((title, *idle, *nodes))
+    return joined("\n", title, "" if alive is not False else _idle(unfinished), *nodes)
 
 
 def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, alive: bool | None) -> Iterator[str]:
@@ -204,13 +194,12 @@ def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, ali
             yield from (f"  {printable(name)}: {words}" for name in names)
 
 
-def _without_process(unfinished: Unfinished) -> Iterator[str]:
+def _idle(unfinished: Unfinished) -> str:
     """Tell that nobody works on it, and what can be done about it."""
     if unfinished.blocks:
         by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
-        yield f"no process is working on it: {by_itself}{ways_out(unfinished)}"
-    else:
-        yield ways_out(unfinished)
+        return f"  no process is working on it: {by_itself}{ways_out(unfinished)}"
+    return f"  {ways_out(unfinished)}"
 
 
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:

@@ -21,7 +21,7 @@ from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
-from rollout.model.cluster import ClusterIdentity, ClusterSnapshot, Node
+from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, is_fleetlock_run
 from rollout.model.memory import Memory
 from rollout.model.plan import ExclusionReason, PlannedNode
@@ -37,7 +37,7 @@ from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock, ClusterApi
-from rollout.server.nodes import facts_of, name_of, new_run, plan_of, planned, selected, version_of
+from rollout.server.nodes import NOWHERE, facts_of, name_of, new_run, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, ServerSettings, World
 
@@ -51,7 +51,6 @@ T = TypeVar("T")
 _FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _FRESH_COORDINATORS = 60.0
-_NOWHERE = ClusterIdentity("", "", "")
 _KINDS = {
     ExclusionReason.PAUSED: Kind.PAUSED,
     ExclusionReason.RIVAL: Kind.RIVAL,
@@ -250,7 +249,7 @@ class Admission:
     def _check_rivals(self) -> None:
         """No other reboot coordinator is at work."""
         nodes = tuple(self._machines.nodes.values())
-        snapshot = ClusterSnapshot(_NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now())
+        snapshot = ClusterSnapshot(NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now())
         if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
             raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
@@ -271,9 +270,8 @@ class Admission:
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
         policy, clock = self._settings.policy, self._world.clock
-        entry = planned(node, slot, policy)
-        plan = plan_of(entry, slot, _NOWHERE, self._settings.selection, policy, clock.now())
+        plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
         cluster = PatientApi(self._api, clock, seconds=PATIENCE)
         report = Reporter(Observers(()), clock)
-        if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(entry).why:
+        if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(plan.nodes[0]).why:
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")

@@ -31,6 +31,7 @@ from rollout.server.protocol import Denied, Kind
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _AGAIN = 2.0
+NOWHERE = ClusterIdentity("", "", "")
 # What stands on a node whose host has not been granted its reboot.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
@@ -109,10 +110,10 @@ def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
 
 
 def plan_of(
-    node: PlannedNode, slot: Slot, cluster: ClusterIdentity, selection: Selection, policy: Policy, now: datetime
+    node: Node, slot: Slot, selection: Selection, policy: Policy, now: datetime, cluster: ClusterIdentity = NOWHERE
 ) -> RolloutPlan:
     """Return a plan of this node alone."""
-    wave = Wave(1, (node,), f"its host asked for a slot of the group {slot.group}")
+    wave = Wave(1, (planned(node, slot, policy),), f"its host asked for a slot of the group {slot.group}")
     return RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id=slot.run,

@@ -32,7 +32,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.admission import SlotAdmission
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import node_of, plan_of, planned, selected, staged_on, version_of
+from rollout.server.nodes import node_of, plan_of, selected, staged_on, version_of
 from rollout.server.state import World
 from rollout.server.steps import HeldSlot, steps_of
 
@@ -93,9 +93,8 @@ class SlotRunner:
             if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
                 self._rest(slot)
             return None
-        entry = planned(node, slot, self._settings.policy)
         now, settings = self._world.clock.now(), self._settings
-        plan = plan_of(entry, slot, self._cluster, settings.selection, settings.policy, now)
+        plan = plan_of(node, slot, settings.selection, settings.policy, now, self._cluster)
         with self._world.watched(plan) as observer:
             observers = Observers((observer, self))
             with NodeEvents(self._world.api, plan.plan_id, plan.nodes, observers, self._world.clock) as events:

@@ -268,7 +268,7 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
 
 def test_many_threads_never_mix_lines() -> None:
     stream = io.StringIO()
-    lines = JsonLines(stream)
+    lines = JsonLines(stream, AT)
     step = NodeStep(AT, "node", Phase.DRAINING, "x" * 500)
 
     def many(number: int) -> None:
@@ -276,4 +276,4 @@ def test_many_threads_never_mix_lines() -> None:
             lines.notify(structs.replace(step, node=f"node-{number}"))
 
     together(many, range(8))
-    assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 800
+    assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 801

@@ -160,8 +160,8 @@ def rehearse(run: Run) -> ExitCode:
     pods = run.plan.summary.pods_to_move
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
     if run.session.as_json:
-        now, lines = wiring.system_clock().now(), JsonLines(sys.stdout)
-        lines.begin(now)
+        now = wiring.system_clock().now()
+        lines = JsonLines(sys.stdout, now)
         _notify_conceded(run, lines, lines)
         lines.notify(PlanReady(now, run.plan))
         for node in rehearsed:
@@ -186,9 +186,7 @@ def display(*, as_json: bool, live: bool = True, stop: StopRequest | None = None
     """Yield whoever shows a run: JSON lines, a `live` board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:
-        lines = JsonLines(sys.stdout)
-        lines.begin(wiring.system_clock().now())
-        yield lines
+        yield JsonLines(sys.stdout, wiring.system_clock().now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
         with LiveProgress(console, stop=stop) as board:
             yield board

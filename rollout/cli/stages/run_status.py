@@ -24,7 +24,7 @@ from rollout.gather.cluster.snapshot import read_nodes, read_phase_time
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
 from rollout.model.progress import Phase
-from rollout.model.text import shortened
+from rollout.model.text import elapsed, shortened
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
@@ -47,7 +47,7 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
         with suppress(ApiError):
             began, now = read_phase_time(api, name), api.server_time()
             if began and now:
-                texts[name] = wording.down_text(max(0.0, (now - began).total_seconds()), None)
+                texts[name] = f"down for {elapsed((now - began).total_seconds())}"
     return texts
 
 

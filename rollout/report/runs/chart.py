@@ -4,6 +4,7 @@ It spans the work: what is waited for before the first node and after the last o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ def timeline(report: RunReport) -> Chart:
         title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",
         span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
         ticks=tuple(_ticks(whole)),
-        shades=tuple(_bars(whole, (("window", opening) for opening in report.openings))),
+        shades=tuple(_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))),
         sections=tuple(
             (_wave_title(report, wave), tuple(_row(whole, node, held.get(node.node, ())) for node in nodes))
             for wave, nodes in groupby(shown, key=lambda node: node.wave)
@@ -78,14 +79,13 @@ def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
         yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
 
 
-def _bars(whole: Stretch, stretches: Iterable[tuple[str, Stretch]]) -> Iterator[Bar]:
-    """Yield what of these is within the whole."""
-    percent = 100 / max(whole.seconds, 0.001)
-    for kind, stretch in stretches:
-        begin, end = max(stretch.begin, whole.begin), min(stretch.end, whole.end)
+def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
+    """Yield what of these, each with its kind, is within the whole."""
+    percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
+    for kind, since, until in spans:
+        begin, end = max(since, whole.begin), min(until, whole.end)
         if begin <= end:
-            width = max(_LEAST, Stretch(begin, end).seconds * percent)
-            yield Bar(round(Stretch(whole.begin, begin).seconds * percent, 2), round(width, 2), kind)
+            yield Bar(round((begin - whole.begin) / percent, 2), round(max(_LEAST, (end - begin) / percent), 2), kind)
 
 
 def _wave_title(report: RunReport, wave: int) -> str:
@@ -102,8 +102,8 @@ def _row(whole: Stretch, node: NodeReport, holds: Sequence[Hold]) -> Row:
         _bars(
             whole,
             (
-                *((PART_OF[phase.phase].value, Stretch(phase.begin, phase.end)) for phase in node.phases),
-                *(("held", Stretch(hold.event.since, max(hold.event.since, hold.until))) for hold in holds),
+                *((PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases),
+                *(("held", hold.event.since, hold.until) for hold in holds),
             ),
         )
     )

@@ -29,7 +29,7 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-def _rendered(template: str, **content: Any) -> str:
+def _rendered(**content: Any) -> str:
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,
@@ -43,7 +43,7 @@ def _rendered(template: str, **content: Any) -> str:
     environment.filters |= {"anchor": _anchor, "clock": clock}
     style = loader.get_source(environment, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    page = environment.get_template(template)
+    page = environment.get_template("run.html.jinja")
     return page.render(style=Markup(style), style_hash=f"sha256-{digest}", **content)  # noqa: S704 - ours
 
 
@@ -54,7 +54,6 @@ def run_page(report: RunReport) -> str:
     """Draw the page of a run: its timeline first, then what failed, and figures where they say something."""
     begun = report.begun_at.astimezone()
     return _rendered(
-        "run.html.jinja",
         title=f"{tables.title(report)}: {tables.headline(report)}",
         report=report,
         heading=tables.title(report),

@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, 
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
 from rollout.report.sentences import grouped, outcomes, why_held
-from rollout.report.summary import findings_text, moves_text, tallied
+from rollout.report.summary import findings_text, tallied
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
@@ -49,13 +49,8 @@ def headline(report: RunReport) -> str:
     """Tell how it ended, in a line."""
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(len(report.nodes), 'node')} done in {elapsed(report.seconds)}"
-    return f"{ended(report)}: {outcome(report)}"
-
-
-def outcome(report: RunReport) -> str:
-    """Tell how many nodes ended how."""
     succeeded = f"{report.succeeded} of {counted(len(report.nodes), 'node')}"
-    return outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))
+    return f"{ended(report)}: {outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -75,8 +70,9 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
         waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
         without = " without closed windows and interruptions" if waits else ""
         yield "Forecast", f"{elapsed(foreseen)} foreseen, {elapsed(report.seconds - waits)} taken{without}"
-    if moves := moves_text(report.planned.pods_to_move, report.evictions):
-        yield "Pods", moves
+    if report.evictions:
+        moved = counted(report.planned.pods_to_move, "pod")
+        yield "Pods", f"{moved} had to move: {counted(report.evictions, 'eviction')}"
     yield "Rules", changed_rules(report.policy)
     yield "Run", report.run
 
