@@ -114,11 +114,16 @@ def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -
     layouts = [list(shown), [place for place in shown if not columns[place].note]]
     for place in sorted((place for place in shown if columns[place].leaves), key=lambda place: columns[place].leaves):
         layouts.append([other for other in layouts[-1] if other != place])
-    for layout in layouts[:-1]:
+    widths = list[int]()
+    for layout in layouts:
         widths = _widths(columns, rows, layout, width)
-        if width is None or sum(widths) + len(_GAP) * (len(widths) - 1) <= width:
-            return layout, widths
-    return layouts[-1], _widths(columns, rows, layouts[-1], width)
+        if _excess(widths, width) <= 0:
+            break
+    return layout, widths
+
+
+def _excess(widths: Sequence[int], width: int | None) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1) - width if width else 0
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], width: int | None) -> list[int]:
@@ -126,7 +131,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int]
     texts = [[columns[place].title, *(row[place] for row in rows)] for place in shown]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
     for at, place in reversed(list(enumerate(shown))):
-        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width if width else 0
+        excess = _excess(widths, width)
         if excess > 0 and (columns[place].wraps or columns[place].note):
             words = (word for text in texts[at] for word in _whole(text).split())
             least = max(_LEAST_NOTE if columns[place].note else _LEAST_LIST, *map(len, words))

@@ -73,7 +73,7 @@ def _row(run: RunReport, *, is_wide: bool, differ: bool) -> tuple[str, ...]:
     )
 
 
-def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
+def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
     """Show one run: what it was, then what its `records` tell as a log of it does; with `details` every word."""
     news = News()
     lines = [line for line in entries(records) if line and (news.take(line, line.at.timestamp()) or details)]

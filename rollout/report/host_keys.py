@@ -39,7 +39,7 @@ class HostKeysReport:
     hosts: tuple[HostKeyRow, ...]
 
 
-def host_keys_text(rows: Sequence[HostKeyRow], width: int | None = None) -> str:
+def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
     """Show a row a host, the keys that others had before, why hosts showed none, and how many there are of each.
 
     `width` in columns, None for no limit.

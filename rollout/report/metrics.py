@@ -74,7 +74,7 @@ class Metrics(Collector):
             yield self._shown
             self.generation += 1
 
-    def observe_nodes(self, reboot_required: Mapping[str, bool], *, among_others: bool = False) -> None:
+    def observe_nodes(self, reboot_required: Mapping[str, bool], *, among_others: bool) -> None:
         """Take which nodes wait for a reboot; one that could not be asked is not named.
 
         What was known is forgotten, unless there are others which were not asked.

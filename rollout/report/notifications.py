@@ -97,12 +97,11 @@ class Noteworthy:
         )
 
     def _finished(self, result: RunResult, *, stopped: bool) -> Note:
-        later = self.unattended and _is_for_later(result)
-        if later or (stopped and result.not_started):
-            note = _finished(result, RolloutState.INTERRUPTED, unattended=self.unattended)
-            return replace(note, level=Level.INFO) if self.unattended else note
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
-        return _finished(result, state, unattended=self.unattended)
+        if (self.unattended and _is_for_later(result)) or (stopped and result.not_started):
+            state = RolloutState.INTERRUPTED
+        note = _finished(result, state, unattended=self.unattended)
+        return replace(note, level=Level.INFO) if self.unattended and state is RolloutState.INTERRUPTED else note
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
         """Once for all that one budget holds on a node."""

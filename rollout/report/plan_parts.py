@@ -162,7 +162,7 @@ def _place(explanation: Explanation) -> Iterable[str]:
         yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 
 
-def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None = None) -> str:
+def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
     """Show a line for each objection of the API server, and what it comes to; `width` None: no limit."""
     found = [f"✘ {printable(node.node)}  {printable(objection)}" for node in nodes for objection in node.objections]
     allowed = counted(sum(node.evictions for node in nodes), "eviction")

@@ -35,8 +35,8 @@ class _Row(NamedTuple):
 def summary_text(
     result: RunResult,
     *,
-    took: float = 0.0,
-    width: int | None = None,
+    took: float,
+    width: int | None,
     operating: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
