@@ -109,8 +109,9 @@ def _advice(error: typer.TyperException) -> str:
         return ""
     if context.parent is None:
         return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
-    from rollout.cli.settings.reading import without_flag
+    from rollout.cli.settings.reading import nearest
+    from rollout.cli.settings.schema import settings
 
     takes_set = any("--set" in option.opts for option in context.command.params)
-    name = without_flag(str(getattr(error, "option_name", "")).lstrip("-")) if takes_set else ""
-    return f"{name} has no flag: write --set {name}=VALUE. See: " if name else ""
+    meant = settings().get(nearest(str(getattr(error, "option_name", "")).lstrip("-"))) if takes_set else None
+    return f"{meant.name} has no flag: write --set {meant.name}=VALUE. See: " if meant and not meant.flag else ""

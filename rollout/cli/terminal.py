@@ -7,8 +7,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
@@ -57,16 +56,13 @@ def fitted(line: str) -> str:
     return wrapped(line, shutil.get_terminal_size().columns)
 
 
-@contextmanager
-def shown_meanwhile(doing: str) -> Iterator[None]:
+def shown_meanwhile(doing: str) -> AbstractContextManager[object]:
     """On a terminal what is being done, until it is done; nothing elsewhere, and no library for it is loaded there."""
     if not sys.stderr.isatty():
-        yield
-        return
+        return nullcontext()
     from rollout.report.console import moving_line
 
-    with moving_line(error_console(), doing):
-        yield
+    return moving_line(error_console(), doing)
 
 
 def show(text: str) -> None:

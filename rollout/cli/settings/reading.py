@@ -37,7 +37,6 @@ _WITHOUT_SETTING = ("ROLLOUT_CONFIG", "ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_K
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
-_ALL = "See them all in docs/configuration.md."
 
 
 Source = Mapping[str, tuple[Any, str]]
@@ -73,11 +72,10 @@ class Given(Settings):
                     words += (origin, shell_word(str(item))) if is_flag else ("--set", shell_word(f"{name}={item}"))
         return " ".join((*words, *(("--config", shell_word(self.file)) if self.file else ())))
 
-    def refuse_typed(self, tables: Iterable[str], why: str, hint: str) -> None:
-        """`UsageError` for settings of these tables, or these settings, that were typed."""
-        typed = (setting for name, setting in settings().items() if name in self.typed)
-        if given := [item for item in typed if item.name in tables or item.name.partition(".")[0] in tables]:
-            flags = (f"--{item.flag}" if item.flag else f"--set {item.name}" for item in given)
+    def refuse_typed(self, names: Container[str], why: str, hint: str) -> None:
+        """`UsageError` for those of these settings that were typed."""
+        if typed := [item for name, item in settings().items() if name in self.typed and name in names]:
+            flags = (f"--{item.flag}" if item.flag else f"--set {item.name}" for item in typed)
             raise UsageError(f"{', '.join(flags)} {why}", hint=hint)
 
 
@@ -111,7 +109,7 @@ class SettingsFile:
             of = f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
             read = {key: (value, f"{self.place(name, key, number)}: {of}{key}") for key, value in table.items()}
             if strange := next((key for key in read if key not in known), None):
-                raise UsageError(f"{read[strange][1]}: unknown setting", hint=_nearest(f"{name}.{strange}"))
+                raise UsageError(f"{read[strange][1]}: unknown setting", hint=_hint(f"{name}.{strange}"))
             for key, setting in known.items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
@@ -138,7 +136,7 @@ def read_file(path: Path | None) -> SettingsFile:
 def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
     """Return what holds: what is typed goes before the environment, and that before the file."""
     if strange := next((name for name in file.document if name not in TABLES), None):
-        raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_nearest(strange))
+        raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_hint(strange))
     said = {**environment, **typed}
     read: dict[str, Any] = {}
     for name, kind in TABLES.items():
@@ -172,7 +170,7 @@ def assignments(words: Iterable[str]) -> Source:
         name, equals, value = word.partition("=")
         name = name.strip().replace("_", "-")
         if name not in settings():
-            raise UsageError(f"--set {name}: unknown setting", hint=_nearest(name))
+            raise UsageError(f"--set {name}: unknown setting", hint=_hint(name))
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
         values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
@@ -186,19 +184,15 @@ def _spellings() -> Mapping[str, str]:
     return {**{name.partition(".")[2]: name for name in reversed(names)}, **{name: name for name in (*names, *TABLES)}}
 
 
-def _nearest(name: str) -> str:
-    """Return a hint with what was meant."""
-    for word in (name, name.rpartition(".")[2]):
-        if close := get_close_matches(word, _spellings(), n=1):
-            return f"Did you mean {_spellings()[close[0]]}? {_EXAMPLE}"
-    return _ALL
+def nearest(word: str) -> str:
+    """Return the setting or table that somebody means who writes this; empty where there is none like it."""
+    close = get_close_matches(word, _spellings(), n=1)
+    return _spellings()[close[0]] if close else ""
 
 
-def without_flag(word: str) -> str:
-    """Return the setting without a flag that somebody means who writes this one; empty where there is none."""
-    close = get_close_matches(word, _spellings(), n=1, cutoff=0.85)
-    meant = settings().get(_spellings()[close[0]]) if close else None
-    return meant.name if meant and not meant.flag else ""
+def _hint(name: str) -> str:
+    meant = nearest(name) or nearest(name.rpartition(".")[2])
+    return f"Did you mean {meant}? {_EXAMPLE}" if meant else "See them all in docs/configuration.md."
 
 
 def variables(environ: Mapping[str, str], taken: Container[Setting]) -> Source:

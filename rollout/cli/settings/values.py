@@ -180,11 +180,9 @@ def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None
     try:
         time = moment(written.strip())
         meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
-    except UsageError as error:
+    except (UsageError, OverflowError) as error:
         hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
         raise UsageError(f"{flag}: {written!r} is neither a duration nor a time", hint=hint) from error
-    except OverflowError as error:
-        raise UsageError(f"{flag}: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
     if meant <= now:
         raise UsageError(f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
     return meant
