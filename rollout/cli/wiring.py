@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rollout.cli.settings.schema import Executor, Settings, Ssh
@@ -172,6 +173,11 @@ def system_clock() -> Clock:
     from rollout.adapters.clock import SystemClock
 
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
+
+
+def now() -> datetime:
+    """Return the time by this machine's clock."""
+    return system_clock().now()
 
 
 def lease_holder() -> str:

@@ -61,7 +61,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         session = connect(settings, policy)
         subject = session.api.server
         yield cluster.server_check(read_identity(session.api))
-        yield from cluster.clock_checks(wiring.system_clock().now(), session.api.server_time())
+        yield from cluster.clock_checks(wiring.now(), session.api.server_time())
         needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
         rights = tuple(cluster.right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))
         yield from rights
@@ -94,8 +94,8 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
     missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
     if not any(" configmaps " in subject for subject in missing):
         record, memory = record_of(session.namespace), memory_of(session.namespace)
-        no_record = with_patience(lambda: record.why_unwritable(session.api))
-        no_memory = with_patience(lambda: why_unwritable(session.api, session.namespace))
+        no_record = with_patience(record.why_unwritable, session.api)
+        no_memory = with_patience(why_unwritable, session.api, session.namespace)
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
@@ -136,7 +136,7 @@ def _lock(session: Session) -> Check:
 def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[Check]:
     """Where notifications would go; with `test`, whether they arrive."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
-    at = timestamp(wiring.system_clock().now())
+    at = timestamp(wiring.now())
     note = written(Note(event="test", at=at, cluster=name, title="test of notifications", body=body))
     for place in destinations(options.url):
         try:

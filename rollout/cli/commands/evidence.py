@@ -40,12 +40,12 @@ def evidence(
     is_folder = out is not None and out.is_dir()
     check_target(None if is_folder else out)
     api = connect_cluster(settings.cluster)
-    nodes = with_patience(lambda: read_nodes(api))
-    memory = with_patience(lambda: read_memory(api, settings.lock.namespace))
+    nodes = with_patience(read_nodes, api)
+    memory = with_patience(read_memory, api, settings.lock.namespace)
     if memory.problem:
         raise ApiError(f"which nodes failed is not known: {memory.problem}")
-    cluster = ProvingCluster(with_patience(lambda: read_identity(api)).uid, settings.cluster.name)
-    document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.system_clock().now())
+    cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
+    document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.now())
     content = json_document(document)
     if out is None:
         show_bytes(content)

@@ -73,8 +73,8 @@ def status(settings: Given) -> None:
       rollout fleetlock status -o json
     """
     output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings.cluster)
-    slots = with_patience(lambda: read_slots(api, namespace))
-    nodes = {node.name: node for node in with_patience(lambda: read_nodes(api))}
+    slots = with_patience(read_slots, api, namespace)
+    nodes = {node.name: node for node in with_patience(read_nodes, api)}
     server = _server(api, namespace)
     output.show(slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width))
 
@@ -103,7 +103,7 @@ def release(
 
 def _server(api: ClusterApi, namespace: str) -> str:
     """Which FleetLock server holds the lock; empty where none does."""
-    lease = with_patience(lambda: read_lease(api, namespace))
+    lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
@@ -113,16 +113,16 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     `BlockedError` where no server does it.
     """
     api = wiring.cluster_api(cluster)
-    slot = with_patience(lambda: read_slots(api, namespace)).of_node(node)
+    slot = with_patience(read_slots, api, namespace).of_node(node)
     if slot is None:
-        if node not in {known.name for known in with_patience(lambda: read_nodes(api))}:
+        if node not in {known.name for known in with_patience(read_nodes, api)}:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run = slot.run
     with_patience(lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True)))
     say(f"{node}: waiting for its server to give it back")
     began = time.monotonic()
-    while with_patience(lambda: read_slots(api, namespace)).of_run(run) is not None:
+    while with_patience(read_slots, api, namespace).of_run(run) is not None:
         waited = time.monotonic() - began
         if waited > _LONGEST or (waited > _ALONE and not _server(api, namespace)):
             raise BlockedError(

@@ -85,7 +85,7 @@ def known_hosts(
     check_target(file)
     before = host_keys.read_whole(file)
     api = wiring.cluster_api(settings.cluster)
-    nodes = with_patience(lambda: read_nodes(api))
+    nodes = with_patience(read_nodes, api)
     # none is logged in to, so that no key and no known_hosts is needed
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}

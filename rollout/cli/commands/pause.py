@@ -52,7 +52,7 @@ def pause(
       rollout pause --all --until 2026-11-30T06:00Z
     """
     api, nodes = _meant(settings, node, everything=all)
-    now, names = api.server_time() or wiring.system_clock().now(), [] if all else [one.name for one in nodes]
+    now, names = api.server_time() or wiring.now(), [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")
     standing = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
     if all:
@@ -108,7 +108,7 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
     if bool(names) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings.cluster)
-    nodes = with_patience(lambda: read_nodes(api))
+    nodes = with_patience(read_nodes, api)
     written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
     return api, [one for one in nodes if one.name in written]
 
@@ -148,7 +148,7 @@ def release(
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
     api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
-    before = with_patience(lambda: read_stored_memory(api, namespace)).content
+    before = with_patience(read_stored_memory, api, namespace).content
     if before.problem and not anew:
         raise ApiError(before.problem, hint="Reset it: rollout release --all")
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))

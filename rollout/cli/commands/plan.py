@@ -64,7 +64,7 @@ def plan(
     policy = policy_of(settings)
     if finish_by:
         settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
-    date = time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
+    date = time_meant(finish_by, wiring.now(), "--finish-by")
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
@@ -118,7 +118,7 @@ def _plan(
     beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
     if beside and output.as_json:
         say(f"{beside} See: {other.command}")
-    width, now = output.width, wiring.system_clock().now()
+    width, now = output.width, wiring.now()
     text = partial(plan_text, planned, zones=zones, width=width, now=now, where=session.place, beside=beside)
     blocked, step = ("", other.command) if beside else (blocked_line(blockers), next_step)
     output.show(document, partial(text, blocked=blocked, next_step=step))
@@ -143,7 +143,7 @@ def _show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> No
     blocked = blocked_line(plan.blockers)
     next_step = _apply(file) if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
-    width, now = settings.output.width, wiring.system_clock().now()
+    width, now = settings.output.width, wiring.now()
     text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
     settings.output.show(encode_plan(plan), text)
     if blocked:

@@ -129,7 +129,7 @@ def abort(
     unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
     with suppress(ApiError):
         # where this user may see them
-        has_slots = bool(gather.with_patience(lambda: read_slots(session.api, session.namespace)).held)
+        has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
     if unfinished is None and not has_slots:
         show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return

@@ -71,7 +71,7 @@ def _closed(policy: Policy) -> str:
     """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
     from rollout.planning.eligibility.schedule import Schedule
 
-    schedule, now = Schedule.of(policy.gates.windows), wiring.system_clock().now()
+    schedule, now = Schedule.of(policy.gates.windows), wiring.now()
     if why := schedule.closed(now):
         return f"No node is started now: {why}."
     pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}

@@ -128,8 +128,8 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     with display(as_json=True) if session.as_json else nullcontext(Observers(())) as shown:
         observers = Observers((*map(Unfailing, session.meter.observers), shown))
         _notify_conceded(run, shown, observers)
-        observers.notify(PlanReady(wiring.system_clock().now(), run.plan))
-        observers.notify(RunFinished(wiring.system_clock().now(), result))
+        observers.notify(PlanReady(wiring.now(), run.plan))
+        observers.notify(RunFinished(wiring.now(), result))
     notify_end(run, result, stop)
     if session.operating and not session.as_json:
         reasons = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
@@ -143,13 +143,13 @@ def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
     """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
     if result.not_done:
         with _notified(run, Observers(()), stop) as observer:
-            observer.notify(RunFinished(wiring.system_clock().now(), result))
+            observer.notify(RunFinished(wiring.now(), result))
 
 
 def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
     """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
     for sentence in conceded(run) if isinstance(shown, JsonLines) else ():
-        observer.notify(Notice(wiring.system_clock().now(), sentence))
+        observer.notify(Notice(wiring.now(), sentence))
 
 
 def rehearse(run: Run) -> ExitCode:
@@ -160,7 +160,7 @@ def rehearse(run: Run) -> ExitCode:
     pods = run.plan.summary.pods_to_move
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
     if run.session.as_json:
-        now = wiring.system_clock().now()
+        now = wiring.now()
         lines = JsonLines(sys.stdout, now)
         _notify_conceded(run, lines, lines)
         lines.notify(PlanReady(now, run.plan))
@@ -177,8 +177,8 @@ def tell_nothing(*why: str) -> None:
     """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
     with display(as_json=True) as observer:
         for sentence in why:
-            observer.notify(Notice(wiring.system_clock().now(), sentence))
-        observer.notify(RunFinished(wiring.system_clock().now(), RunResult(())))
+            observer.notify(Notice(wiring.now(), sentence))
+        observer.notify(RunFinished(wiring.now(), RunResult(())))
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def display(*, as_json: bool, live: bool = True, stop: StopRequest | None = None
     """Yield whoever shows a run: JSON lines, a `live` board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:
-        yield JsonLines(sys.stdout, wiring.system_clock().now())
+        yield JsonLines(sys.stdout, wiring.now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
         with LiveProgress(console, stop=stop) as board:
             yield board

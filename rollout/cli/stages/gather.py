@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.adapters.own_pod import own_pod
@@ -39,6 +39,7 @@ from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _START_PATIENCE = 60.0
 _SUGGESTIONS = 3
@@ -48,7 +49,7 @@ _OF_PATTERNS = frozenset("*?[]")
 def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
-        snapshot = with_patience(lambda: snapshot_reading.read_snapshot(session.api, kept))
+        snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
         warn(*snapshot.warnings)
         memory = read_memory(session)
         note(f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)} disruption budgets")
@@ -57,7 +58,7 @@ def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
 
 def read_memory(session: Session, *, quiet: bool = False) -> Memory:
     """Read what is remembered of earlier rollouts; warn of what is not understood, or not shown, unless `quiet`."""
-    memory = with_patience(lambda: documents.read_memory(session.api, session.namespace))
+    memory = with_patience(documents.read_memory, session.api, session.namespace)
     if memory.problem and not quiet:
         say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
     return memory
@@ -66,7 +67,7 @@ def read_memory(session: Session, *, quiet: bool = False) -> Memory:
 def read_nodes(session: Session) -> tuple[Node, ...]:
     """Read the nodes alone."""
     with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
-        nodes = with_patience(lambda: snapshot_reading.read_nodes(session.api))
+        nodes = with_patience(snapshot_reading.read_nodes, session.api)
         note(f"{len(nodes)} nodes")
     return nodes
 
@@ -78,10 +79,10 @@ def find_unfinished(session: Session, *, deferred: bool = False) -> Unfinished |
 
 def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished | None:
     """Return the same of nodes that were read already."""
-    return assess(with_patience(lambda: read_record(session.api, session.namespace)), nodes)
+    return assess(with_patience(read_record, session.api, session.namespace), nodes)
 
 
-def with_patience(action: Callable[[], T]) -> T:
+def with_patience(action: Callable[[*Ts], T], *given: *Ts) -> T:
     """Ask a server that answers, but not now, again for a while; one that is not there is told of at once."""
     reported = list[BaseException]()
 
@@ -90,7 +91,9 @@ def with_patience(action: Callable[[], T]) -> T:
             say(f"waiting for the API server: {error}")
         reported.append(error)
 
-    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
+    return patiently(
+        lambda: action(*given), Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered
+    )
 
 
 def ask_hosts(session: Session, nodes: Sequence[Node], probe: Probe | None = None) -> Targets:
@@ -119,7 +122,7 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
     if own.key:
         # as far as it may be read
         with suppress(ApiError):
-            pod = with_patience(lambda: snapshot_reading.read_pod(session.api, own.namespace, own.name))
+            pod = with_patience(snapshot_reading.read_pod, session.api, own.namespace, own.name)
     node = located(own, pod, nodes)
     if node is None and own.node:
         say(f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared as its own")
@@ -137,7 +140,7 @@ def choose(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> tupl
     `InputError` where none is chosen, or one is not there. The API server reads the selector: it is the authority.
     """
     selector = selection.selector
-    matching = with_patience(lambda: snapshot_reading.read_nodes(api, selector)) if selector else nodes
+    matching = with_patience(snapshot_reading.read_nodes, api, selector) if selector else nodes
     selected = chosen(nodes, matching, selection)
     for pattern in selection.exclude:
         if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes):

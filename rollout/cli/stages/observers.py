@@ -96,7 +96,7 @@ def journalled(
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = RunRecord(
-        at=wiring.system_clock().now(),
+        at=wiring.now(),
         format_version=FORMAT_VERSION,
         run=plan.plan_id,
         command=command,
@@ -127,7 +127,7 @@ def note_abort(aborted: Aborted) -> None:
     if path is None or not path.exists():
         return
     record = AbortedRecord(
-        at=wiring.system_clock().now(),
+        at=wiring.now(),
         by=wiring.lease_holder(),
         run=aborted.run,
         reverted=aborted.reverted,
@@ -209,7 +209,7 @@ def notified(
             yield Observers((observer, Unfailing(notifier)))
         except BaseException as error:
             with suppress(Exception):
-                notifier.post(noteworthy.broken_off(error, wiring.system_clock().now()))
+                notifier.post(noteworthy.broken_off(error, wiring.now()))
             raise
 
 
@@ -225,4 +225,4 @@ def tell(note: Note, settings: Settings) -> None:
     options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
     if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
         with closing(Outbox(places, say)) as outbox:
-            outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.system_clock().now()))))
+            outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.now()))))

@@ -202,7 +202,7 @@ class _Pass:
         if memory.pause is not None and not memory.pause.is_over(self.session.api.server_time()):
             return f"all nodes are {memory.pause}"
         schedule = Schedule.of(self.session.policy.gates.windows)
-        return schedule.closed(wiring.system_clock().now()) or why_aborted(memory)
+        return schedule.closed(wiring.now()) or why_aborted(memory)
 
     def _left(self, why: str) -> ExitCode:
         """Begin nothing, having held what that leaves against the date by which all is to be done."""
@@ -272,7 +272,7 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
     A plan that is not all there is to do may be late, but does not show that the rest is in time.
     """
     date = moment(written := session.settings.operate.finish_by)
-    memory, now = gather.read_memory(session, quiet=True), wiring.system_clock().now()
+    memory, now = gather.read_memory(session, quiet=True), wiring.now()
     # a pause without an end may end at any time
     begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
     at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None

@@ -122,7 +122,7 @@ def inputs_of(session: Session, snapshot: ClusterSnapshot, targets: Targets) -> 
         selected=targets.selected,
         selection=session.selection,
         policy=session.policy,
-        created_at=wiring.system_clock().now(),
+        created_at=wiring.now(),
         past=past_runs(snapshot.identity),
         own_node=targets.own_node,
         unattended=session.operating,

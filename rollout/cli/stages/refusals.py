@@ -48,13 +48,13 @@ def has_ended_here(lease: LeaseState) -> bool:
 
 def glance_at_lock(session: Session) -> Glance:
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    lease = with_patience(lambda: read_lease(session.api, session.namespace))
+    lease = with_patience(read_lease, session.api, session.namespace)
     return Glance(lease, session.api.server_time(), has_ended=has_ended_here(lease))
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    return await_sign(lock_watch(), lambda: with_patience(lambda: read_lease(api, namespace)), say) is Holder.ALIVE
+    return await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say) is Holder.ALIVE
 
 
 def lock_watch() -> LeaseWatch:
@@ -71,7 +71,7 @@ def refuse_beside_living(session: Session) -> LeaseWatch:
     if session.force_unlock:
         return watch
     try:
-        state = await_sign(watch, lambda: with_patience(lambda: read_lease(api, namespace)), say, api.server_time)
+        state = await_sign(watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time)
     except ApiError as error:
         if not error.is_forbidden:
             raise
@@ -101,7 +101,7 @@ def refuse_without_rights(session: Session, *, unattended: bool) -> None:
             status=403,
             hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
         )
-    if unattended and (why := with_patience(lambda: why_unwritable(session.api, session.namespace))):
+    if unattended and (why := with_patience(why_unwritable, session.api, session.namespace)):
         document = memory_of(session.namespace)
         raise BlockedError(
             f"{document.origin} cannot be written: {why.message}. What fails could not be remembered, and no pass "
@@ -121,7 +121,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
             hint = f"If no process is working on it: {ways_out(unfinished)}."
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
     try:
-        with_patience(lambda: read_slots(api, namespace))
+        with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
         raise
     except ApiError as error:

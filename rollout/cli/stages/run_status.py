@@ -113,11 +113,11 @@ def _look(api: ClusterApi, namespace: str) -> _Look:
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
-    look = with_patience(lambda: _look(api, namespace))
+    look = with_patience(_look, api, namespace)
     alive = look.lock.alive
     if alive is None and look.unfinished is not None:
         alive = is_holder_alive(api, namespace)
-        look = with_patience(lambda: _look(api, namespace))
+        look = with_patience(_look, api, namespace)
     output.show(look.document(alive=alive), lambda: wrapped(look.text(api, alive=alive), output.width))
 
 
@@ -127,7 +127,7 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
     On a terminal in place, and where there is none it waits for one; elsewhere, each time that something has changed.
     """
     # a server that is not there, or a user who may not see the lock, is told of before anything is drawn
-    with_patience(lambda: read_lease(api, namespace))
+    with_patience(read_lease, api, namespace)
     brief = api.within(_ANSWER_SECONDS)
     from rollout.report.console import SharedConsole
 
