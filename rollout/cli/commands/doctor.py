@@ -71,7 +71,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         nodes = read_nodes(session)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         meant = targets.among(nodes)
-        memory = read_memory(session, quiet=True)
+        memory = read_memory(session)
         yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
         yield from cluster.pause_checks(memory, meant, session.api.server_time())
         yield cluster.selection_check(subject, len(meant), len(nodes))

@@ -8,7 +8,6 @@ from rollout.cli import wiring
 from rollout.cli.flags import argument, takes
 from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
@@ -94,11 +93,10 @@ def release(
       rollout fleetlock release worker-2
     """
     node = node_name(node)
-    was_held = _release(settings.cluster, settings.lock.namespace, node)
+    was_held = _release(settings, node)
     name = printable(node)
     message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
-    document = SlotReleaseReport(node=node, released=was_held)
-    settings.output.show(document, lambda: message)
+    settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
 
 
 def _server(api: ClusterApi, namespace: str) -> str:
@@ -107,12 +105,12 @@ def _server(api: ClusterApi, namespace: str) -> str:
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
-def _release(cluster: Cluster, namespace: str, node: str) -> bool:
+def _release(settings: Given, node: str) -> bool:
     """Take the node's slot away, and wait for what its server makes of that; False where it holds none.
 
     `BlockedError` where no server does it.
     """
-    api = wiring.cluster_api(cluster)
+    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)
     if slot is None:
         if node not in {known.name for known in with_patience(read_nodes, api)}:

@@ -51,15 +51,15 @@ def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
         warn(*snapshot.warnings)
-        memory = read_memory(session)
+        memory = read_memory(session, warns=True)
         note(f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)} disruption budgets")
     return replace(snapshot, memory=memory)
 
 
-def read_memory(session: Session, *, quiet: bool = False) -> Memory:
-    """Read what is remembered of earlier rollouts; warn of what is not understood, or not shown, unless `quiet`."""
+def read_memory(session: Session, *, warns: bool = False) -> Memory:
+    """Read what is remembered of earlier rollouts, and, if wanted, warn of what is not understood, or not shown."""
     memory = with_patience(documents.read_memory, session.api, session.namespace)
-    if memory.problem and not quiet:
+    if memory.problem and warns:
         say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
     return memory
 
@@ -237,7 +237,7 @@ def close_labels(selector: str, nodes: Sequence[Node]) -> str:
     return f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"
 
 
-def proven_elsewhere(session: Session, memory: Memory, *, remembers: bool = False) -> Proven | None:
+def proven_elsewhere(session: Session, *, remembers: bool = False) -> Proven | None:
     """Return what counts of the evidence; None where none is required. `ApiError` while the API server is away.
 
     With `remembers` the latest of each version is remembered, so that an older one does not count again: where that
@@ -246,7 +246,7 @@ def proven_elsewhere(session: Session, memory: Memory, *, remembers: bool = Fals
     settings, api, namespace = session.settings, session.api, session.namespace
     if not settings.evidence.source:
         return None
-    rules = evidence_rules(settings)
+    rules, memory = evidence_rules(settings), read_memory(session)
     documents: dict[str, Evidence] = {}
     problems: list[str] = []
     for signed in read_documents(settings.evidence.source, api, namespace):
@@ -301,7 +301,7 @@ def seen_before(session: Session) -> tuple[Memory, Proven | None]:
     memory: Memory = NO_MEMORY
     proven: Proven | None = None
     with suppress(ApiError):
-        memory = read_memory(session)
+        memory = read_memory(session, warns=True)
     with suppress(ApiError):
-        proven = proven_elsewhere(session, memory)
+        proven = proven_elsewhere(session)
     return memory, proven

@@ -154,17 +154,15 @@ def delivered(
     `last` is how many seconds the end of the process waits for the last delivery.
     """
     clock, ended = clock or wiring.system_clock(), threading.Event()
-    known, has_warned = 0, False
+    reasons = list[str]()
 
-    def warn(why: str) -> None:
-        nonlocal has_warned
-        if not has_warned:
-            has_warned = True
+    def fail(why: str) -> None:
+        if not reasons:
             say(f"warning: the metrics do not reach {place}: {why}")
+        reasons.append(why)
 
     def run() -> None:
-        nonlocal known
-        is_last = False
+        known, is_last = 0, False
         while not is_last:
             is_last, now = clock.wait(ended, _EVERY_SECONDS), generation()
             try:
@@ -172,7 +170,7 @@ def delivered(
                     deliver()
                     known = now
             except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
-                warn(str(error))
+                fail(str(error))
 
     thread = threading.Thread(target=run, name="metrics", daemon=True)
     thread.start()
@@ -182,4 +180,4 @@ def delivered(
         ended.set()
         thread.join(last)
         if thread.is_alive():
-            warn(f"no answer within {last:g}s")
+            fail(f"no answer within {last:g}s")

@@ -68,15 +68,10 @@ class _Journalled:
         self.observer.notify(event)
 
     def _write(self, journal: JournalFile, event: StepEvent) -> None:
-        record = record_of(line(event))
-        if self.is_held:
-            journal.write(record)
-            return
-        self.waiting.append(record)
-        if isinstance(event, PlanReady):
-            self.is_held = True
-            for earlier in self.waiting:
-                journal.write(earlier)
+        self.waiting.append(record_of(line(event)))
+        self.is_held |= isinstance(event, PlanReady)
+        while self.is_held and self.waiting:
+            journal.write(self.waiting.pop(0))
 
 
 @contextmanager

@@ -181,7 +181,7 @@ class _Pass:
         """Notify once of a rollout that a person began a day ago; the memory keeps other passes from doing so again."""
         session, run = self.session, unfinished.run
         started, now = moment(unfinished.record.started_at), session.api.server_time()
-        memory = gather.read_memory(session, quiet=True)
+        memory = gather.read_memory(session)
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
@@ -191,7 +191,7 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.session, quiet=True)
+        memory = gather.read_memory(self.session)
         self.session.meter.observe_memory(memory)
         if memory.is_newer:
             # it is not written over: what fails tonight would be tried on others in the next night
@@ -236,8 +236,7 @@ class _Pass:
         """
         session, alerts = self.session, policy.gates.alerts
         own = alerts if alerts.url == session.settings.alerts.prometheus_url else AlertPolicy()
-        memory = gather.read_memory(session, quiet=True)
-        proven = gather.with_patience(lambda: gather.proven_elsewhere(session, memory, remembers=True))
+        proven = gather.with_patience(lambda: gather.proven_elsewhere(session, remembers=True))
         warn(*(proven.problems if proven else ()))
         gates = wiring.gates(session.settings, own, self.stop.end)
         return replace(session, policy=policy, gates=gates, proven=proven)
@@ -272,7 +271,7 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
     A plan that is not all there is to do may be late, but does not show that the rest is in time.
     """
     date = moment(written := session.settings.operate.finish_by)
-    memory, now = gather.read_memory(session, quiet=True), wiring.now()
+    memory, now = gather.read_memory(session), wiring.now()
     # a pause without an end may end at any time
     begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
     at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Output
-from rollout.cli.signals import interrupted_by_signals, uninterrupted
+from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
@@ -169,8 +169,7 @@ def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
                         return
                     has_begun = has_begun or not look.is_over
                     below = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
-                with uninterrupted():
-                    live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
+                live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
         finally:
             live.update(painted(seen), refresh=True)
 
