@@ -49,8 +49,7 @@ def apply(
     selection = saved.selection if saved else session.selection
     metering = metrics.metered(replace(settings, metrics=Metrics()) if dry_run else settings, session.api.server)
     with metering as meter, meter.measured_pass():
-        watch = refusals.refuse_beside_living(session)
-        session = replace(session, gates=gates, watch=watch, meter=meter)
+        session = replace(refusals.refuse_beside_living(session), gates=gates, meter=meter)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
         run = plan.planned_run(session)
         refusals.refuse_unfit(session, run.plan)

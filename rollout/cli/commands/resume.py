@@ -14,7 +14,7 @@ from rollout.cli.settings.schema import Allow
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages import execute, gather, metrics, plan, refusals
 from rollout.cli.stages.observers import note_abort
-from rollout.cli.stages.session import Session, connect
+from rollout.cli.stages.session import connect
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.reporting import Unfailing
@@ -22,7 +22,6 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of
-from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.cluster.documents import read_slots
 from rollout.model.policy import Policy
@@ -60,8 +59,7 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    session = replace(connect(settings), force_unlock=force_unlock)
-    watch = refusals.refuse_beside_living(session)
+    session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
     unfinished = gather.find_unfinished(session)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
@@ -73,7 +71,7 @@ def resume(
     rules = _rules(unfinished, settings)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
-    session = replace(session, policy=rules, gates=gates, watch=watch)
+    session = replace(session, policy=rules, gates=gates)
     with metrics.metered(settings, session.api.server) as meter, meter.measured_pass():
         run = plan.planned_rest(replace(session, meter=meter), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
@@ -124,14 +122,13 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    session = replace(connect(settings), force_unlock=force_unlock)
-    watch = refusals.refuse_beside_living(session)
+    session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
     unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
     with suppress(ApiError):
         # where this user may see them
         has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
     if unfinished is None and not has_slots:
-        show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
+        settings.output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     if not session.as_json:
@@ -141,7 +138,12 @@ def abort(
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
         what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
         consent.ask(f"{what} {session.place}")
-    aborted = _undo(replace(session, watch=watch), wait=wait)
+    targets, stop = gather.ask_named(session, gather.read_nodes(session), ()), StopRequest()
+    # each node's end is told on standard error
+    ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
+    options = execute.run_options(session, len(targets.selected))
+    with stopped_by_signals(stop, meaning="no further node is given back"):
+        aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)
     if not aborted.stopped:
         note_abort(aborted)
     again = settings.repeated("rollout abort")
@@ -149,12 +151,3 @@ def abort(
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
-
-
-def _undo(session: Session, *, wait: float) -> Aborted:
-    """Undo it, telling each node's end on standard error."""
-    targets = gather.ask_named(session, gather.read_nodes(session), ())
-    ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
-    stop = StopRequest()
-    with stopped_by_signals(stop, meaning="no further node is given back"):
-        return undo(targets.hosts, ports, execute.run_options(session, len(targets.selected)), wait=wait, stop=stop)

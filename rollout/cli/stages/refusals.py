@@ -5,6 +5,7 @@ The lock comes first: whose it is, and whether they live.
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
@@ -62,25 +63,25 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(session: Session) -> LeaseWatch:
-    """`LockedError` while a living process holds the lock; what was seen of it, for whoever takes it then.
+def refuse_beside_living(session: Session) -> Session:
+    """`LockedError` while a living process holds the lock; the session with what was seen of it, for who takes it then.
 
     An operator who names the run to pass over is held against the lock when it is taken.
     """
     api, namespace, watch = session.api, session.namespace, session.watch or lock_watch()
     if session.force_unlock:
-        return watch
+        return session
     try:
         state = await_sign(watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time)
     except ApiError as error:
         if not error.is_forbidden:
             raise
         # that this user may not see the lock is told with all the other rights that are missing
-        return watch
+        return session
     if state is Holder.ALIVE:
         seen = glance_at_lock(session)
         raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
-    return watch
+    return replace(session, watch=watch)
 
 
 def refuse_without_rights(session: Session, *, unattended: bool) -> None:
