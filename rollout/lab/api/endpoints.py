@@ -89,31 +89,22 @@ class Endpoints:
 
     def answer(self, call: Call) -> Answer | Watch:
         """Answer a request; raises StatusError for every refusal."""
-        target = call.target
-        resource = target.resource
+        resource, part = call.target.resource, call.target.subresource
         if resource is None:
             return self._plain(call)
-        if target.subresource:
-            return self._subresource(call, resource, target.subresource)
-        if target.verb not in resource.verbs:
-            raise method_not_allowed()
-        return self._verbs[target.verb](call, resource)
-
-    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Watch:
-        if name not in resource.subresources:
+        if part and part not in resource.subresources:
             raise unknown_path()
-        if call.target.verb not in SUBRESOURCES[name]:
+        if call.target.verb not in (SUBRESOURCES[part] if part else resource.verbs):
             raise method_not_allowed()
-        return self._evict(call) if name == "eviction" else self._verbs[call.target.verb](call, resource)
+        return self._evict(call) if part == "eviction" else self._verbs[call.target.verb](call, resource)
 
     def _get(self, call: Call, resource: Resource) -> Answer:
         target = call.target
         return self._object(call, resource, self._writer.current(resource, target.name, target.namespace))
 
     def _list(self, call: Call, resource: Resource) -> Answer:
-        page = self._lists.page(call.target, resource, call.query)
-        body = list_body(resource, page, self._store.now(), _included(call))
-        return Answer(_OK, encoded(body))
+        objects, metadata = self._lists.page(call.target, resource, call.query)
+        return Answer(_OK, encoded(list_body(resource, objects, metadata, self._store.now(), _included(call))))
 
     def _watch(self, call: Call, resource: Resource) -> Watch:
         return watch_request(call.target, resource, call.query, _included(call))

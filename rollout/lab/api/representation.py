@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rollout.lab.api.reads import Page
 from rollout.lab.api.resources import (
     BUDGETS,
     CONFIGMAPS,
@@ -185,14 +184,14 @@ def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> J
     return _table(resource, [obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, now, include)
 
 
-def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Json:
+def list_body(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str) -> Json:
     """Return a page of a list in the wanted form."""
     if include:
-        return _table(resource, page.items, page.metadata, now, include)
+        return _table(resource, objects, metadata, now, include)
     # Items of a list do not repeat what the list says about them.
-    items = [{key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}} for obj in page.items]
+    items = [{key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}} for obj in objects]
     typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-    return {**typed, "metadata": page.metadata, "items": items}
+    return {**typed, "metadata": metadata, "items": items}
 
 
 def _table(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str) -> Json:

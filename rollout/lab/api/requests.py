@@ -1,8 +1,10 @@
 """What a client asks: an address turned into verb, resource, namespace and name, and the log of it all."""
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
@@ -32,41 +34,26 @@ class Target:
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
+# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no namespace, and `status` may stand behind it.
+_ADDRESS: Final = re.compile(
+    r"/(?:api|apis/([^/]+))/([^/]+)"
+    r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
+    r"/([^/]+)(?:/([^/]+)(?:/([^/]+))?)?/?"
+)
+
+
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """Find out what a request is about; an unknown address is a target without a resource."""
-    parts = [part for part in path.split("/") if part]
-    match parts:
-        case ["api", version, _, *_]:
-            return _resource_target(method, path, query, ("", version), parts[2:])
-        case ["apis", group, version, _, *_]:
-            return _resource_target(method, path, query, (group, version), parts[3:])
-        case _:
-            return Target(method.lower(), path)
+    """Find out what a request is about; an unknown address is a target without a resource.
 
-
-def _resource_target(
-    method: str, path: str, query: Mapping[str, str], version: tuple[str, str], parts: list[str]
-) -> Target:
-    match parts:
-        case ["namespaces", namespace, below, *_] if below != "status":
-            parts = parts[2:]
-        case _:
-            namespace = ""
-    plural, name, subresource, *rest = [*parts, "", ""][: max(3, len(parts))]
-    resource = _BY_ADDRESS.get((*version, plural))
-    if resource is None or rest or not _namespace_fits(resource, namespace, name):
+    Objects of a namespaced resource are addressed through their namespace, others never.
+    """
+    match = _ADDRESS.fullmatch(path)
+    group, version, namespace, plural, name, subresource = match.groups("") if match else ("",) * 6
+    resource = _BY_ADDRESS.get((group, version, plural))
+    if resource is None or (name and not namespace if resource.namespaced else namespace):
         return Target(method.lower(), path)
     verb = _verb(method, query, named=bool(name), subresource=subresource)
-    if resource is NAMESPACES:
-        namespace = name
-    return Target(verb, path, resource, subresource, namespace, name)
-
-
-def _namespace_fits(resource: Resource, namespace: str, name: str) -> bool:
-    """Objects of a namespaced resource are addressed through their namespace, others never."""
-    if not resource.namespaced:
-        return not namespace
-    return bool(namespace) or not name
+    return Target(verb, path, resource, subresource, name if resource is NAMESPACES else namespace, name)
 
 
 def _verb(method: str, query: Mapping[str, str], *, named: bool, subresource: str) -> str:

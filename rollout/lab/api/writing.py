@@ -270,28 +270,28 @@ def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
         raise unsupported_media_type()
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
-    return merge(current, patch, strategic=media_type == STRATEGIC)
+    return merge(current, patch, _MERGE_KEYS if media_type == STRATEGIC else {})
 
 
-def merge(current: Json, patch: Json, *, strategic: bool) -> Json:
-    """RFC 7386, or with the lists of a strategic merge."""
+def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
+    """RFC 7386, but for lists with a merge key, as a strategic merge has them."""
     merged = dict(current)
     for key, value in patch.items():
         before = merged.get(key)
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
-            merged[key] = merge(before if isinstance(before, dict) else {}, value, strategic=strategic)
-        elif strategic and key in _MERGE_KEYS:
-            merged[key] = _merged_list(before or [], value, _MERGE_KEYS[key])
-        elif not (strategic and key.startswith("$")):
+            merged[key] = merge(before if isinstance(before, dict) else {}, value, merge_keys)
+        elif key in merge_keys:
+            merged[key] = _merged_list(before or [], value, merge_keys[key])
+        elif not key.startswith("$"):
             merged[key] = value
     return merged
 
 
 def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
     known = {element.get(key): element for element in current}
-    changed = {element[key]: merge(known.get(element[key], {}), element, strategic=True) for element in patch}
+    changed = {element[key]: merge(known.get(element[key], {}), element, _MERGE_KEYS) for element in patch}
     # A real server puts the elements that a patch adds before those that were there.
     added = [element for name, element in changed.items() if name not in known]
     return [*added, *(changed.get(name, element) for name, element in known.items())]

@@ -26,30 +26,23 @@ class AttachController:
         node = node_name(change.obj)
         for volume in self._attachable(change.obj) if node else ():
             if change.gone or is_finished(change.obj):
-                self._cluster.agenda.later(_DETACH_SECONDS, self._detach, node, volume)
+                self._cluster.agenda.later(_DETACH_SECONDS, self._follow, node, volume)
             else:
-                self._cluster.agenda.soon(self._attach, node, volume)
+                self._cluster.agenda.soon(self._follow, node, volume)
 
     def _attachable(self, pod: Json) -> list[str]:
         return [volume["metadata"]["name"] for volume in _claimed(self._cluster.store, pod) if "csi" in volume["spec"]]
 
-    def _attach(self, node: str, volume: str) -> None:
-        name = attachment_name(node, volume)
-        if self._cluster.store.get(VOLUMEATTACHMENTS, name) is not None or not self._is_used(node, volume):
-            return
-        spec = {"attacher": CSI_DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
-        attachment = {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}}
-        self._cluster.store.create(VOLUMEATTACHMENTS, attachment)
-
-    def _detach(self, node: str, volume: str) -> None:
-        name = attachment_name(node, volume)
-        attached = self._cluster.store.get(VOLUMEATTACHMENTS, name) is not None
-        if attached and not self._is_used(node, volume):
-            self._cluster.store.remove(VOLUMEATTACHMENTS, name)
-
-    def _is_used(self, node: str, volume: str) -> bool:
-        pods = self._cluster.store.pods_on(node)
-        return any(volume in self._attachable(pod) and not is_finished(pod) for pod in pods)
+    def _follow(self, node: str, volume: str) -> None:
+        """Attach the volume where a pod of the node needs it, or detach it where none does."""
+        store, name = self._cluster.store, attachment_name(node, volume)
+        used = any(volume in self._attachable(pod) and not is_finished(pod) for pod in store.pods_on(node))
+        attached = store.get(VOLUMEATTACHMENTS, name) is not None
+        if used and not attached:
+            spec = {"attacher": CSI_DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
+            store.create(VOLUMEATTACHMENTS, {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}})
+        elif attached and not used:
+            store.remove(VOLUMEATTACHMENTS, name)
 
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
