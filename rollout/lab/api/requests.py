@@ -34,7 +34,8 @@ class Target:
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
-# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no namespace, and `status` may stand behind it.
+# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no namespace, and its
+# subresource `status` is nothing that lies in it.
 _ADDRESS: Final = re.compile(
     r"/(?:api|apis/([^/]+))/([^/]+)"
     r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
