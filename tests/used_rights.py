@@ -8,7 +8,7 @@ import msgspec
 
 from rollout.adapters.kube.api import USER_AGENT
 from rollout.lab.api.access import Act
-from rollout.lab.api.requests import Target
+from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.manifests.objects import Installation, Kind, roles
@@ -60,7 +60,7 @@ def used(lab: Lab) -> list[Act]:
 
 
 def _act(target: Target) -> Act | None:
-    if target.resource is not None:
+    if target.resource is not NOTHING:
         act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
         return None if act.resource == _OWN_REVIEW else act
     if unserved := _UNSERVED.fullmatch(target.path):

@@ -20,11 +20,11 @@ from typing_extensions import override
 from rollout.adapters.kube.answers import continue_token
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
-from rollout.lab.api.endpoints import Answer, Call
+from rollout.lab.api.endpoints import Answer
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.reads import Watch
 from rollout.lab.api.representation import encoded
-from rollout.lab.api.requests import RequestRecord, parse_target
+from rollout.lab.api.requests import Call, RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Change, Json, ObjectStore
@@ -201,7 +201,7 @@ class Lines:
             self._behind.turn.notify_all()
 
     def _observe(self, change: Change) -> None:
-        if change.resource is self._watch.resource:
+        if change.resource is self._watch.target.resource:
             self._events += self._watch.events([change])
 
     def __iter__(self) -> Self:

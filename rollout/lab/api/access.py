@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import Resource
+from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.statuses import StatusError, forbidden, unauthorized
 from rollout.lab.api.store import Json
 
@@ -76,14 +75,14 @@ class Access:
 
     def check(self, user: str, target: Target) -> None:
         """Raise a 403 unless the user may do it."""
-        if self._not_ready_for and target.resource is not None:
-            self._not_ready_for -= 1
-            raise _refusal(user, target, target.resource, _NO_ROLES)
-        if target.resource is None:
+        if target.resource is NOTHING:
             return
+        if self._not_ready_for:
+            self._not_ready_for -= 1
+            raise _refusal(user, target, _NO_ROLES)
         act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
         if user == ANONYMOUS or not self.allows(act):
-            raise _refusal(user, target, target.resource)
+            raise _refusal(user, target)
 
     def allows(self, act: Act) -> bool:
         """Whether no denial stands against it, and a grant for it where there are any."""
@@ -110,7 +109,8 @@ class Access:
         }
 
 
-def _refusal(user: str, target: Target, resource: Resource, why: str = "") -> StatusError:
+def _refusal(user: str, target: Target, why: str = "") -> StatusError:
+    resource = target.resource
     # The review of one's own rights is about no namespace, and a namespace is not in one.
     scoped = resource.namespaced and target.namespace
     scope = f'in the namespace "{target.namespace}"' if scoped else "at the cluster scope"

@@ -13,10 +13,10 @@ import msgspec
 from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
-from rollout.lab.api.reads import Lists, Watch, watch_request
-from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
-from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
+from rollout.lab.api.reads import Lists, Watch, watch_of
+from rollout.lab.api.representation import JSON, encoded, included, list_body, object_body
+from rollout.lab.api.requests import NOTHING, Call
+from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, discovered, resource_list
 from rollout.lab.api.statuses import (
     StatusError,
     bad_request,
@@ -25,28 +25,11 @@ from rollout.lab.api.statuses import (
     unsupported_media_type,
 )
 from rollout.lab.api.store import Json, ObjectStore
-from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_asked
+from rollout.lab.api.writing import Writer, deletion_request
 
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request, read from the wire."""
-
-    target: Target
-    query: Mapping[str, str]
-    accept: str = ""
-    content_type: str = JSON
-    payload: bytes = b""
-    user_agent: str = ""
-
-    @property
-    def manager(self) -> str:
-        """The field manager: as the client says, else by its name."""
-        return self.query.get("fieldManager") or self.user_agent.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +60,10 @@ class Endpoints:
         self._lists = Lists(store)
         self._writer = Writer(store)
         self._evictor = Evictor(store, self._writer)
-        self._verbs: dict[str, Callable[[Call, Resource], Answer | Watch]] = {
+        self._verbs: dict[str, Callable[[Call], Answer | Watch]] = {
             "get": self._get,
             "list": self._list,
-            "watch": self._watch,
+            "watch": watch_of,
             "create": self._create,
             "update": self._update,
             "patch": self._patch,
@@ -90,54 +73,49 @@ class Endpoints:
     def answer(self, call: Call) -> Answer | Watch:
         """Answer a request; raises StatusError for every refusal."""
         resource, part = call.target.resource, call.target.subresource
-        if resource is None:
+        if resource is NOTHING:
             return self._plain(call)
         if part and part not in resource.subresources:
             raise unknown_path()
         if call.target.verb not in (SUBRESOURCES[part] if part else resource.verbs):
             raise method_not_allowed()
-        return self._evict(call) if part == "eviction" else self._verbs[call.target.verb](call, resource)
+        return self._evict(call) if part == "eviction" else self._verbs[call.target.verb](call)
 
-    def _get(self, call: Call, resource: Resource) -> Answer:
-        target = call.target
-        return self._object(call, resource, self._writer.current(resource, target.name, target.namespace))
+    def _get(self, call: Call) -> Answer:
+        return self._object(call, self._current(call))
 
-    def _list(self, call: Call, resource: Resource) -> Answer:
-        objects, metadata = self._lists.page(call.target, resource, call.query)
-        return Answer(_OK, encoded(list_body(resource, objects, metadata, self._store.now(), _included(call))))
+    def _list(self, call: Call) -> Answer:
+        objects, metadata = self._lists.page(call)
+        body = list_body(call.target.resource, objects, metadata, self._store.now(), included(call))
+        return Answer(_OK, encoded(body))
 
-    def _watch(self, call: Call, resource: Resource) -> Watch:
-        return watch_request(call.target, resource, call.query, _included(call))
-
-    def _create(self, call: Call, resource: Resource) -> Answer:
-        body = _body(call, resource.kind)
+    def _create(self, call: Call) -> Answer:
+        resource, body = call.target.resource, _body(call)
         if resource is ACCESS_REVIEWS:
-            return self._object(call, resource, self._access.review(body), _CREATED)
+            return self._object(call, self._access.review(body), _CREATED)
         if resource.namespaced and not call.target.namespace:
             raise method_not_allowed()
-        return self._object(call, resource, self._writer.create(_write(call, resource), body), _CREATED)
+        return self._object(call, self._writer.create(call, body), _CREATED)
 
-    def _update(self, call: Call, resource: Resource) -> Answer:
-        body, write = _body(call, resource.kind), _write(call, resource)
-        status = _CREATED if self._writer.is_made_by_update(write) else _OK
-        return self._object(call, resource, self._writer.update(write, body), status)
+    def _update(self, call: Call) -> Answer:
+        status = _CREATED if self._writer.is_made_by_update(call.target) else _OK
+        return self._object(call, self._writer.update(call, _body(call)), status)
 
-    def _patch(self, call: Call, resource: Resource) -> Answer:
-        patch = _decoded(call.payload)
-        return self._object(call, resource, self._writer.patch(_write(call, resource), call.content_type, patch))
+    def _patch(self, call: Call) -> Answer:
+        return self._object(call, self._writer.patch(call, _decoded(call.payload)))
 
-    def _delete(self, call: Call, resource: Resource) -> Answer:
-        request = deletion_request(call.query, _options(call))
-        return self._object(call, resource, self._writer.delete(call.target, resource, request))
+    def _delete(self, call: Call) -> Answer:
+        request = deletion_request(call.query, _body(call) if call.payload else None)
+        return self._object(call, self._writer.delete_object(call.target.resource, self._current(call), request))
 
     def _evict(self, call: Call) -> Answer:
-        body = _body(call, "Eviction")
-        done = self._evictor.evict(call.target, body, dry_run=dry_run_asked(call.query))
-        return Answer(_CREATED, encoded(done))
+        return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), dry_run=call.dry_run)))
 
-    def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
-        body = object_body(resource, obj, self._store.now(), _included(call))
-        return Answer(status, encoded(body))
+    def _current(self, call: Call) -> Json:
+        return self._writer.current(call.target.resource, call.target.name, call.target.namespace)
+
+    def _object(self, call: Call, obj: Json, status: int = _OK) -> Answer:
+        return Answer(status, encoded(object_body(call.target.resource, obj, self._store.now(), included(call))))
 
     def _plain(self, call: Call) -> Answer:
         """Addresses that are no resource's: health, version, discovery."""
@@ -156,15 +134,6 @@ class Endpoints:
         return Answer(_OK, encoded(body))
 
 
-def _write(call: Call, resource: Resource) -> Write:
-    return Write(call.target, resource, dry_run_asked(call.query), call.manager)
-
-
-def _included(call: Call) -> str:
-    """Return what a table is to have of its objects; empty where objects are wanted, no table."""
-    return call.query.get("includeObject", "Metadata") if wants_table(call.accept) else ""
-
-
 def _decoded(payload: bytes) -> Any:
     try:
         return msgspec.json.decode(payload)
@@ -172,7 +141,7 @@ def _decoded(payload: bytes) -> Any:
         raise bad_request(f"error decoding body: {error}") from error
 
 
-def _body(call: Call, kind: str) -> Json:
+def _body(call: Call) -> Json:
     """Return the object in the body: 415 for another encoding, 400 for something that is no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
@@ -181,10 +150,4 @@ def _body(call: Call, kind: str) -> Json:
     body = _decoded(call.payload)
     if isinstance(body, dict):
         return body
-    raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
-
-
-def _options(call: Call) -> Json | None:
-    if not call.payload:
-        return None
-    return _body(call, "DeleteOptions")
+    raise bad_request("the object provided is unrecognized")

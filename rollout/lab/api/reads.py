@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import PODS, Resource
+from rollout.lab.api.representation import included
+from rollout.lab.api.requests import Call, Target
+from rollout.lab.api.resources import PODS
 from rollout.lab.api.selectors import Selection, selection_of
 from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
@@ -31,15 +32,15 @@ class Lists:
         # what was selected at which revision, and where the page begins
         self._following: dict[str, tuple[list[Json], int, int]] = {}
 
-    def page(self, target: Target, resource: Resource, query: Mapping[str, str]) -> tuple[list[Json], Json]:
+    def page(self, call: Call) -> tuple[list[Json], Json]:
         """Return the objects of a page, and the list's metadata; 410 for a token whose list is forgotten."""
-        limit, token = whole_number(query, "limit"), query.get("continue")
+        limit, token = whole_number(call.query, "limit"), call.query.get("continue")
         if token:
             selected, revision, start = self._following.get(token, ([], -1, 0))
             if revision < self._store.compacted:
                 raise expired(_EXPIRED)
         else:
-            selected = self._selected(target, resource, selection_of(query, resource))
+            selected = self._selected(call.target, selection_of(call))
             revision, start = self._store.revision, 0
         end, metadata = start + limit, {"resourceVersion": str(revision)}
         if not start < end < len(selected):
@@ -50,11 +51,11 @@ class Lists:
             del self._following[next(iter(self._following))]
         return selected[start:end], {**metadata, "continue": token}
 
-    def _selected(self, target: Target, resource: Resource, selection: Selection) -> list[Json]:
-        if resource is PODS and selection.node:
+    def _selected(self, target: Target, selection: Selection) -> list[Json]:
+        if target.resource is PODS and selection.node:
             pods = self._store.pods_on(selection.node)
             return selection.of(pod for pod in pods if target.namespace in {"", namespace_of(pod)})
-        return selection.of(self._store.items(resource, target.namespace))
+        return selection.of(self._store.items(target.resource, target.namespace))
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
@@ -82,7 +83,6 @@ class Watch:
     """
 
     target: Target
-    resource: Resource
     selection: Selection
     since: int | None
     timeout: float
@@ -92,10 +92,10 @@ class Watch:
     def first(self, store: ObjectStore) -> list[Json]:
         """Return what there is, or what happened since; an ERROR where that is forgotten."""
         if self.since is None:
-            objects = self.selection.of(store.items(self.resource, self.target.namespace))
+            objects = self.selection.of(store.items(self.target.resource, self.target.namespace))
             return [_event("ADDED", obj) for obj in objects]
         try:
-            return self.events(store.changes_since(self.since, self.resource))
+            return self.events(store.changes_since(self.since, self.target.resource))
         except CompactedError:
             return [_event("ERROR", expired(f"too old resource version: {self.since} ({store.compacted})").body())]
 
@@ -106,7 +106,7 @@ class Watch:
     def bookmark(self, store: ObjectStore) -> Json:
         """Return the event that says how far the watch is."""
         metadata: Json = {"resourceVersion": str(store.revision), "creationTimestamp": None}
-        typed = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        typed = {"kind": self.target.resource.kind, "apiVersion": self.target.resource.api_version}
         return _event("BOOKMARK", {**typed, "metadata": metadata})
 
     def next_bookmark(self, now: float, deadline: float, every: float = BOOKMARK_SECONDS) -> float:
@@ -125,7 +125,7 @@ class Watch:
         return _event("DELETED", with_metadata(change.previous, resourceVersion=str(change.revision)))
 
     def _concerns(self, obj: Json) -> bool:
-        namespace = self.target.namespace if self.resource.namespaced else ""
+        namespace = self.target.namespace if self.target.resource.namespaced else ""
         return namespace in {"", namespace_of(obj)} and self.selection.matches(obj)
 
 
@@ -133,18 +133,18 @@ def _event(kind: str, obj: Json) -> Json:
     return {"type": kind, "object": obj}
 
 
-def watch_request(target: Target, resource: Resource, query: Mapping[str, str], include: str) -> Watch:
+def watch_of(call: Call) -> Watch:
     """Read a watch from its query; 400 where it makes no sense."""
+    query = call.query
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")
     return Watch(
-        target=target,
-        resource=resource,
-        selection=selection_of(query, resource),
+        target=call.target,
+        selection=selection_of(call),
         since=whole_number(query, "resourceVersion") or None,
         timeout=whole_number(query, "timeoutSeconds") or _DEFAULT_TIMEOUT,
         bookmarks=query.get("allowWatchBookmarks") in {"1", "true"},
-        include=include,
+        include=included(call),
     )
 
 
@@ -153,7 +153,7 @@ async def follow(store: ObjectStore, watch: Watch, *, bookmark_seconds: float) -
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Change]()
 
     def observe(change: Change) -> None:
-        if change.resource is watch.resource:
+        if change.resource is watch.target.resource:
             queue.put_nowait(change)
 
     deadline, first = loop.time() + watch.timeout, watch.first(store)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from rollout.lab.api.requests import Call
 from rollout.lab.api.resources import (
     BUDGETS,
     CONFIGMAPS,
@@ -172,9 +173,12 @@ _GZIP_WINDOW = 31
 _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
-def wants_table(accept: str) -> bool:
-    """Whether an Accept header asks for a table: kubectl's names that first, and takes JSON as well."""
-    return "as=Table" in accept
+def included(call: Call) -> str:
+    """Return what a table is to have of its objects; empty where objects are wanted, no table.
+
+    An Accept header of kubectl's names the table first, and takes JSON as well.
+    """
+    return call.query.get("includeObject", "Metadata") if "as=Table" in call.accept else ""
 
 
 def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> Json:

@@ -15,13 +15,17 @@ _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "del
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 
 
+# What addresses lead to that are no resource's.
+NOTHING: Final = Resource("", "", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a request is about; `resource` is None for addresses that are no resource's."""
+    """Whom a request is about."""
 
     verb: str
     path: str
-    resource: Resource | None = None
+    resource: Resource = NOTHING
     subresource: str = ""
     namespace: str = ""
     name: str = ""
@@ -29,8 +33,6 @@ class Target:
     @property
     def plural(self) -> str:
         """`pods`, `pods/eviction`, empty."""
-        if self.resource is None:
-            return ""
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
@@ -44,7 +46,7 @@ _ADDRESS: Final = re.compile(
 
 
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """Find out what a request is about; an unknown address is a target without a resource.
+    """Find out what a request is about; an unknown address is a target of nothing.
 
     Objects of a namespaced resource are addressed through their namespace, others never.
     """
@@ -63,6 +65,28 @@ def _verb(method: str, query: Mapping[str, str], *, named: bool, subresource: st
     if method == "GET" and query.get("watch", "") in {"1", "true"}:
         return "watch"
     return _COLLECTION_VERBS.get(method, f"{method.lower()}collection")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, read from the wire."""
+
+    target: Target
+    query: Mapping[str, str]
+    accept: str = ""
+    content_type: str = "application/json"
+    payload: bytes = b""
+    user_agent: str = ""
+
+    @property
+    def manager(self) -> str:
+        """The field manager: as the client says, else by its name."""
+        return self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether it is only tried."""
+        return self.query.get("dryRun") == "All"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rollout.errors import UsageError
+from rollout.lab.api.requests import Call
 from rollout.lab.api.resources import EVENTS, NODES, PODS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
@@ -80,14 +81,14 @@ class Selection:
         return next((term.value for term in self.fields if term.path == "spec.nodeName" and term.wanted), "")
 
 
-def selection_of(query: Mapping[str, str], resource: Resource) -> Selection:
+def selection_of(call: Call) -> Selection:
     """Return the selectors of a query; 400 for those that cannot be understood."""
     try:
-        labels = parse_selector(query.get("labelSelector", ""))
+        labels = parse_selector(call.query.get("labelSelector", ""))
     except UsageError as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
-    terms = (term.strip() for term in query.get("fieldSelector", "").split(","))
-    return Selection(labels, tuple(_field_term(term, resource) for term in terms if term))
+    terms = (term.strip() for term in call.query.get("fieldSelector", "").split(","))
+    return Selection(labels, tuple(_field_term(term, call.target.resource) for term in terms if term))
 
 
 def _field_term(term: str, resource: Resource) -> _FieldTerm:

@@ -17,12 +17,12 @@ from weakref import WeakSet
 from aiohttp import web
 
 from rollout.lab.api.access import Access, Denial
-from rollout.lab.api.endpoints import Answer, Call, Endpoints, refused
+from rollout.lab.api.endpoints import Answer, Endpoints, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, follow
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
-from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
+from rollout.lab.api.requests import Call, RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
@@ -268,6 +268,6 @@ async def stream(
 def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
     if event["type"] == "ERROR" or not watch.include:
         return encoded(event)
-    shown = object_body(watch.resource, event["object"], store.now(), watch.include)
+    shown = object_body(watch.target.resource, event["object"], store.now(), watch.include)
     # A bookmark is no object, so a table has no row for it.
     return encoded({**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown})

@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, settle, with_defaults
-from rollout.lab.api.requests import Target
+from rollout.lab.api.requests import Call, Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, Resource
 from rollout.lab.api.statuses import (
     already_exists,
@@ -46,11 +46,6 @@ class DeletionRequest:
     dry_run: bool = False
 
 
-def dry_run_asked(query: Mapping[str, str], options: Json | None = None) -> bool:
-    """Whether `dryRun=All` stands in the query or in the options of the body."""
-    return "All" in (query.get("dryRun"), *((options or {}).get("dryRun") or ()))
-
-
 def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
     """Read how a deletion is to be done; the body wins over the query."""
     options = body or {}
@@ -59,25 +54,10 @@ def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionReq
         return DeletionRequest(
             grace_seconds=None if grace is None else int(grace),
             uid=(options.get("preconditions") or {}).get("uid") or "",
-            dry_run=dry_run_asked(query, options),
+            dry_run="All" in (query.get("dryRun"), *(options.get("dryRun") or ())),
         )
     except ValueError as error:
         raise bad_request(f"invalid DeleteOptions: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A create, update or patch: of what, by which field manager, and whether it is only tried."""
-
-    target: Target
-    resource: Resource
-    dry_run: bool = False
-    manager: str = ""
-
-    @property
-    def of_status(self) -> bool:
-        """Whether it may change the object's status alone; else all but that."""
-        return self.target.subresource == "status"
 
 
 class Writer:
@@ -98,9 +78,9 @@ class Writer:
         if self.current(NAMESPACES, namespace, "")["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
-    def create(self, write: Write, body: Json) -> Json:
+    def create(self, call: Call, body: Json) -> Json:
         """Store a new object."""
-        resource, namespace = write.resource, write.target.namespace
+        resource, namespace = call.target.resource, call.target.namespace
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
@@ -115,61 +95,53 @@ class Writer:
             self.check_namespace(resource, namespace, name)
         if name and self._store.get(resource, name, metadata.get("namespace", "")) is not None:
             raise already_exists(resource, name)
-        obj = with_writers(write, {}, obj, now)
-        if not write.dry_run:
+        obj = with_writers(call, {}, obj, now)
+        if not call.dry_run:
             return self._store.create(resource, obj)
         identity = {"name": name or metadata["generateName"], "uid": str(uuid4()), "creationTimestamp": now}
         return with_metadata(obj, **identity)
 
-    def update(self, write: Write, body: Json) -> Json:
+    def update(self, call: Call, body: Json) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
-        target, resource = write.target, write.resource
+        target, resource = call.target, call.target.resource
         metadata = body.get("metadata") or {}
         named = (metadata.get("name"), metadata.get("namespace", target.namespace))
         if named != (target.name, target.namespace):
             raise bad_request(f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it")
-        if self.is_made_by_update(write):
+        if self.is_made_by_update(target):
             # whatever version it names is not looked at, only whom it means
             if metadata.get("uid"):
                 raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
-            return self.create(write, {**body, "metadata": {**metadata, "resourceVersion": ""}})
+            return self.create(call, {**body, "metadata": {**metadata, "resourceVersion": ""}})
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             message = "Invalid value: 0: must be specified for an update"
             raise invalid(resource, target.name, [cause("FieldValueInvalid", message, "metadata.resourceVersion")])
-        return self.replace(write, current, body)
+        return self.replace(call, current, body)
 
-    def is_made_by_update(self, write: Write) -> bool:
+    def is_made_by_update(self, target: Target) -> bool:
         """Whether there is no such object, and an update would make it."""
-        target = write.target
-        return write.resource in _MADE_BY_UPDATE and not self._store.get(write.resource, target.name, target.namespace)
+        resource = target.resource
+        return resource in _MADE_BY_UPDATE and not self._store.get(resource, target.name, target.namespace)
 
-    def patch(self, write: Write, media_type: str, patch: Any) -> Json:
+    def patch(self, call: Call, patch: Any) -> Json:
         """Patch an object."""
-        target, resource = write.target, write.resource
-        current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
-        patched = apply_patch(media_type, current or {"metadata": {}}, patch)
-        if current is None:
-            raise not_found(resource, target.name)
-        if (patched.get("metadata") or {}).get("name") != target.name:
+        current = self.current(call.target.resource, call.target.name, call.target.namespace)
+        patched = apply_patch(call.content_type, current, patch)
+        if (patched.get("metadata") or {}).get("name") != call.target.name:
             raise bad_request("the name of the object does not match the name on the URL")
-        return self.replace(write, current, patched)
+        return self.replace(call, current, patched)
 
-    def replace(self, write: Write, current: Json, wanted: Json) -> Json:
+    def replace(self, call: Call, current: Json, wanted: Json) -> Json:
         """Bring an object to its wanted form, as far as the write may; 409 if it was based on another version."""
-        resource, now = write.resource, timestamp(self._store.now())
+        resource, now = call.target.resource, timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
-        obj = with_defaults(resource, _within(write, current, wanted), creating=False)
+        obj = with_defaults(resource, _within(call.target, current, wanted), creating=False)
         check(resource, obj, current)
-        obj = with_writers(write, current, obj, now)
-        if write.dry_run:
+        obj = with_writers(call, current, obj, now)
+        if call.dry_run:
             return with_metadata(obj, resourceVersion=current["metadata"]["resourceVersion"])
         return settle(self._store, resource, obj) or obj
-
-    def delete(self, target: Target, resource: Resource, request: DeletionRequest) -> Json:
-        """Delete an object: the terminating object, or the object that was."""
-        current = self.current(resource, target.name, target.namespace)
-        return self.delete_object(resource, current, request)
 
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
         """Delete under the request's precondition; the object as the deletion leaves or last saw it."""
@@ -195,7 +167,7 @@ def check_uid(resource: Resource, current: Json, uid: str) -> None:
         raise wrong_precondition(resource, stored["name"], uid, stored["uid"])
 
 
-def _within(write: Write, current: Json, wanted: Json) -> Json:
+def _within(target: Target, current: Json, wanted: Json) -> Json:
     """Return the wanted object with everything that this write may not change as it was."""
     before = current["metadata"]
     metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
@@ -204,16 +176,17 @@ def _within(write: Write, current: Json, wanted: Json) -> Json:
         metadata.pop(field, None)
         if field in before:
             metadata[field] = before[field]
-    kept = _kept(write, current, wanted)
-    if not write.of_status and write.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
+    kept = _kept(target, current, wanted)
+    if target.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
     return {**kept, "metadata": metadata}
 
 
-def _kept(write: Write, current: Json, wanted: Json) -> Json:
-    if write.of_status:
+def _kept(target: Target, current: Json, wanted: Json) -> Json:
+    """Return the object with its new status alone, or with all but that."""
+    if target.subresource:
         return {**current, "status": wanted.get("status") or {}}
-    if "status" not in write.resource.subresources:
+    if "status" not in target.resource.subresources:
         return wanted
     kept = {"status": current["status"]} if "status" in current else {}
     return {**{key: value for key, value in wanted.items() if key != "status"}, **kept}
@@ -224,9 +197,10 @@ def _kept(write: Write, current: Json, wanted: Json) -> Json:
 _WRITTEN: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
 
 
-def with_writers(write: Write, current: Json, obj: Json, now: str) -> Json:
+def with_writers(call: Call, current: Json, obj: Json, now: str) -> Json:
     """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
-    before, after = _fields_of(write.resource, current), _fields_of(write.resource, obj)
+    resource = call.target.resource
+    before, after = _fields_of(resource, current), _fields_of(resource, obj)
     changed: Json = {field: {} for field, value in after.items() if before.get(field) != value}
     entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
     times = {entry["manager"]: entry["time"] for entry in entries}
@@ -235,9 +209,8 @@ def with_writers(write: Write, current: Json, obj: Json, now: str) -> Json:
         for entry in entries
     }
     if changed:
-        manager = write.manager or "unknown"
-        times[manager], written[manager] = now, {**written.get(manager, {}), **changed}
-    known = {"operation": "Update", "apiVersion": write.resource.api_version, "fieldsType": "FieldsV1"}
+        times[call.manager], written[call.manager] = now, {**written.get(call.manager, {}), **changed}
+    known = {"operation": "Update", "apiVersion": resource.api_version, "fieldsType": "FieldsV1"}
     entries = [
         {**known, "manager": name, "time": times[name], "fieldsV1": fields}
         for name, fields in written.items()
