@@ -7,7 +7,6 @@ cluster's group. When a pass last went well outlives the next that does not: it 
 
 import re
 import socket
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -25,7 +24,7 @@ from prometheus_client import (
 from prometheus_client.registry import Collector
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
-from rollout.adapters.secrets import header_value, masked, without_userinfo
+from rollout.adapters.secrets import basic_authorization, masked, without_userinfo
 from rollout.errors import InputError, RolloutError, UsageError
 
 _ADDRESS = re.compile(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})")
@@ -94,8 +93,6 @@ def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
                 return _said(respond, "200 OK", "ok")
             case "/readyz":
                 return _said(respond, "503 Service Unavailable", "not ready: see the log of the last pass")
-            case "/":
-                return _said(respond, "200 OK", "rollout: /metrics /healthz /readyz")
             case _:
                 return _said(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
 
@@ -124,11 +121,10 @@ class Pushgateway:
 
     def __init__(self, url: str, cluster: str) -> None:
         parts = parsed_url(checked_push_url(url))
-        written = (parts.auth if parts else None) or ""
-        auth = unquote(written)
+        auth = (parts.auth if parts else None) or ""
         self.url = without_userinfo(url).rstrip("/")
-        self._secrets = [part for form in (written, auth) for part in (form, form.partition(":")[2])]
-        self._headers = {"Authorization": header_value(f"Basic {b64encode(auth.encode()).decode()}")} if auth else {}
+        self._secrets = [part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])]
+        self._headers = {"Authorization": basic_authorization(auth)} if auth else {}
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:

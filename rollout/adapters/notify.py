@@ -7,7 +7,6 @@ Whoever posts a notification never waits, and nobody waits long at the end: a th
 hangs holds up no other, and all of them daemons, which end with the process.
 """
 
-import base64
 import logging
 import re
 import sys
@@ -19,10 +18,12 @@ from functools import cache
 from importlib import import_module
 from queue import SimpleQueue
 from types import ModuleType
-from urllib.parse import unquote, urlsplit, urlunsplit
+
+from urllib3.util import Url
 
 from rollout import __version__
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
+from rollout.adapters.secrets import basic_authorization
 from rollout.errors import UsageError
 from rollout.model.json_text import json_line
 from rollout.model.notification import Note
@@ -64,14 +65,12 @@ class Destination:
             raise DeliveryError(f"it failed ({type(error).__name__})") from None
 
 
-def _webhook(url: str) -> Callable[[Note], None]:
+def _webhook(parts: Url) -> Callable[[Note], None]:
     """Return what POSTs to one URL; a user and password in it are sent as basic authentication."""
-    parts = urlsplit(url)
-    userinfo, at, address = parts.netloc.rpartition("@")
-    place = urlunsplit((*parts[:1], address, *parts[2:4], ""))
+    place = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
-    if at:
-        headers["Authorization"] = f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
+    if parts.auth:
+        headers["Authorization"] = basic_authorization(parts.auth)
 
     def deliver(note: Note) -> None:
         try:
@@ -128,18 +127,13 @@ def _destination(number: int, url: str) -> Destination:
             f"notification URL {number} has no scheme",
             hint="Write https://… for a webhook, or an Apprise URL: slack://…, mailto://….",
         )
-    if scheme in _WEBHOOK:
-        return Destination(f"{scheme}://{_address(url, number)}", _webhook(url))
-    name = f"{scheme}:// (URL {number})"
-    return Destination(name, _service(url, name))
-
-
-def _address(url: str, number: int) -> str:
-    """Return host and port of a webhook."""
+    if scheme not in _WEBHOOK:
+        name = f"{scheme}:// (URL {number})"
+        return Destination(name, _service(url, name))
     parts = parsed_url(url)
-    if parts is None or not parts.host or not parts.netloc:
+    if parts is None or not parts.host:
         raise UsageError(f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path.")
-    return parts.netloc
+    return Destination(f"{scheme}://{parts.netloc}", _webhook(parts))
 
 
 class Outbox:

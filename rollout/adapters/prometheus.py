@@ -124,12 +124,11 @@ def checked_url(url: str) -> str:
 
 def is_same_place(url: str, other: str) -> bool:
     """Whether both lead to the same port of the same host in the same way."""
-    places = [
-        (parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or ""))
-        for parts in map(parsed_url, (url, other))
-        if parts is not None and parts.host
-    ]
-    return len(places) == len((url, other)) and places[0] == places[1]
+    place, own = map(parsed_url, (url, other))
+    if place is None or own is None:
+        return False
+    ports = [parts.port or _PORTS.get(parts.scheme or "") for parts in (place, own)]
+    return (place.scheme, place.host, ports[0]) == (own.scheme, own.host, ports[1])
 
 
 def token_for(url: str, own_url: str, token: str) -> str:

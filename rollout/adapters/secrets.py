@@ -3,9 +3,11 @@
 A gate command, a ProxyCommand or a playbook is the operator's own, but what it starts in turn, logs or prints is not.
 """
 
+import base64
 import os
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 MASK = "***"
 # What is shorter is no secret, and may be a part of any word.
@@ -28,6 +30,11 @@ def header_value(text: str) -> str:
     if not _SENDABLE.fullmatch(value):
         raise ValueError("a line break inside, or a character beyond ASCII")
     return value
+
+
+def basic_authorization(userinfo: str) -> str:
+    """Return the header's value for the user and password of a URL."""
+    return f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
 
 
 def without_userinfo(text: str) -> str:

@@ -54,7 +54,7 @@ def test_unknown_key_is_never_logged_in_to(server: Any, key_file: Path) -> None:
         ParamikoShell(known_hosts=known, key_file=key_file).run(server.host(), "x", timeout=60)
     assert "its host key is unknown" in caught.value.message
     assert server.host_keys[0].get_fingerprint() in caught.value.message
-    assert f"ssh-keyscan -p {server.port} 127.0.0.1 >> {known}" in caught.value.hint
+    assert f"rollout known-hosts --out {known}" in caught.value.hint
     assert server.logins == []
 
 

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
-from rollout.adapters.local_files import new_folder
+from rollout.adapters.local_files import scratch_for
 from rollout.adapters.programs import run_program
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
@@ -205,14 +206,11 @@ class Client:
 @contextmanager
 def client_for(files: ConfigFiles) -> Iterator[Client]:
     """Make a client that goes by these files."""
-    text, folder = files.text(), new_folder("ssh")
-    try:
+    with scratch_for("ssh"), NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file:
         # A file, for the client may read it a second time (Match final).
-        path = folder / "config"
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
-        yield Client(path, str(files.own or files.system))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        file.write(files.text())
+        file.flush()
+        yield Client(Path(file.name), str(files.own or files.system))
 
 
 def _settings(printed: str) -> Settings:

@@ -150,9 +150,9 @@ class KnownHosts:
         if known:
             raise _changed(key, known, self._file)
         if authorities := tuple(entry for name in names for entry in self._authorities.find(name)):
-            raise _of_authority(host, key, authorities[0])
+            raise _of_authority(key, authorities[0], self._file)
         if self.checking is HostKeyChecking.STRICT:
-            raise _unknown(host, key, self._file, elsewhere)
+            raise _unknown(key, self._file, elsewhere)
         if self._file is not None:
             _append(self._file, host, key)
         self._found[names[0]] = (Entry(key),)
@@ -198,25 +198,22 @@ def _names(host: Host) -> tuple[str, ...]:
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
-def _unknown(host: Host, shown: HostKey, file: Path | None, elsewhere: tuple[Entry, ...]) -> HostKeyError:
+def _unknown(shown: HostKey, file: Path | None, elsewhere: tuple[Entry, ...]) -> HostKeyError:
     """`elsewhere` are the keys that are on file for its address without the port."""
     other = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
-    place = _place(file)
-    scan = f"ssh-keyscan -p {host.port} {host.address} >> {place}"
+    then = "or --host-key-checking accept-new" if file else f"then --known-hosts {_SOME_FILE}"
     return HostKeyError(
         f"its host key is unknown: {shown.type} {shown.fingerprint}{other}",
-        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {place}; if that is its"
-        f" fingerprint, this one alone: {scan}"
-        + (" (or --host-key-checking accept-new)" if file else f"; then --known-hosts {_SOME_FILE}"),
+        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {_place(file)}; {then}",
     )
 
 
-def _of_authority(host: Host, shown: HostKey, authority: Entry) -> HostKeyError:
+def _of_authority(shown: HostKey, authority: Entry, file: Path | None) -> HostKeyError:
     return HostKeyError(
         f"its host key is unknown: {shown.type} {shown.fingerprint}; what speaks for it is an authority"
         f" ({authority.place}), and rollout's own SSH follows none",
         hint="Have OpenSSH itself connect, which does: --executor ansible. Or record its key:"
-        f" ssh-keyscan -p {host.port} {host.address}",
+        f" rollout known-hosts --out {_place(file)}",
     )
 
 

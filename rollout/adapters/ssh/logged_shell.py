@@ -97,8 +97,6 @@ def _outcome(answer: Answer | None) -> str:
     match answer:
         case None:
             return "not sent: the answer to the question forbids it"
-        case CommandResult(exit_status=None):
-            return "the connection ended"
         case CommandResult():
             return f"status {answer.exit_status}, {len(answer.stdout)} characters"
         case SshError():
