@@ -10,8 +10,6 @@ import http.client
 import re
 import socket
 import ssl
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -21,6 +19,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, cast
 
 import urllib3
+
+from rollout.gather.background import in_background
 
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _SUCCESS = range(200, 300)
@@ -61,17 +61,17 @@ def exchange(
     `by_proxy`: through those of the environment.
     """
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
-    line = _Line(time.monotonic() + bounds.seconds)
+    line = _Line(bounds.seconds)
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
         opener.add_handler(handler)
+    asked = in_background(lambda: _asked(opener, request, bounds), "exchange")
     try:
-        with opener.open(request, timeout=line.seconds_left()) as response:
-            answer, status = _read(response, bounds.largest, line), response.status
+        status, answer = asked.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
-        raise ExchangeError(_why(TimeoutError() if line.is_cut else error)) from error
+        raise ExchangeError(_why(error)) from error
     finally:
-        line.close()
+        line.end()
     if status not in _SUCCESS:
         text = answer[:_SHOWN].decode(errors="replace").strip()
         raise ExchangeError(f"answers {status}", status=status, text=text)
@@ -80,53 +80,38 @@ def exchange(
     return answer
 
 
-def _read(response: HTTPResponse, largest: int, line: "_Line") -> bytes:
-    """Return the body, or one byte more than the largest of one that is larger."""
-    body = response.read(largest + 1) if largest else b""
-    if line.is_cut:
-        raise TimeoutError
-    if len(body) <= largest and largest and response.length:
-        raise http.client.IncompleteRead(b"", response.length)
-    return body
+def _asked(opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds) -> tuple[int, bytes]:
+    """Return the status, and the body, or one byte more than the largest of one that is larger."""
+    with opener.open(request, timeout=bounds.seconds) as response:
+        body = response.read(bounds.largest + 1) if bounds.largest else b""
+        if len(body) <= bounds.largest and bounds.largest and response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return response.status, body
 
 
 class _Line:
-    """A connection that is cut at the deadline, also in the middle of a handshake."""
+    """A connection that can be cut from another thread, also in the middle of a handshake."""
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._end: socket.socket | None = None
-        self._timer: threading.Timer | None = None
-        self.is_cut = False
-
-    def seconds_left(self) -> float:
-        """`TimeoutError` where there are none."""
-        if (left := self._deadline - time.monotonic()) <= 0:
-            raise TimeoutError
-        return left
+        self._is_over = False
 
     def connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """As `socket.create_connection` does, within the time that is left."""
-        connection = socket.create_connection(address, self.seconds_left())
-        self._watch(connection)
-        return connection
-
-    def _watch(self, connection: socket.socket) -> None:
+        """As `socket.create_connection` does; one that comes too late is cut at once."""
+        connection = socket.create_connection(address, self._seconds)
         # a further descriptor: TLS takes the first one over
         self._end = connection.dup()
-        self._timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._cut, (self._end,))
-        self._timer.name, self._timer.daemon = "deadline", True
-        self._timer.start()
+        if self._is_over:
+            self.end()
+        return connection
 
-    def _cut(self, end: socket.socket) -> None:
-        self.is_cut = True
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def end(self) -> None:
+        """Have nobody wait on it any longer."""
+        self._is_over = True
         if self._end is not None:
+            with suppress(OSError):
+                self._end.shutdown(socket.SHUT_RDWR)
             self._end.close()
 
 
