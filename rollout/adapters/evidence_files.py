@@ -57,20 +57,17 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
 
 def _in_file(path: Path) -> SignedDocument:
     try:
-        return _checked(str(path), _bounded(path), _bounded(path.with_name(path.name + _SIGNATURE)))
+        content, signature = map(_bounded, (path, path.with_name(path.name + _SIGNATURE)))
     except OSError as error:
         return SignedDocument(str(error.filename or path), problem=error.strerror or "cannot be read")
+    if max(len(content), len(signature)) > _LARGEST:
+        return SignedDocument(str(path), problem=f"larger than {_LARGEST >> 20} MiB")
+    return SignedDocument(str(path), content, signature)
 
 
 def _bounded(path: Path) -> bytes:
     with path.open("rb") as stream:
         return stream.read(_LARGEST + 1)
-
-
-def _checked(origin: str, content: bytes, signature: bytes) -> SignedDocument:
-    if max(len(content), len(signature)) > _LARGEST:
-        return SignedDocument(origin, problem=f"larger than {_LARGEST >> 20} MiB")
-    return SignedDocument(origin, content, signature)
 
 
 def _at_url(url: str) -> SignedDocument:

@@ -195,7 +195,9 @@ class CommandQueue:
             self._settings, playbook, hosts, forks=len(hosts), listener=self._heard, ended=lambda: self._ended(run)
         )
         turns = run.folder / "turns"
-        self._places = {host.name: _Place(turns / _file_name(host)) for host in hosts}
+        # As the playbook makes it of a host's name, which may hold anything.
+        digests = {host.name: hashlib.sha1(host.name.encode(), usedforsecurity=False) for host in hosts}
+        self._places = {name: _Place(turns / digest.hexdigest()) for name, digest in digests.items()}
         for place in self._places.values():
             place.folder.mkdir(parents=True, mode=0o700)
         variables = {"rollout_turns": str(turns), "rollout_process": os.getpid(), "rollout_most_turns": _MOST_TURNS}
@@ -217,11 +219,6 @@ class CommandQueue:
             left = [future for place in self._places.values() for future in place.waiting.values()]
         for future in left:
             future.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
-
-
-def _file_name(host: Host) -> str:
-    """As the playbook makes it of the host's name, which may hold anything."""
-    return hashlib.sha1(host.name.encode(), usedforsecurity=False).hexdigest()
 
 
 def _put(folder: Path, turn: int, command: str, seconds: int) -> None:

@@ -93,15 +93,10 @@ class PlaybookRun:
         if self._thread.ident is not None:
             self._thread.join(_END_SECONDS)
 
-    @property
-    def running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._thread.is_alive()
-
     def wait(self, seconds: float) -> bool:
         """Wait for its end; whether it has come."""
         self._thread.join(seconds)
-        return not self.running
+        return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:

@@ -150,10 +150,6 @@ def _cause(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
-        error = below
-    return error
-
-
-def _wrapped(error: BaseException) -> BaseException | None:
-    return next((part for part in error.args if isinstance(part, BaseException)), None)
+    wrapped = (part for part in error.args if isinstance(part, BaseException))
+    below = error.__cause__ or error.__context__ or next(wrapped, None)
+    return error if below is None else _innermost(below)

@@ -76,20 +76,16 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 class Login:
     """What was chosen, ready for the library.
 
-    `program` is the command that gives the credentials, empty where none does; `proxy` is the cluster
-    entry's own, empty where it names none.
+    `origin` are the files, for messages; `program` is the command that gives the credentials, empty where none does;
+    `proxy` is the cluster entry's own, empty where it names none.
     """
 
     files: tuple[Path, ...]
+    origin: str
     context: str
     user: str
     program: str
     proxy: str
-
-    @property
-    def origin(self) -> str:
-        """The files, for messages."""
-        return ", ".join(str(path) for path in self.files)
 
 
 @dataclass(slots=True)
@@ -136,7 +132,7 @@ class _Merged:
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
         program = _program(*self.users[user]) if user else ""
-        return Login(self.files, name, user or "", program, self.clusters[cluster].proxy_url or "")
+        return Login(self.files, str(self), name, user or "", program, self.clusters[cluster].proxy_url or "")
 
     def _incomplete(self, message: str) -> KubeconfigError:
         names = list(self.contexts)

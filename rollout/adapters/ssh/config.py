@@ -45,8 +45,9 @@ _REFUSED = (
     "revokedhostkeys",
     "securitykeyprovider",
 )
+_FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _FOLLOWED = (
-    *("hostname", "port", "user", "hostkeyalias", "connecttimeout", "userknownhostsfile", "globalknownhostsfile"),
+    *(*_FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF = ("none", "no", "internal")
@@ -76,7 +77,6 @@ _NO_FILE = Path("none")
 _NOBODY = "no.such.host.of.rollout.invalid"
 _DEFAULT_USER = f"Host *\nUser {DEFAULT_SSH_USER}\n"
 _SECONDS = 15.0
-_FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
 _NEXT_FILE = re.compile(r" (?=[/~])")
 
@@ -304,12 +304,11 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
 
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
     """Return the files of each kind, or none of it; None where the configuration does not say."""
-    keywords = ("userknownhostsfile", "globalknownhostsfile")
-    if not any(keyword in settings for keyword in keywords):
+    if not any(keyword in settings for keyword in _FILE_LISTS):
         return None
     own, system = (
         tuple(_file(file, tokens) for file in settings.get(keyword, usual) if file != _NONE)
-        for keyword, usual in zip(keywords, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
+        for keyword, usual in zip(_FILE_LISTS, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
     )
     return HostKeyFiles(own, system)
 
