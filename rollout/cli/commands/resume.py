@@ -12,7 +12,7 @@ from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages import execute, gather, metrics, plan, refusals
+from rollout.cli.stages import gather, metrics, plan, refusals
 from rollout.cli.stages.observers import note_abort
 from rollout.cli.stages.session import connect
 from rollout.cli.terminal import show, show_lines
@@ -59,6 +59,8 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
+    from rollout.cli.stages import execute
+
     session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
     unfinished = gather.find_unfinished(session)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
@@ -122,6 +124,8 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
+    from rollout.cli.stages.execute import run_options
+
     session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
     unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
     with suppress(ApiError):
@@ -141,7 +145,7 @@ def abort(
     targets, stop = gather.ask_named(session, gather.read_nodes(session), ()), StopRequest()
     # each node's end is told on standard error
     ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
-    options = execute.run_options(session, len(targets.selected))
+    options = run_options(session, len(targets.selected))
     with stopped_by_signals(stop, meaning="no further node is given back"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)
     if not aborted.stopped:
