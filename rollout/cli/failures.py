@@ -25,9 +25,7 @@ _CLICK_USAGE = 2
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run one command line of the program, as typer's application or as its root command; the exit code."""
     # asked of the raw words, for an error may come before they are parsed
-    is_verbose = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments) or (
-        os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
-    )
+    flags = [word for word in arguments if re.fullmatch(r"--verbose|-y?v+y?", word)]
     typed_name = "kubectl node-rollout" if Path(sys.argv[0]).name == "kubectl-node_rollout" else PROGRAM
     try:
         code = program(list(arguments), prog_name=typed_name, standalone_mode=False)
@@ -38,7 +36,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
         with suppress(OSError):
-            report(error, verbose=is_verbose)
+            report(error, verbose=bool(flags or os.environ.get("ROLLOUT_VERBOSE")))
         return exit_code(error)
     finally:
         flush_or_discard()

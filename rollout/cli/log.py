@@ -18,7 +18,6 @@ from rollout.model.text import elapsed, printable
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")
-_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 _SOON = 10.0
 
 
@@ -29,7 +28,7 @@ def logged(command: str, verbosity: int) -> Iterator[None]:
     if root.handlers or not verbosity:
         yield
         return
-    handler = _Terminal(_LEVELS[min(verbosity, 2)])
+    handler = _Terminal(logging.INFO if verbosity == 1 else logging.DEBUG)
     root.addHandler(handler)
     root.setLevel(handler.level)
     begun, code = time.monotonic(), ExitCode.OK

@@ -1,9 +1,10 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 import difflib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
@@ -28,7 +29,7 @@ from rollout.gather.hosts.signs import annotated
 from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
-from rollout.model.host import Host, HostObservation
+from rollout.model.host import Host
 from rollout.model.memory import MOST_VERSIONS, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Selection
@@ -96,21 +97,33 @@ def with_patience(action: Callable[[*Ts], T], *given: *Ts) -> T:
     )
 
 
-def ask_hosts(session: Session, nodes: Sequence[Node], probe: Probe | None = None) -> Targets:
-    """Choose nodes, find their hosts, and ask each host what it is up to, by another `probe` than usual if given."""
-    selected, meant = choose(nodes, session.api, session.selection)
-    hosts = find_hosts(nodes, meant, session.settings.ssh)
-    observations = _observed(session, nodes, hosts, probe or session.probe)
+def ask_hosts(
+    session: Session, nodes: Sequence[Node], probe: Probe | None = None, named: Container[str] | None = None
+) -> Targets:
+    """Choose nodes, find their hosts, and ask each host what it is up to, by another `probe` than usual if given.
+
+    With `named` all nodes are chosen, and the hosts of those alone are asked, which may be none.
+    """
+    from rollout.report.console import asking_progress
+
+    selected = meant = tuple(node.name for node in nodes)
+    if named is None:
+        selected, meant = choose(nodes, session.api, session.selection)
+    hosts, ssh = find_hosts(nodes, meant, session.settings.ssh), session.settings.ssh
+    asked = {name: host for name, host in hosts.items() if named is None or name in named}
+    with stage("ask the hosts") as note, asking_progress(error_console(), len(asked)) as answered:
+        answers = poll(
+            asked,
+            session.shell,
+            probe=probe or session.probe,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
+            on_result=answered,
+        )
+        note(f"{len(asked)} hosts")
+    # what they say counts where they are the machines of their Nodes, and so does what stands on these
+    observations = annotated(nodes, identified(nodes, answers))
     return Targets(selected, meant, hosts, observations, _own_node(session, nodes))
-
-
-def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]) -> Targets:
-    """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
-    names = tuple(node.name for node in nodes)
-    hosts = find_hosts(nodes, names, session.settings.ssh)
-    questioned = {name: host for name, host in hosts.items() if name in requested}
-    observations = _observed(session, nodes, questioned, session.probe) if questioned else {}
-    return Targets(names, names, hosts, observations, _own_node(session, nodes))
 
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
@@ -166,31 +179,13 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
     return wiring.as_ssh_config_says({name: matched.hosts[name] for name in names if name in matched.hosts}, ssh)
 
 
-def _observed(
-    session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host], probe: Probe
-) -> Mapping[str, HostObservation]:
-    """Return what the hosts say, where they are the machines of their Nodes, and what stands on these."""
-    from rollout.report.console import asking_progress
-
-    ssh = session.settings.ssh
-    with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as answered:
-        observations = poll(
-            hosts,
-            session.shell,
-            probe=probe,
-            timeout=ssh.probe_timeout,
-            concurrency=ssh.probe_concurrency,
-            on_result=answered,
-        )
-        note(f"{len(hosts)} hosts")
-    return annotated(nodes, identified(nodes, observations))
-
-
 def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
     """Names that the selector (`matching`) and `--node` choose of all `nodes`, in their order, before `--exclude`."""
-    _refuse_missing(nodes, selection.nodes)
+    present = {node.name for node in nodes}
     # a pattern speaks of nodes that may come, too
-    _refuse_missing(nodes, (name for name in selection.exclude if not set(name) & _OF_PATTERNS))
+    named = (*selection.nodes, *(name for name in selection.exclude if not set(name) & _OF_PATTERNS))
+    if missing := [name for name in named if name not in present]:
+        raise InputError(f"there is no node {shortened(missing)}", hint=close_names(missing[0], nodes))
     if not matching:
         if not nodes:
             hint = "Is this the right context? See --kubeconfig and --context."
@@ -205,13 +200,6 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
             hint="Drop --node or --selector.",
         )
     return names
-
-
-def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:
-    present = {node.name for node in nodes}
-    missing = [name for name in requested if name not in present]
-    if missing:
-        raise InputError(f"there is no node {shortened(missing)}", hint=close_names(missing[0], nodes))
 
 
 def close_names(name: str, nodes: Sequence[Node]) -> str:
@@ -284,9 +272,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
 def _counting(signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]) -> Evidence:
     """Return the document, where nothing is wrong with it; else `ValueError`."""
     signers, api = session.settings.evidence.allowed_signers, session.api
-    if signed.problem or signers is None:
-        raise ValueError(signed.problem)
-    if why := why_not_signed(signed, signers, rules.cluster):
+    if why := signed.problem or why_not_signed(signed, signers or Path(), rules.cluster):
         raise ValueError(why)
     document = read_evidence(signed.content)
     if why := why_refused(

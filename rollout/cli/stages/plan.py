@@ -88,7 +88,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
         )
     # what is begun is finished in any case
     refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
-    targets = gather.ask_named(session, snapshot.nodes, pending_nodes(unfinished, retry_failed=retry))
+    targets = gather.ask_hosts(session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry))
     session.meter.observe_hosts(targets.observations, among_others=True)
     inputs = inputs_of(session, snapshot, targets)
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
