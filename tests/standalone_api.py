@@ -60,7 +60,7 @@ def standalone_api(
     authority, token = new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
     context = server_context(authority, directory)
     store = ObjectStore(now=clock.now, history=history)
-    server = ApiServer(store, clock, tokens={token: "lab-admin"}, ssl_context=context)
+    server = ApiServer(store, clock, token=token, ssl_context=context)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="lab API", daemon=True)
     thread.start()

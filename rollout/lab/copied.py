@@ -37,6 +37,8 @@ from rollout.lab.objects import (
     is_ready,
     labels_of,
     namespace_of,
+    spec_of,
+    status_of,
 )
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from rollout.lab.world.host import Timings
@@ -94,7 +96,7 @@ def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
 
 
 def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
-    spec, status, labels = node.get("spec") or {}, node.get("status") or {}, labels_of(node)
+    spec, status, labels = spec_of(node), status_of(node), labels_of(node)
     taints = tuple(taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS))
     role = Role.CONTROL_PLANE if CONTROL_PLANE_LABEL in labels else Role.WORKER
     settings = HostSettings(
@@ -124,9 +126,9 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
     attached = {item["spec"]["source"].get("persistentVolumeName") for item in copy.attachments}
     for volume in copy.volumes:
         driver = {"csi": {"driver": CSI_DRIVER}} if volume["metadata"]["name"] in attached else {}
-        _create(store, VOLUMES, volume, {**(volume.get("spec") or {}), **driver})
+        _create(store, VOLUMES, volume, {**spec_of(volume), **driver})
     for budget in copy.budgets:
-        _create(store, BUDGETS, budget, budget.get("spec") or {})
+        _create(store, BUDGETS, budget, spec_of(budget))
     daemon_sets = {item["metadata"]["uid"]: item for item in copy.daemon_sets}
     # also of DaemonSets that have no pod
     owned: dict[str, list[Json]] = {uid: [] for uid in daemon_sets}
@@ -176,10 +178,10 @@ def _controller(store: ObjectStore, pods: Sequence[Json], daemon_set: Json | Non
 
 def _template(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
     """Return the spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
-    spec = _pod_spec(pods[0]) if pods else {"containers": [{"name": "main"}]}
+    spec = dict(spec_of(pods[0])) if pods else {"containers": [{"name": "main"}]}
     spec.pop("nodeName", None)
     if resource is DAEMONSETS:
-        demands = ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
+        demands = spec_of(spec_of(daemon_set).get("template") or {})
         for name in ("nodeSelector", "affinity", "tolerations"):
             spec.pop(name, None)
             spec |= {name: demands[name]} if name in demands else {}
@@ -193,17 +195,6 @@ def _by_ordinal(volume: Json) -> Json:
     source = volume.get("persistentVolumeClaim")
     match = _ORDINAL.fullmatch(source["claimName"]) if source else None
     return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
-
-
-def _pod_spec(pod: Json) -> Json:
-    """Return the pod's spec with names where the API has them."""
-    spec = pod.get("spec") or {}
-    named = {
-        field: [{"name": f"{field.lower()}-{number}", **item} for number, item in enumerate(spec[field])]
-        for field in ("containers", "initContainers", "volumes")
-        if spec.get(field)
-    }
-    return {**spec, **named}
 
 
 def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -231,6 +222,6 @@ def _fill_pod(
         metadata["ownerReferences"] = [references.get(reference["uid"], {**reference, **uid})]
     if not is_ready(pod):
         annotations[f"{LAB_PREFIX}ready"] = "never"
-    known = _create(store, PODS, pod, _pod_spec(pod), **metadata)
+    known = _create(store, PODS, pod, spec_of(pod), **metadata)
     if is_finished(pod):
         store.put(PODS, {**known, "status": {"phase": pod["status"]["phase"]}})

@@ -4,7 +4,6 @@ They are what an operator would have applied; the world's controllers make pods 
 mirrors of static pods are pods already here.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -174,20 +173,13 @@ def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
 
 def _mirror(workload: Workload, node: str, node_uid: str) -> Json:
     """Return the API's picture of a static pod, as its kubelet makes it."""
-    fingerprint = hashlib.md5(f"{workload.name}/{node}".encode(), usedforsecurity=False).hexdigest()
-    annotations = {
-        "kubernetes.io/config.hash": fingerprint,
-        MIRROR_ANNOTATION: fingerprint,
-        "kubernetes.io/config.source": "file",
-        **_annotations(workload),
-    }
     owner = {"apiVersion": "v1", "kind": NODES.kind, "name": node, "uid": node_uid, "controller": True}
     return {
         "metadata": {
             "name": f"{workload.name}-{node}",
             "namespace": workload.namespace,
             "labels": {"component": workload.name, "tier": "control-plane", **workload.labels},
-            "annotations": annotations,
+            "annotations": {MIRROR_ANNOTATION: f"{workload.name}/{node}", **_annotations(workload)},
             "ownerReferences": [owner],
         },
         "spec": {

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rollout.lab.api.resources import NODES, PODS
-from rollout.lab.api.store import Change, Json, timestamp
+from rollout.lab.api.store import Change, Json, object_key, timestamp
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
     annotations_of,
@@ -20,7 +20,6 @@ from rollout.lab.objects import (
     is_deleting,
     is_mirror,
     is_ready,
-    key,
     labels_of,
     namespace_of,
     node_name,
@@ -101,8 +100,8 @@ class ScoreKeeper:
         self._cluster, store = world.cluster, world.cluster.store
         self._hosts = {name: kubelet.host for name, kubelet in sorted(world.kubelets.items())}
         self._versions = {name: host.os_version for name, host in self._hosts.items()}
-        # The version that was staged for a host's last boot, empty for none.
-        self._staged: dict[str, str] = {}
+        # The version that was staged for a host's last boot.
+        self._staged: dict[str, str | None] = {}
         self._killed: list[str] = []
         self._undrained: dict[str, None] = {}
         self._broken: dict[str, BrokenBudget] = {}
@@ -111,9 +110,8 @@ class ScoreKeeper:
         self._evictions = self._moved_twice = self._deletions = 0
         self._pods_before = frozenset(map(uid, store.items(PODS)))
         self._excluded_before = set(self._nodes_that(_is_excluded))
+        # Cordons of the scenario, until they are lifted: their nodes count as available.
         self._cordoned_before = set(self._nodes_that(_is_cordoned))
-        # Those of them that were never uncordoned: their nodes count as available.
-        self._scenario_cordons = set(self._cordoned_before)
         self._unavailable: set[str] = set()
         self._most_unavailable = 0
         for node in store.items(NODES):
@@ -154,17 +152,17 @@ class ScoreKeeper:
 
     def _host_went_down(self, host: Machine) -> None:
         """Note that a host is off: whatever ran on it is dead."""
-        self._staged[host.name] = host.staged_version
+        self._staged[host.name] = host.engine.staged
         pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
         budgets, lost = dict[str, Json](), Counter[str]()
         for pod in pods:
             for budget in self._budgets_of(pod):
-                budgets[_full_name(budget)] = budget
-                lost[_full_name(budget)] += is_ready(pod) and not is_deleting(pod)
+                budgets[object_key(budget)] = budget
+                lost[object_key(budget)] += is_ready(pod) and not is_deleting(pod)
         for name, budget in budgets.items():
             healthy = self._healthy_of(budget)
             self._compare(budget, healthy + lost[name], healthy)
-        victims = [_full_name(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
+        victims = [object_key(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
         self._killed += victims
         if victims:
             self._undrained.setdefault(host.name)
@@ -190,13 +188,13 @@ class ScoreKeeper:
             return
         if not _is_cordoned(change.obj):
             # Cordoned anew, it would be somebody's doing since the start.
-            self._scenario_cordons.discard(name)
+            self._cordoned_before.discard(name)
         self._judge(change.obj)
 
     def _judge(self, node: Json) -> None:
         """Whether the node is available, and how many are not by now."""
         name = node["metadata"]["name"]
-        cordoned = _is_cordoned(node) and name not in self._scenario_cordons
+        cordoned = _is_cordoned(node) and name not in self._cordoned_before
         if self._is_down(name) or not is_ready(node) or cordoned:
             self._unavailable.add(name)
         else:
@@ -222,7 +220,7 @@ class ScoreKeeper:
 
     def _compare(self, budget: Json, before: int, after: int) -> None:
         """Judge a disruption that took healthy pods from a budget: did it break it, or break it further?"""
-        desired, name = int(status_of(budget).get("desiredHealthy", 0)), _full_name(budget)
+        desired, name = int(status_of(budget).get("desiredHealthy", 0)), object_key(budget)
         if after >= min(desired, before):
             return
         if before >= desired or name in self._below_now:
@@ -236,7 +234,7 @@ class ScoreKeeper:
         """Note that a pod is ready: budgets that have what they ask for again may be broken anew."""
         for budget in self._budgets_of(pod) if self._below_now else ():
             if self._healthy_of(budget) >= int(status_of(budget).get("desiredHealthy", 0)):
-                self._below_now.discard(_full_name(budget))
+                self._below_now.discard(object_key(budget))
 
     def _budgets_of(self, pod: Json) -> list[Json]:
         return self._cluster.picking(namespace_of(pod), labels_of(pod))
@@ -280,7 +278,3 @@ def _began_to_go(change: Change) -> bool:
 def _was_evicted(pod: Json) -> bool:
     target = condition(pod, "DisruptionTarget")
     return target is not None and target.get("reason") == "EvictionByEvictionAPI"
-
-
-def _full_name(obj: Json) -> str:
-    return "/".join(key(obj))

@@ -40,7 +40,6 @@ from rollout.lab.world.world import World
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
 _FILES_PER_HOST: Final = 4
 _FILES_BESIDE: Final = 512
-_API_USER: Final = "lab-admin"
 
 
 class LabFiles:
@@ -98,10 +97,9 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     api = ApiServer(
         store,
         clock,
-        tokens={token: _API_USER},
+        token=token,
         ssl_context=credentials.server_context(authority, directory),
         denials=scenario.denials,
-        seed=scenario.seed,
     )
     world = World(store, clock, timings=scenario.timings, rng=rng)
     _populate(world, fleet, scenario, plans, copy)

@@ -42,7 +42,7 @@ class FakeServer(StandaloneApi):
 
     def __init__(self, *, history: int = 50_000) -> None:
         clock = LabClock()
-        server = ApiServer(ObjectStore(now=clock.now, history=history), clock, tokens={})
+        server = ApiServer(ObjectStore(now=clock.now, history=history), clock, token="")
         super().__init__(server, cast("Any", None), kubeconfig=Path("/no/kubeconfig"), token="")
         self.turn = threading.Condition()  # one request, or one `call`, at a time; told of every change
         self.store.subscribe(self._announce)

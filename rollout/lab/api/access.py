@@ -5,7 +5,7 @@ grants, nothing but what they hold, as with RBAC. The self review answers from t
 disagrees with what the server then does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.statuses import StatusError, forbidden, unauthorized
 from rollout.lab.api.store import Json
 
-ANONYMOUS = "system:anonymous"
+ANONYMOUS, _USER = "system:anonymous", "lab-admin"
 _SELF_REVIEW = "selfsubjectaccessreviews"
 _NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not found]'
 
@@ -49,13 +49,10 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Access:
-    """Authentication by bearer token, and authorization by a set of denials.
+    """Authentication by one bearer token, and authorization by a set of denials."""
 
-    `tokens` maps a token to the name of its user.
-    """
-
-    def __init__(self, tokens: Mapping[str, str], denials: Iterable[Denial] = ()) -> None:
-        self._tokens = dict(tokens)
+    def __init__(self, token: str, denials: Iterable[Denial] = ()) -> None:
+        self._token = token
         self.denials = set(denials)
         self.grants: tuple[Callable[[Act], bool], ...] | None = None
         self._not_ready_for = 0
@@ -68,10 +65,9 @@ class Access:
         """Return the user of an Authorization header; raises 401 for a token that nobody has."""
         if not authorization:
             return ANONYMOUS
-        user = self._tokens.get(authorization.removeprefix("Bearer "))
-        if user is None:
+        if authorization != f"Bearer {self._token}":
             raise unauthorized()
-        return user
+        return _USER
 
     def check(self, user: str, target: Target) -> None:
         """Raise a 403 unless the user may do it."""

@@ -111,9 +111,9 @@ class _ActiveFault:
 class FaultPlan:
     """The rules in force; the first that strikes decides. `now` gives simulated seconds."""
 
-    def __init__(self, *, now: Callable[[], float], seed: int = 0) -> None:
+    def __init__(self, *, now: Callable[[], float]) -> None:
         self._now = now
-        self._random = Random(seed)
+        self._random = Random(0)
         self._active: list[_ActiveFault] = []
 
     def add(self, rule: ApiFault) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from datetime import datetime
 from email.utils import format_datetime
@@ -37,7 +37,7 @@ _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.D
 class ApiServer:
     """Serves the store over HTTPS; without an SSL context it does not serve.
 
-    `tokens` maps bearer tokens to user names. `faults`, `access` and `requests` may be read and changed at any
+    `token` lets clients in. `faults`, `access` and `requests` may be read and changed at any
     time, from the event loop.
     """
 
@@ -46,14 +46,13 @@ class ApiServer:
         store: ObjectStore,
         clock: LabClock,
         *,
-        tokens: Mapping[str, str],
+        token: str,
         ssl_context: ssl.SSLContext | None = None,
         denials: Iterable[Denial] = (),
-        seed: int = 0,
     ) -> None:
         self.store = store
-        self.access = Access(tokens, denials)
-        self.faults = FaultPlan(now=clock.monotonic, seed=seed)
+        self.access = Access(token, denials)
+        self.faults = FaultPlan(now=clock.monotonic)
         self.requests = RequestLog()
         self.host, self.port = "127.0.0.1", 0
         self._clock = clock

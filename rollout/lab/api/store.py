@@ -33,6 +33,11 @@ class Change:
     revision: int
     gone: bool = False
 
+    def differs(self, *views: Callable[[Json], object]) -> bool:
+        """Whether the object came, went, or looks different in one of these."""
+        before = self.previous
+        return before is None or self.gone or any(view(before) != view(self.obj) for view in views)
+
 
 # Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and a node or a UID.
 Place = tuple[str, str, str]

@@ -222,11 +222,6 @@ class Machine:
         return () if self.reboots else self.faults.users
 
     @property
-    def staged_version(self) -> str:
-        """The version that its next boot is to bring; empty where none is staged."""
-        return self.engine.staged or ""
-
-    @property
     def os_image(self) -> str:
         """What a kubelet reports as the OS image."""
         return image_name(self.os_version, self.system)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from rollout.lab.hosts.engine import System, os_release
-from rollout.lab.hosts.machine import LOCKSMITHD, Machine
+from rollout.lab.hosts.machine import Machine
 
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
@@ -70,7 +70,6 @@ class Session:
         await asyncio.sleep(self.machine.clock.scaled(seconds))
 
 
-MARKER: Final = "/run/update_engine_autoupdate_completed"
 _UPDATE_SERVER: Final = "https://public.update.flatcar-linux.net/v1/update/"
 
 
@@ -81,12 +80,6 @@ def _reboot_required(machine: Machine) -> str | None:
 def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
     """Return an update.conf with this line."""
     return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
-
-
-def _coordinator(machine: Machine) -> str | None:
-    if not machine.units.active(LOCKSMITHD):
-        return None
-    return "NAME=locksmithd\nSTRATEGY=reboot\nSTATE=running\n"
 
 
 def _scheduled(machine: Machine) -> str | None:
@@ -103,15 +96,12 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyTy
         **dict.fromkeys(
             ("/etc/os-release", "/usr/lib/os-release"), lambda machine: os_release(machine.os_version, machine.system)
         ),
-        "/etc/hostname": lambda machine: f"{machine.name}\n",
         "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
         "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
         "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
         "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
         "/run/reboot-required": _reboot_required,
         "/run/systemd/shutdown/scheduled": _scheduled,
-        "/run/update-engine/coordinator.conf": _coordinator,
-        MARKER: _reboot_required,
     }
 )
 

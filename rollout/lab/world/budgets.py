@@ -65,18 +65,16 @@ class DisruptionController:
 
     def pod_changed(self, change: Change) -> None:
         """Take in a pod that changed: all budgets that pick it are looked at again."""
-        if change.previous is not None and not change.gone and _counts_alike(change.previous, change.obj):
-            return
-        for pod in (change.obj, change.previous or change.obj):
-            self._ask_those_picking(namespace_of(pod), labels_of(pod))
+        if change.differs(is_ready, is_deleting, labels_of):
+            for pod in (change.obj, change.previous or change.obj):
+                self._ask_those_picking(namespace_of(pod), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
         """Take in a controller that changed: its scale may count in the budgets of its pods."""
-        if change.previous is not None and spec_of(change.previous) == spec_of(change.obj):
-            return
-        template = spec_of(change.obj).get("template") or {}
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        self._ask_those_picking(namespace_of(change.obj), labels)
+        if change.differs(spec_of):
+            template = spec_of(change.obj).get("template") or {}
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            self._ask_those_picking(namespace_of(change.obj), labels)
 
     def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
         for budget in self._cluster.picking(namespace, labels):
@@ -147,12 +145,3 @@ def _why_unscalable(pod: Json, owner: Json) -> str:
         plural = f"{owner['kind'].lower()}s.{owner['apiVersion'].partition('/')[0]}"
         return f"{plural} does not implement the scale subresource"
     return f'found no controllers for pod "{pod["metadata"]["name"]}"'
-
-
-def _counts_alike(before: Json, after: Json) -> bool:
-    """Whether a change of a pod cannot move any budget's counts."""
-    return (
-        is_ready(before) == is_ready(after)
-        and is_deleting(before) == is_deleting(after)
-        and labels_of(before) == labels_of(after)
-    )

@@ -4,8 +4,6 @@ A VolumeAttachment stands for each node and volume, as long as a pod on the node
 detached.
 """
 
-import hashlib
-
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.objects import is_finished, namespace_of, node_name, spec_of
@@ -35,7 +33,7 @@ class AttachController:
 
     def _follow(self, node: str, volume: str) -> None:
         """Attach the volume where a pod of the node needs it, or detach it where none does."""
-        store, name = self._cluster.store, attachment_name(node, volume)
+        store, name = self._cluster.store, f"csi-{node}-{volume}"
         used = any(volume in self._attachable(pod) and not is_finished(pod) for pod in store.pods_on(node))
         attached = store.get(VOLUMEATTACHMENTS, name) is not None
         if used and not attached:
@@ -59,8 +57,3 @@ def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
         return []
     refs = ((volume, spec_of(volume).get("claimRef") or {}) for volume in store.items(VOLUMES))
     return [volume for volume, ref in refs if (ref.get("namespace"), ref.get("name")) in claims]
-
-
-def attachment_name(node: str, volume: str) -> str:
-    """Return the name that a real attach controller gives: a digest of volume, driver and node."""
-    return "csi-" + hashlib.sha256(f"{volume}{CSI_DRIVER}{node}".encode()).hexdigest()

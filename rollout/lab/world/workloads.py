@@ -208,12 +208,8 @@ def _numbered(spec: Json, ordinal: int) -> Json:
     return {**spec, "volumes": msgspec.json.decode(volumes.replace(ORDINAL.encode(), b"%d" % ordinal))}
 
 
-_PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
-_TOLERATED = (
-    *((taint, "NoExecute") for taint in (NOT_READY, UNREACHABLE)),
-    *((f"node.kubernetes.io/{pressure}", "NoSchedule") for pressure in _PRESSURES),
-    (UNSCHEDULABLE, "NoSchedule"),
-)
+# Nothing plays the pressures that the real controller has them tolerate as well.
+_TOLERATED = ((NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute"), (UNSCHEDULABLE, "NoSchedule"))
 
 
 class DaemonSets(WorkloadController):
@@ -223,12 +219,9 @@ class DaemonSets(WorkloadController):
 
     def node_changed(self, change: Change) -> None:
         """Look at all DaemonSets again when a node came, went, or changed what decides about its pods."""
-        if change.previous is not None and not change.gone:
-            before, after = change.previous, change.obj
-            if before.get("spec") == after.get("spec") and labels_of(before) == labels_of(after):
-                return
-        for obj in self._cluster.store.items(DAEMONSETS):
-            self._cluster.agenda.soon(self.reconcile, *key(obj))
+        if change.differs(spec_of, labels_of):
+            for obj in self._cluster.store.items(DAEMONSETS):
+                self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     @override
     def _act(self, obj: Json) -> None:

@@ -15,7 +15,7 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Change, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase
+from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase, spec_of
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
@@ -108,7 +108,8 @@ class World:
 
     def _pod_changed(self, change: Change) -> None:
         self._scheduler.pod_changed(change)
-        if _is_movement(change):
+        # came, went, or turned into something that its controller counts differently
+        if change.differs(is_ready, phase, is_deleting):
             self._wake_owner(change)
         self._budgets.pod_changed(change)
         self._volumes.pod_changed(change)
@@ -126,7 +127,8 @@ class World:
         controller = self._controllers[change.resource.kind]
         self._wake_owner(change)
         self._budgets.scale_changed(change)
-        if not _is_status_only(change):
+        # more than a controller that wrote what it had seen
+        if change.differs(spec_of, is_deleting):
             self.agenda.soon(controller.reconcile, *key(change.obj))
 
     def _wake_owner(self, change: Change) -> None:
@@ -134,23 +136,3 @@ class World:
         controller = self._controllers.get(owner["kind"]) if owner is not None else None
         if owner is not None and controller is not None:
             self.agenda.soon(controller.reconcile, namespace_of(change.obj), owner["name"])
-
-
-def _is_status_only(change: Change) -> bool:
-    """Whether a controller merely wrote what it had seen."""
-    if change.previous is None or change.gone:
-        return False
-    before, after = change.previous, change.obj
-    return before.get("spec") == after.get("spec") and is_deleting(before) == is_deleting(after)
-
-
-def _is_movement(change: Change) -> bool:
-    """Whether a pod came, went, or turned into something its controller counts differently."""
-    if change.previous is None or change.gone:
-        return True
-    before, after = change.previous, change.obj
-    return (
-        is_ready(before) != is_ready(after)
-        or phase(before) != phase(after)
-        or is_deleting(before) != is_deleting(after)
-    )
