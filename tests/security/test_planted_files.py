@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.journal import JournalFile
 from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
+from rollout.adapters.ssh import workers
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from tests.conftest import StartLab
@@ -308,10 +311,12 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
 
 
 def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dynamic inventory starts where the operator stands."""
+    """Workers of large fleets and the dynamic inventory start where the operator stands."""
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
+    ask = partial(ParamikoShell().run, command="true", timeout=5)
+    assert list(workers.in_processes(ask, {}, concurrency=1, workers=1)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)

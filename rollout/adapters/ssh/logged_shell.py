@@ -1,6 +1,7 @@
 """What is asked of hosts, in the program's log: each command by its name, how it ended, and how long it took.
 
-The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read.
+The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read. Answers
+that other processes have fetched pass here, too.
 """
 
 import logging

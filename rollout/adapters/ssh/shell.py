@@ -17,6 +17,7 @@ from rollout.adapters.ssh.connection import Connection, connected
 from rollout.adapters.ssh.failures import TurnedAwayError
 from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.known_hosts import KnownHosts, read_known_hosts
+from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, Identities
@@ -89,8 +90,19 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Every host by itself, in threads."""
-        return side_by_side(hosts, partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+        """Every host by itself, in threads; very many in processes as well, which use all cores."""
+        ask, workers = partial(self.run, command=command, timeout=timeout), workers_for(len(hosts))
+        # New keys are recorded by one process alone.
+        if workers == 1 or self._known_hosts.checking is not HostKeyChecking.STRICT:
+            return side_by_side(hosts, ask, concurrency=concurrency)
+        return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
+
+    def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
+        """Make another in another process that does as this one, which is strict."""
+        key_file = Path(self._key_file) if self._key_file is not None else None
+        passphrase = self._keys.passphrase
+        made = partial(ParamikoShell, known_hosts=self._known_hosts_file, key_file=key_file, passphrase=passphrase)
+        return made, ()
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
