@@ -14,7 +14,7 @@ from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels
 from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.session import Run, Session, Targets
-from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
+from rollout.cli.terminal import show, show_lines, shown_meanwhile, warn
 from rollout.errors import BlockedError, PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
@@ -164,11 +164,8 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     if len(lines) > _MOST_CHANGES:
         lines[_MOST_CHANGES:] = [f"and {len(lines) - _MOST_CHANGES} other differences"]
     if lines:
-        raise StalePlanError(
-            f"the plan {saved.plan_id} no longer matches the cluster{f': {lines[0]}' if len(lines) == 1 else ''}",
-            details=lines if len(lines) > 1 else (),
-            hint="Make a new one with `rollout plan --out FILE`, and review it.",
-        )
+        hint = "Make a new one with `rollout plan --out FILE`, and review it."
+        raise StalePlanError(f"the plan {saved.plan_id} no longer matches the cluster", details=lines, hint=hint)
 
 
 def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan) -> str:
@@ -211,10 +208,8 @@ def _useless(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
 
 def warn_of_held(plan: RolloutPlan) -> None:
     """Say which nodes a plan leaves out for what was seen of their version, one sentence a version."""
-    held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
-    for message in dict.fromkeys(left.message for left in held):
-        nodes = sum(left.message == message for left in held)
-        say(f"warning: {counted(nodes, 'node')} left out: {printable(message)}")
+    held = grouped((left.message, left) for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD)
+    warn(*(f"{counted(len(nodes), 'node')} left out: {printable(message)}" for message, nodes in held.items()))
 
 
 def cluster_copy(inputs: PlanInputs, kept: Kept, *, anonymous: bool) -> bytes:

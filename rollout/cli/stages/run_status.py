@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
@@ -83,42 +83,47 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last."""
+    """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last.
+
+    `alive` is whether a process works on it, None where that is not known; `down` as of `_down`.
+    """
 
     unfinished: Unfinished | None
     lock: Glance
     last: LastRun | None
+    alive: bool | None
+    down: Mapping[str, str]
 
     @property
     def is_over(self) -> bool:
         """Whether no rollout is left to be watched, and nobody holds the lock who might begin one."""
         return not (self.unfinished and self.unfinished.blocks) and self.lock.alive is False
 
-    def document(self, *, alive: bool | None) -> bytes:
+    def document(self) -> bytes:
         """Return it as a line of JSON."""
-        return json_line(wording.run_document(self.unfinished, alive=bool(alive)))
+        return json_line(wording.run_document(self.unfinished, alive=bool(self.alive)))
 
-    def text(self, api: ClusterApi, *, alive: bool | None) -> str:
-        """Return it for people; `alive`: whether a process works on it, None where that is not known."""
+    def text(self) -> str:
+        """Return it for people."""
         if self.unfinished is None:
             return wording.no_run_text(self.lock, self.last)
-        return wording.run_text(self.unfinished, self.lock, _down(api, self.unfinished), alive=alive)
+        return wording.run_text(self.unfinished, self.lock, self.down, alive=self.alive)
 
 
 def _look(api: ClusterApi, namespace: str) -> _Look:
     nodes, lease = read_nodes(api), read_lease(api, namespace)
     lock = Glance(lease, api.server_time(), has_ended=has_ended_here(lease))
-    return _Look(assess(read_record(api, namespace), nodes), lock, last_run(nodes))
+    unfinished = assess(read_record(api, namespace), nodes)
+    return _Look(unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {})
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
     look = with_patience(_look, api, namespace)
-    alive = look.lock.alive
-    if alive is None and look.unfinished is not None:
+    if look.alive is None and look.unfinished is not None:
         alive = is_holder_alive(api, namespace)
-        look = with_patience(_look, api, namespace)
-    output.show(look.document(alive=alive), lambda: wrapped(look.text(api, alive=alive), output.width))
+        look = replace(with_patience(_look, api, namespace), alive=alive)
+    output.show(look.document(), lambda: wrapped(look.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
@@ -142,9 +147,8 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
 def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
     printed = b""
     for look in filter(None, _looks(api, namespace)):
-        alive = look.lock.alive
-        if (document := look.document(alive=alive)) != printed:
-            show_bytes(document) if output.as_json else show(look.text(api, alive=alive))
+        if (document := look.document()) != printed:
+            show_bytes(document) if output.as_json else show(look.text())
             printed = document
         if look.is_over:
             return
@@ -164,7 +168,7 @@ def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
             for look in _looks(api, namespace):
                 below = f"{_AWAY} · {_LEAVE}"
                 if look is not None:
-                    seen = wrapped(look.text(api, alive=look.lock.alive), console.width)
+                    seen = wrapped(look.text(), console.width)
                     if has_begun and look.is_over:
                         return
                     has_begun = has_begun or not look.is_over
