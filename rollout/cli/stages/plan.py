@@ -4,18 +4,23 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+import typer
+
 from rollout.cli import wiring
+from rollout.cli.files import write_whole
 from rollout.cli.log import stage
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels
 from rollout.cli.stages.observers import past_runs
+from rollout.cli.stages.run_status import rollout_beside
 from rollout.cli.stages.session import Run, Session, Targets
-from rollout.cli.terminal import show, show_lines, shown_meanwhile, warn
-from rollout.errors import BlockedError, PlanFileError, StalePlanError
+from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
+from rollout.errors import BlockedError, ExitCode, PlanFileError, StalePlanError, UsageError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
 from rollout.gather.cluster.copying import CopiedPace, copy_document
@@ -24,20 +29,25 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
-from rollout.model.text import counted, printable, shortened
+from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.planning.eligibility.selector import parse_selector
-from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, assemble, build_plan
+from rollout.planning.plan.build import decide as decided
 from rollout.planning.plan.continuation import without_accepted_blockers
-from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
-from rollout.planning.plan.finish_by import Finish
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan
+from rollout.planning.plan.explanation import explain
+from rollout.planning.plan.finish_by import Finish, smallest_limit
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
-from rollout.report.plan_screen import brief_text, file_text
+from rollout.report.markdown import plan_markdown
+from rollout.report.plan_parts import blocked_line, explanation_text
+from rollout.report.plan_screen import brief_text, file_text, plan_text
 from rollout.report.sentences import extent, grouped
 from rollout.report.unfinished import older_failures, resume_text
 
 _MOST_CHANGES = 10
+_DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 
 
 def load_saved(file: Path) -> RolloutPlan:
@@ -151,6 +161,83 @@ def finish_text(end: Finish, date: datetime) -> str:
     if end.is_by(date):
         return f"done by {day} with {limit}: {ends}"
     return f"not done by {day}, whatever the limit: {ends} with {limit}{f'; {end.obstacle}' if end.at else ''}"
+
+
+def preview(
+    session: Session,
+    inputs: PlanInputs,
+    date: datetime | None,
+    *,
+    out: Path | None,
+    markdown: Path | None,
+    detailed: bool,
+) -> ExitCode:
+    """Make a plan, by the smallest limit that is done by the date if there is one; show and write it."""
+    limit, is_late = "", False
+    if date is not None:
+        with shown_meanwhile("looking for the smallest --max-unavailable"):
+            finish = smallest_limit(inputs, date)
+        say(finish_text(finish, date))
+        limit, is_late = f" --max-unavailable {finish.limit}", not finish.is_by(date)
+        inputs = replace(inputs, policy=finish.plan.policy)
+    planned = decide(inputs)
+    blockers, places = refusals.refused(session, planned), zones(inputs.snapshot)
+    output, document = session.settings.output, encode_plan(planned)
+    next_step = next_without_waves(planned, session.settings)
+    if planned.waves and not (blockers or is_late):
+        next_step = (
+            f"rollout apply {shell_word(str(out))}" if out else session.settings.repeated("rollout apply") + limit
+        )
+    other, _ = rollout_beside(session, inputs.snapshot.nodes)
+    beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
+    if beside and output.as_json:
+        say(f"{beside} See: {other.command}")
+    width, now = output.width, wiring.now()
+    text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
+    blocked, step = ("", other.command) if beside else (blocked_line(blockers), next_step)
+    output.show(document, partial(text, blocked=blocked, next_step=step))
+    if out is not None:
+        write_whole(out, document)
+    if markdown is not None:
+        write_whole(markdown, plan_markdown(planned, zones=places).encode())
+    return ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed)
+
+
+def _ending(planned: RolloutPlan, *, detailed: bool) -> ExitCode:
+    """Return how it ends: with nothing waiting where any host answered; `detailed`: where every node was judged."""
+    missing = excluded_by_trouble(planned.excluded)
+    if not detailed:
+        reasons = {exclusion.reason for exclusion in planned.excluded} - {ExclusionReason.EXCLUDED}
+        return ExitCode.PARTIAL if not planned.waves and reasons == {ExclusionReason.UNREACHABLE} else ExitCode.OK
+    if planned.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
+        return ExitCode.CHANGES
+    return ExitCode.PARTIAL if missing else ExitCode.OK
+
+
+def show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> None:
+    """Show the plan as it was made; none of these flags may be given."""
+    if any(flags):
+        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+    settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
+    plan = load_saved(file)
+    blocked = blocked_line(plan.blockers)
+    next_step = f"rollout apply {shell_word(str(file))}" if plan.waves and not blocked else ""
+    where = f"{plan.cluster.server}, made {plan.created_at}"
+    width, now = settings.output.width, wiring.now()
+    text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
+    settings.output.show(encode_plan(plan), text)
+    if blocked:
+        raise typer.Exit(ExitCode.BLOCKED)
+
+
+def show_explanation(name: str, session: Session, inputs: PlanInputs) -> None:
+    """Tell why a node is where it would be in a new plan."""
+    if name not in {known.name for known in inputs.snapshot.nodes}:
+        raise UsageError(f"there is no node {name}", hint=gather.close_names(name, inputs.snapshot.nodes))
+    decisions = decided(inputs)
+    explanation = explain(decisions, name)
+    text = partial(explanation_text, explanation, assemble(decisions).estimate)
+    session.settings.output.show(explanation, text, is_prose=True)
 
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
