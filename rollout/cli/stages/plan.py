@@ -17,8 +17,8 @@ from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels
 from rollout.cli.stages.observers import past_runs
-from rollout.cli.stages.run_status import rollout_beside
 from rollout.cli.stages.session import Run, Session, Targets
+from rollout.cli.stages.status import rollout_beside
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
 from rollout.errors import BlockedError, ExitCode, PlanFileError, StalePlanError, UsageError
 from rollout.execution.record.unfinished import Unfinished

@@ -1,4 +1,4 @@
-"""The rollout that stands on the cluster, as `status` shows it: beside the nodes, by itself, or watched to its end."""
+"""What `status` shows: the nodes, and the rollout beside them; or that alone, once or watched to its end."""
 
 import sys
 import time
@@ -10,25 +10,28 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.gather import ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
-from rollout.cli.terminal import is_forced, show, show_bytes
+from rollout.cli.terminal import is_forced, say, show, show_bytes
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Glance, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
-from rollout.gather.cluster.snapshot import read_nodes, read_phase_time
+from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
-from rollout.model.json_text import json_line
+from rollout.model.json_text import json_document, json_line
+from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import elapsed, shortened
+from rollout.model.text import counted, elapsed, shortened
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.status import NodeStatus, node_statuses
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
-from rollout.report.status import FollowUp
+from rollout.report.status import FollowUp, status_document, status_text
 
 if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
@@ -45,7 +48,7 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
     texts: dict[str, str] = {}
     for name in (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING):
         with suppress(ApiError):
-            began, now = read_phase_time(api, name), api.server_time()
+            began, now = snapshot.read_phase_time(api, name), api.server_time()
             if began and now:
                 texts[name] = f"down for {elapsed((now - began).total_seconds())}"
     return texts
@@ -81,6 +84,53 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     return FollowUp(sentence, command, once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended")
 
 
+def show_nodes(session: Session, *, only_pending: bool) -> None:
+    """Show a row a node, and what to do next."""
+    settings, policy, output = session.settings, session.policy, session.settings.output
+    targets = ask_hosts(session, nodes := read_nodes(session))
+    (memory, proven), now = seen_before(session), session.api.server_time()
+    rollout, stages = rollout_beside(session, nodes)
+    shown, own = targets.among(nodes), targets.own_node
+    rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own, proven)
+    statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
+    if output.as_json:
+        _write_nodes(statuses, rollout, only_pending=only_pending)
+        return
+    text = status_text(
+        statuses,
+        width=output.width,
+        only_pending=only_pending,
+        wide=output.is_wide,
+        asked=session.probe.sources,
+        memory=memory,
+        now=now,
+        rollout=rollout,
+        closed=_closed(policy),
+        repeated=settings.repeated,
+    )
+    show(text)
+
+
+def _closed(policy: Policy) -> str:
+    """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
+    schedule, now = Schedule.of(policy.gates.windows), wiring.now()
+    if why := schedule.closed(now):
+        return f"No node is started now: {why}."
+    pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}
+    return " ".join(f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why)
+
+
+def _write_nodes(statuses: Sequence[NodeStatus], rollout: FollowUp, *, only_pending: bool) -> None:
+    """Nodes for programs; what people should know besides stands on standard error."""
+    rows = [row for row in statuses if row.is_pending or not only_pending]
+    show_bytes(json_document(status_document(rows, statuses)))
+    unknown = sum(not row.judged for row in statuses if row not in rows)
+    if unknown:
+        say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
+    if rollout.sentence:
+        say(f"{rollout.sentence} See: {rollout.command}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last.
@@ -111,7 +161,7 @@ class _Look:
 
 
 def _look(api: ClusterApi, namespace: str) -> _Look:
-    nodes, lease = read_nodes(api), read_lease(api, namespace)
+    nodes, lease = snapshot.read_nodes(api), read_lease(api, namespace)
     lock = Glance(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
     return _Look(unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {})
