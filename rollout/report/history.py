@@ -34,7 +34,7 @@ class HistoryReport:
     """The runs that are recorded."""
 
     format_version: str
-    runs: tuple[RunReport, ...]
+    runs: Sequence[RunReport]
 
 
 _COLUMNS = (
@@ -56,7 +56,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
     return table_text(_COLUMNS, [_row(run, is_wide=width is None, differ=differ) for run in runs], width)
 
 
-def _row(run: RunReport, *, is_wide: bool, differ: bool) -> tuple[str, ...]:
+def _row(run: RunReport, *, is_wide: bool, differ: bool) -> Sequence[str]:
     """Return a row; commands are told where they are not `apply` alone, the cluster where runs `differ` in it."""
     left = len(run.not_started) + len(run.not_done)
     counts = [f"{run.failed} failed"] if run.failed else []

@@ -27,7 +27,7 @@ class HostKeyRow:
     fingerprint: str
     standing: str
     confirmed_by: str
-    before: tuple[str, ...]
+    before: Sequence[str]
     error: str
 
 
@@ -36,7 +36,7 @@ class HostKeysReport:
     """What the hosts showed."""
 
     format_version: str
-    hosts: tuple[HostKeyRow, ...]
+    hosts: Sequence[HostKeyRow]
 
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:

@@ -111,7 +111,7 @@ def resume_text(
     if left := [name for name in failed if name not in planned]:
         words = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {words}: {shortened(left)}")
-    lines += [f"  {line}" for line in older_failures(unfinished, [name for name in failed if name in planned])]
+    lines += [f"  {line}" for line in older_failures(unfinished, planned)]
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)

@@ -45,7 +45,7 @@ def history(
         output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
         return
     runs = sorted(_kept_runs(), key=lambda entry: entry.begun_at)
-    output.show(HistoryReport(FORMAT_VERSION, tuple(runs)), lambda: history_text(runs, width=output.width))
+    output.show(HistoryReport(FORMAT_VERSION, runs), lambda: history_text(runs, width=output.width))
 
 
 def _kept_runs() -> "Iterator[RunReport]":

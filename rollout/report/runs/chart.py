@@ -35,7 +35,7 @@ class Row(NamedTuple):
     label: str
     remark: str
     took: str
-    bars: tuple[Bar, ...]
+    bars: Sequence[Bar]
     mark: float | None
 
 
@@ -44,9 +44,9 @@ class Chart(NamedTuple):
 
     title: str
     span: str
-    ticks: tuple[tuple[float, str], ...]
-    shades: tuple[Bar, ...]
-    sections: tuple[tuple[str, tuple[Row, ...]], ...]
+    ticks: Sequence[tuple[float, str]]
+    shades: Sequence[Bar]
+    sections: Sequence[tuple[str, Sequence[Row]]]
 
 
 def timeline(report: RunReport) -> Chart:
@@ -63,12 +63,12 @@ def timeline(report: RunReport) -> Chart:
     return Chart(
         title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",
         span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
-        ticks=tuple(_ticks(whole)),
-        shades=tuple(_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))),
-        sections=tuple(
-            (_wave_title(report, wave), tuple(_row(whole, node, held.get(node.node, ())) for node in nodes))
+        ticks=[*_ticks(whole)],
+        shades=[*_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))],
+        sections=[
+            (_wave_title(report, wave), [_row(whole, node, held.get(node.node, ())) for node in nodes])
             for wave, nodes in groupby(shown, key=lambda node: node.wave)
-        ),
+        ],
     )
 
 
@@ -98,15 +98,9 @@ def _wave_title(report: RunReport, wave: int) -> str:
 
 def _row(whole: Stretch, node: NodeReport, holds: Sequence[Hold]) -> Row:
     is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
-    bars = tuple(
-        _bars(
-            whole,
-            (
-                *((PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases),
-                *(("held", hold.event.since, hold.until) for hold in holds),
-            ),
-        )
-    )
+    spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
+    spans += [("held", hold.event.since, hold.until) for hold in holds]
+    bars = [*_bars(whole, spans)]
     return Row(
         label=node.node,
         remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),

@@ -1,6 +1,6 @@
 """What a report says of a run. The names of its fields are those of its JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -89,7 +89,7 @@ class NodeReport:
     wave: int
     outcome: str
     seconds: float
-    phases: tuple[PhaseReport, ...]
+    phases: Sequence[PhaseReport]
     parts: Mapping[Part, float]
     evict: int
     version_before: str
@@ -107,7 +107,7 @@ class WaveReport:
 
     index: int
     of: int
-    nodes: tuple[str, ...]
+    nodes: Sequence[str]
     because: str
     in_flight: int | None
     begun_at: datetime
@@ -182,21 +182,21 @@ class RunReport:
     begun_at: datetime
     heard_at: datetime
     seconds: float
-    commands: tuple[CommandReport, ...]
+    commands: Sequence[CommandReport]
     policy: Mapping[str, Any] | None
-    gaps: tuple[str, ...]
+    gaps: Sequence[str]
     succeeded: int
     failed: int
     planned: ToldSummary
     estimate: TimeEstimate
-    parts: tuple[PartReport, ...]
-    waves: tuple[WaveReport, ...]
-    nodes: tuple[NodeReport, ...]
-    failures: tuple[NodeFinished, ...]
-    holds: tuple[Hold, ...]
-    notices: tuple[Notice | VersionHeld, ...]
-    openings: tuple[Stretch, ...]
-    interruptions: tuple[Stretch, ...]
+    parts: Sequence[PartReport]
+    waves: Sequence[WaveReport]
+    nodes: Sequence[NodeReport]
+    failures: Sequence[NodeFinished]
+    holds: Sequence[Hold]
+    notices: Sequence[Notice | VersionHeld]
+    openings: Sequence[Stretch]
+    interruptions: Sequence[Stretch]
     not_done: Mapping[str, str]
     not_started: Mapping[str, str]
     left_out: Mapping[str, int]

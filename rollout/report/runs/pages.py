@@ -59,13 +59,13 @@ def run_page(report: RunReport) -> str:
         heading=tables.title(report),
         headline=tables.headline(report),
         tone=_TONES.get(report.ending, "warn"),
-        facts=tuple(tables.facts(report)),
+        facts=[*tables.facts(report)],
         failures=tables.failure_table(report),
         parts=tables.part_table(report),
         timeline=timeline(report),
-        chart_legend=tuple(_legend(report)),
+        chart_legend=[*_legend(report)],
         zone=f"{begun:%Z} (UTC{begun.isoformat()[-6:]})",
-        tables=tuple(_figures(report)),
+        tables=[*_figures(report)],
     )
 
 

@@ -41,7 +41,7 @@ def report_of(
             f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
         )
     whole = Stretch(view.begun_at, view.heard_at)
-    nodes, policy = tuple(_nodes(view)), _policy(view)
+    nodes, policy = [*_nodes(view)], _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
     openings, servers = _openings_in(policy, whole), (plan.cluster.server for plan in view.plans)
     return RunReport(
@@ -53,21 +53,21 @@ def report_of(
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
-        commands=tuple(map(_command, view.commands)),
+        commands=[*map(_command, view.commands)],
         policy=policy,
-        gaps=tuple(_gaps(view, unreadable)),
+        gaps=[*_gaps(view, unreadable)],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed,
         planned=first.summary,
         estimate=first.estimate,
         parts=_parts(whole, nodes, openings, view.interruptions),
-        waves=tuple(view.waves),
+        waves=view.waves,
         nodes=nodes,
-        failures=tuple(view.failures),
-        holds=tuple(sorted(view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod))),
-        notices=tuple(view.notices),
+        failures=view.failures,
+        holds=sorted(view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod)),
+        notices=view.notices,
         openings=openings or (),
-        interruptions=tuple(view.interruptions),
+        interruptions=view.interruptions,
         not_done=view.summary.why_not_done if view.summary else {},
         not_started=view.summary.why_not_started if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
@@ -83,9 +83,8 @@ def _first(words: Iterable[str]) -> str:
 
 
 def _policy(view: RunView) -> Mapping[str, object] | None:
-    own = view.records[0].policy if view.records else None
-    policy = own or next((plan.policy for plan in view.plans if plan.policy), None)
-    return policy if isinstance(policy, dict) else None
+    own = (entry.policy for entry in view.records[:1])
+    return next(filter(None, (*own, *(plan.policy for plan in view.plans if isinstance(plan, ToldPlan)))), None)
 
 
 def _command(entry: RunRecord | AbortedRecord) -> CommandReport:
@@ -124,7 +123,7 @@ def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
         wave=way.wave,
         outcome=way.end.outcome if way.end else "",
         seconds=round(sum(parts.values()), 3),
-        phases=tuple(way.phases),
+        phases=way.phases,
         parts=parts,
         evict=planned.evict,
         version_before=planned.running_version,
@@ -165,19 +164,18 @@ _LONGEST = timedelta(days=400)
 
 def _parts(
     whole: Stretch, nodes: Sequence[NodeReport], openings: Sequence[Stretch] | None, interruptions: Sequence[Stretch]
-) -> tuple[PartReport, ...]:
+) -> Sequence[PartReport]:
     """Each part that took any time, in the order of a node's way; `openings` is None without windows.
 
     The run is cut at every moment at which anything changes; nodes that do several things at once share that time.
     """
-    changes: dict[datetime, Counter[Part]] = {whole.begin: Counter(), whole.end: Counter()}
+    changes = defaultdict[datetime, Counter[Part]](Counter)
     for phase in (phase for node in nodes for phase in node.phases):
-        changes.setdefault(phase.begin, Counter())[PART_OF[phase.phase]] += 1
-        changes.setdefault(phase.end, Counter())[PART_OF[phase.phase]] -= 1
-    for stretch in (*(openings or ()), *interruptions):
-        changes.setdefault(stretch.begin, Counter())
-        changes.setdefault(stretch.end, Counter())
-    moments = sorted(moment for moment in changes if whole.begin <= moment <= whole.end)
+        changes[phase.begin][PART_OF[phase.phase]] += 1
+        changes[phase.end][PART_OF[phase.phase]] -= 1
+    stretches = (whole, *(openings or ()), *interruptions)
+    edges = {at for stretch in stretches for at in (stretch.begin, stretch.end)}
+    moments = sorted(at for at in edges | changes.keys() if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
     doing, has_worked = Counter[Part](), False
     for begin, end in pairwise(moments):
@@ -187,7 +185,7 @@ def _parts(
         for part, count in active.items() if idle is None else ((idle, 1),):
             spent[part] += seconds * count / (active.total() or 1)
         has_worked = bool(active) or (has_worked and idle is not Part.INTERRUPTED)
-    return tuple(_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part])
+    return [_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part]]
 
 
 def _idle(
@@ -209,7 +207,7 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     return PartReport(part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest)
 
 
-def _openings_in(document: object, whole: Stretch) -> tuple[Stretch, ...] | None:
+def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
     """When the windows of these rules were open in the run; None where there are none to be read."""
     policy = read_policy(document)
     try:
@@ -220,4 +218,4 @@ def _openings_in(document: object, whole: Stretch) -> tuple[Stretch, ...] | None
         return None
     openings = schedule.openings(whole.begin, whole.end)
     clipped = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
-    return tuple(stretch for stretch in clipped if stretch.begin < stretch.end)
+    return [stretch for stretch in clipped if stretch.begin < stretch.end]

@@ -19,8 +19,8 @@ class Table(NamedTuple):
     """A table under its heading; `note` says what the reader has to know of it."""
 
     title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
     note: str = ""
 
 
@@ -91,7 +91,7 @@ def _versions(report: RunReport) -> str:
 
 def part_table(report: RunReport) -> Table:
     """Show where the time went."""
-    rows = tuple(
+    rows = [
         (
             part.part.heading,
             elapsed(part.seconds),
@@ -100,7 +100,7 @@ def part_table(report: RunReport) -> Table:
             f"{elapsed(part.longest)} ({part.node})" if part.node else NOTHING,
         )
         for part in report.parts
-    )
+    ]
     note = "Where nodes did several things at once, each has its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
     return Table("Where the time went", headings, rows, note)
@@ -109,12 +109,12 @@ def part_table(report: RunReport) -> Table:
 def wave_table(report: RunReport) -> Table:
     """Show each wave beside its forecast."""
     failed = {failure.node for failure in report.failures}
-    rows = tuple(_wave_row(wave, failed) for wave in report.waves)
+    rows = [_wave_row(wave, failed) for wave in report.waves]
     headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
     return Table("Waves", headings, rows)
 
 
-def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
+def _wave_row(wave: WaveReport, failed: set[str]) -> Sequence[str]:
     failures = sum(node in failed for node in wave.nodes)
     return (
         f"{wave.index} of {wave.of}",
@@ -133,12 +133,12 @@ def hold_table(report: RunReport) -> Table:
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
     groups = grouped((hold.event.budget or "the API server", hold) for hold in longest)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
-    rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
+    rows = [_hold_row(name, holds) for name, holds in groups.items()]
     note = "Each hold by itself: -o json."
     return Table("Held evictions", headings, rows, note)
 
 
-def _hold_row(name: str, holds: Sequence[Hold]) -> tuple[str, ...]:
+def _hold_row(name: str, holds: Sequence[Hold]) -> Sequence[str]:
     left, longest = sum(not hold.released for hold in holds), holds[0]
     return (
         name,
@@ -162,7 +162,7 @@ def node_table(report: RunReport) -> Table:
         "Pods to evict",
         "Version",
     )
-    rows = tuple(
+    rows = [
         (
             node.node,
             str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
@@ -173,7 +173,7 @@ def node_table(report: RunReport) -> Table:
             version_step(node.version_before, node.version_after) if node.version_after else node.version_before,
         )
         for node in report.nodes
-    )
+    ]
     return Table("Nodes", headings, rows)
 
 
@@ -187,14 +187,14 @@ def said_outcome(node: NodeReport) -> str:
 def failure_table(report: RunReport) -> Table:
     """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
-    rows = tuple(_failure_row(failure, recovered) for failure in report.failures)
+    rows = [_failure_row(failure, recovered) for failure in report.failures]
     left_over = (("not done", report.not_done), ("not started", report.not_started))
     reasons = grouped(((word, why), node) for word, nodes in left_over for node, why in nodes.items())
-    rows += tuple((shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items())
+    rows += [(shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()]
     return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
 
 
-def _failure_row(failure: NodeFinished, recovered: Container[str]) -> tuple[str, ...]:
+def _failure_row(failure: NodeFinished, recovered: Container[str]) -> Sequence[str]:
     remark = ", succeeded later" if failure.node in recovered else ", left cordoned" if failure.left_cordoned else ""
     why = "; ".join((failure.message, *findings_text(failure.findings)))
     outcome = f"{failure.outcome} in phase {failure.phase}{remark}"
