@@ -162,11 +162,11 @@ def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -
 
     So are, where there are too many rows, waves of the same size. Without a `width` each wave is told whole.
     """
-    groups: list[tuple[Wave, ...]] = [(wave,) for wave in plan.waves]
-    if width is not None:
-        groups = [tuple(group) for _, group in groupby(plan.waves, key=_equal)]
-        if len(groups) > _MANY:
-            groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
+    groups = [[wave] for wave in plan.waves]
+    for alike in (_equal, _similar) if width is not None else ():
+        groups = [[*group] for _, group in groupby(plan.waves, key=alike)]
+        if len(groups) <= _MANY:
+            break
     everywhere = {zones.get(node.name, "") for node in plan.nodes}
     is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
     return [_row(group, zones, everywhere, is_wide=width is None, is_mixed=is_mixed) for group in groups]

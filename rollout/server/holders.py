@@ -25,7 +25,7 @@ from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import pools_of
-from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, version_of
+from rollout.server.nodes import UNGRANTED, name_of, node_of, planned
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
 
@@ -170,7 +170,7 @@ def _awaited(world: World, slot: Slot) -> Answer:
     while not end.expired:
         node = world.machines.nodes.get(slot.node)
         if world.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
-            return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
+            return Answer(Kind.RELEASED, f"{slot.node} is in service")
         world.clock.sleep(_PAUSE)
     raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}")
 
@@ -179,13 +179,6 @@ def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
     """Return the slot that the host has taken; of several, as after a move of its disk, that of its Node now."""
     slot = slots.of_node(name) if name else None
     return slot if slot is not None and slot.id == ask.id else slots.of_id(ask.id)
-
-
-def _unmoved(slot: Slot, node: Node | None) -> str:
-    """Tell that a reboot has brought no other version, as far as the host's kubelet tells."""
-    if node is None or node.boot_id == slot.boot_id or version_of(node) != slot.version:
-        return ""
-    return f", and runs {slot.version} as before: no update has taken, or none was staged"
 
 
 def _missing(slot: Slot, node: Node | None) -> str:

@@ -47,16 +47,16 @@ def version_of(node: Node) -> str:
     return match[0] if match else node.os_image
 
 
-def selected(nodes: Iterable[Node], selection: Selection) -> tuple[Node, ...]:
+def selected(nodes: Iterable[Node], selection: Selection) -> list[Node]:
     """Return the nodes that are meant, which percentages are of."""
     selector = parse_selector(selection.selector)
-    return tuple(
+    return [
         node
         for node in nodes
         if selector.matches(node.labels)
         and (not selection.nodes or node.name in selection.nodes)
         and not excluded_by_name(node.name, selection)
-    )
+    ]
 
 
 def facts_of(node: Node) -> HostFacts:

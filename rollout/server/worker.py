@@ -79,9 +79,9 @@ class Worker:
         if self._slots.held:
             self._leadership.look()
 
-    def _open(self) -> tuple[Slot, ...]:
+    def _open(self) -> list[Slot]:
         """Return the slots that somebody has to work on."""
-        return tuple(slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released)
+        return [slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released]
 
     def _try_to_lead(self) -> None:
         """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""

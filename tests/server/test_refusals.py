@@ -142,7 +142,7 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
     client.await_grant(server)
     client.reboot()
     released = client.await_release(server)
-    assert (released.kind, "as before: no update has taken" in released.value) == ("released", True)
+    assert released.kind == "released"
     wait_until(lambda: not slots_of(client.lab))
     result: dict[str, str] = json.loads(marks_of(client.lab, client.node)["last-result"])
     return result
@@ -153,6 +153,7 @@ def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: S
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     assert (result := left_by_a_reboot(server, client))["unmoved"] == "1"
+    assert server.has_said("as before: no update has taken")
     # the count stands on the Node: another server goes on with it
     server.end()
     server = serve(lab)
