@@ -122,7 +122,7 @@ class NotDone:
     """A node that was asked for and that this run did not begin; `reason` is the word of an exclusion or an outcome."""
 
     node: str
-    reason: ExclusionReason | Outcome
+    reason: str
     message: str
 
 

@@ -112,8 +112,8 @@ def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -
     """Which columns stand side by side, by their places, and how wide each is: the widest layout that fits."""
     shown = range(len(columns))
     layouts = [list(shown), [place for place in shown if not columns[place].note]]
-    for place in sorted((place for place in shown if columns[place].leaves), key=lambda place: columns[place].leaves):
-        layouts.append([other for other in layouts[-1] if other != place])
+    for turn in range(1, 10):
+        layouts.append([place for place in layouts[-1] if columns[place].leaves != turn])
     widths = list[int]()
     for layout in layouts:
         widths = _widths(columns, rows, layout, width)

@@ -5,7 +5,6 @@ teaches nothing: phases that begin before those that they follow, a turn that to
 a wave that settled for longer than it may.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -87,11 +86,9 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def _settles(view: RunView, longest: float) -> Iterator[float]:
-    """From the last end of a node to the wave that followed it."""
-    since, ends = view.begun_at, sorted(end.at for end in view.ended)
-    for wave in view.waves:
-        before = bisect_right(ends, wave.begun_at)
-        if before and since and ends[before - 1] >= max(since, _process_at(view, wave.begun_at)):
-            seconds = _seconds(ends[before - 1], wave.begun_at)
-            yield from (seconds,) if seconds <= longest + _SLACK else ()
-        since = wave.begun_at
+    """From the last end of a wave's nodes to the wave that followed it in one process."""
+    for wave, following in pairwise(view.waves):
+        seconds = _seconds(wave.ended_at, following.begun_at)
+        is_whole = wave.ended_at > max(wave.begun_at, _process_at(view, following.begun_at))
+        if is_whole and 0 <= seconds <= longest + _SLACK:
+            yield seconds

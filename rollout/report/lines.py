@@ -20,12 +20,12 @@ from rollout.model.progress import (
     Line,
     NodeFinished,
     NodeStep,
+    NotDone,
     Notice,
     PlanReady,
     PodBlocked,
     PodReleased,
     RunFinished,
-    RunResult,
     StepEvent,
     VersionHeld,
     WaveSettling,
@@ -85,14 +85,6 @@ class DryRunLine(Line, frozen=True, tag="dry_run"):
     objections: Sequence[str]
 
 
-class NotDoneNode(Struct, frozen=True):
-    """A node that was asked for and not begun, for another reason than that its turn did not come."""
-
-    node: str
-    reason: str
-    message: str
-
-
 class SummaryLine(Line, frozen=True, tag="summary"):
     """Always the last line: each planned node is in exactly one of the first four lists.
 
@@ -105,7 +97,7 @@ class SummaryLine(Line, frozen=True, tag="summary"):
     skipped: Sequence[str]
     not_started: Sequence[str]
     reasons: Mapping[str, str]
-    not_done: Sequence[NotDoneNode] = ()
+    not_done: Sequence[NotDone] = ()
     left_out: Mapping[str, int] = {}
     pods_to_move: int = 0
     evictions: int = 0
@@ -205,25 +197,18 @@ def line(event: StepEvent) -> EventLine:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
         case RunFinished():
-            return summary(event.at, event.result)
+            result = event.result
+            return SummaryLine(
+                at=event.at,
+                succeeded=[node.node for node in result.succeeded],
+                failed=[NodeFinished.of(event.at, node) for node in result.failed],
+                skipped=[node.node for node in result.skipped],
+                not_started=[node.node for node in result.not_started],
+                reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
+                not_done=result.not_done,
+                left_out=result.left_out,
+                pods_to_move=result.pods_to_move,
+                evictions=result.evictions,
+            )
         case _:
             return event
-
-
-def summary(at: datetime, result: RunResult) -> SummaryLine:
-    """Return the end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
-
-    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
-    """
-    return SummaryLine(
-        at=at,
-        succeeded=[node.node for node in result.succeeded],
-        failed=[NodeFinished.of(at, node) for node in result.failed],
-        skipped=[node.node for node in result.skipped],
-        not_started=[node.node for node in result.not_started],
-        reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
-        not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
-        left_out=dict(result.left_out),
-        pods_to_move=result.pods_to_move,
-        evictions=result.evictions,
-    )

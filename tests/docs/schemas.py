@@ -104,7 +104,7 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("Note", "event"): (*NotifyEvent, "test"),
     ("Note", "state"): (*RolloutState, ""),
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
-    ("NotDoneNode", "reason"): (*ExclusionReason, *Outcome),
+    ("NotDone", "reason"): (*ExclusionReason, *Outcome),
     ("HostKeyRow", "standing"): tuple(KeyState),
     ("HostKeyRow", "confirmed_by"): ("fingerprint", ""),
 }

@@ -124,14 +124,14 @@ def learnt(*records: Record, **rules: object) -> Past:
 
 
 STORY = [
-    wave(1, 3, [], 0),
+    wave(1, 3, ["w-1", "w-2"], 0),
     step("w-1", "draining", 1),
     step("w-2", "draining", 1),
     step("w-1", "drained", 11),
     step("w-2", "drained", 21),
     finished("w-1", 71),
     finished("w-2", 90, "not-back"),
-    wave(2, 3, [], 95),
+    wave(2, 3, ["w-3"], 95),
     step("w-3", "draining", 96),
     step("w-3", "drained", 100),
     finished("w-3", 200),
@@ -205,13 +205,13 @@ def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
     """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
     on, back = 3600, -3600
     story = [
-        wave(1, 3, [], 0),
+        wave(1, 3, ["w-1"], 0),
         *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
         {**finished("w-1", 71 + on), "seconds": 71.0},
-        wave(2, 3, [], 80 + on),
+        wave(2, 3, ["w-2"], 80 + on),
         *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
         {**finished("w-2", 171 + on + back), "seconds": 91.0},
-        wave(3, 3, [], 180 + on),
+        wave(3, 3, ["w-3"], 180 + on),
         *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
         {**finished("w-3", 200 + on), "seconds": 19.5},
     ]
