@@ -184,16 +184,16 @@ class _Sight:
     ended: bool = False
 
 
+@dataclass
 class LeaseWatch:
     """Watches a Lease from look to look: a holder renews it, or lets its whole duration pass and is gone.
 
     `has_ended` says whether a holder's process was on this machine, and surely is no more.
     """
 
-    def __init__(self, clock: Clock, has_ended: Callable[[LeaseState], bool] = lambda _lease: False) -> None:
-        self.clock = clock
-        self._has_ended = has_ended
-        self._sight = _Sight()
+    clock: Clock
+    has_ended: Callable[[LeaseState], bool] = lambda _lease: False
+    _sight: _Sight = _Sight()
 
     @property
     def holder(self) -> str:
@@ -221,7 +221,7 @@ class LeaseWatch:
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
             before = _Sight(lease, self.clock.monotonic(), is_same or is_young)
-        self._sight = replace(before, ended=before.ended or self._has_ended(lease))
+        self._sight = replace(before, ended=before.ended or self.has_ended(lease))
         return self.state
 
     @property

@@ -7,6 +7,7 @@ step that follows.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
@@ -104,6 +105,7 @@ def _pause(state: RetryCallState) -> float:
     return _GROWING(state) if named is None else min(named, 30.0)
 
 
+@dataclass
 class PatientApi:
     """An API server with patience for its outages. For many threads.
 
@@ -112,26 +114,19 @@ class PatientApi:
     as `STEPS` and the lock, are told apart: what one is answered says nothing about the requests of another.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        clock: Clock,
-        notice: Callable[[BaseException], None] = _tell_nobody,
-        seconds: float = 600.0,
-    ) -> None:
-        self.api = api
-        self.clock = clock
-        self.notice = notice
-        self._seconds = seconds
-        # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last failed
-        self._failures: dict[str, tuple[float, float]] = {}
+    api: ClusterApi
+    clock: Clock
+    notice: Callable[[BaseException], None] = _tell_nobody
+    seconds: float = 600.0
+    # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last failed
+    _failures: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:
         """Seconds of it that are left; all of them while the server answers."""
         now = self.clock.monotonic()
         first = min((first for first, last in tuple(self._failures.values()) if now - last < _KNOWN), default=now)
-        return max(0.0, self._seconds - (now - first))
+        return max(0.0, self.seconds - (now - first))
 
     @contextmanager
     def heard(self, asker: str) -> Iterator[None]:

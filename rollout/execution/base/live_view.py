@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError
@@ -27,42 +28,32 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _SHORTEST_WATCH = 1.0
 
 
+@dataclass
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
     Outages are told by the cluster's own notice; `changed` hears, from the view's own thread, that `items` has changed.
     """
 
-    def __init__(
-        self,
-        cluster: PatientApi,
-        path: str,
-        query: Query,
-        shape: type[Any],
-        project: Callable[[Any], T],
-        deadline: Deadline,
-        changed: Callable[[], None] | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._path = path
-        self._query = query
-        self._shape = shape
-        self._project: Callable[[Any], T] = project
-        self._deadline = deadline
-        self._on_change = changed
-        self._objects: dict[str, T] = {}
-        self._version = ""
-        self._stale = False
-        self._changed = threading.Condition()
-        self._generation = 0
-        self._seen = 0
-        self._ended = threading.Event()
-        self._stream: AbstractContextManager[Iterator[bytes]] | None = None
-        self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
+    cluster: PatientApi
+    path: str
+    query: Query
+    shape: type[Any]
+    project: Callable[[Any], T]
+    deadline: Deadline
+    changed: Callable[[], None] | None = None
+    _objects: dict[str, T] = field(default_factory=dict)
+    _version: str = ""
+    _stale: bool = False
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _generation: int = 0
+    _seen: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _stream: AbstractContextManager[Iterator[bytes]] | None = None
 
     def __enter__(self) -> Self:
-        self._cluster.ask(self._list, self._deadline)
-        self._thread.start()
+        self.cluster.ask(self._list, self.deadline)
+        threading.Thread(target=self._follow, name="live-view", daemon=True).start()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -98,7 +89,7 @@ class LiveView(Generic[T]):
             return self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
     def _list(self, api: ClusterApi) -> None:
-        listing = read_list(api, self._path, self._shape, self._project, self._query)
+        listing = read_list(api, self.path, self.shape, self.project, self.query)
         with self._changed:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
@@ -108,16 +99,16 @@ class LiveView(Generic[T]):
     def _tell(self) -> None:
         self._generation += 1
         self._changed.notify_all()
-        if self._on_change is not None:
-            self._on_change()
+        if self.changed is not None:
+            self.changed()
 
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
-        while not self._ended.is_set() and not self._deadline.expired:
+        while not self._ended.is_set() and not self.deadline.expired:
             if self._attempt():
                 pause = _FIRST_PAUSE
             else:
-                self._cluster.clock.wait(self._ended, pause)
+                self.cluster.clock.wait(self._ended, pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _attempt(self) -> bool:
@@ -125,7 +116,7 @@ class LiveView(Generic[T]):
         began = float("inf")
         try:
             if self._stale:
-                self._list(self._cluster.api)
+                self._list(self.cluster.api)
             began = time.monotonic()
             self._watch()
         except ApiGoneError:
@@ -133,13 +124,13 @@ class LiveView(Generic[T]):
         except ApiError as error:
             self._stale |= bool(error.status) or not self._version
             if error.status or not _lasted(began):
-                self._cluster.notice(error)
+                self.cluster.notice(error)
                 return False
         return _lasted(began)
 
     def _watch(self) -> None:
-        query = {**self._query, "resourceVersion": self._version}
-        stream = self._cluster.api.watch(self._path, query, seconds=_WATCH_SECONDS)
+        query = {**self.query, "resourceVersion": self._version}
+        stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         with self._changed:
             self._stream = stream
         if self._ended.is_set():
@@ -150,7 +141,7 @@ class LiveView(Generic[T]):
             for line in lines:
                 if self._ended.is_set():
                     return
-                self._apply(decode_watch_line(line, self._shape, self._project, self._path))
+                self._apply(decode_watch_line(line, self.shape, self.project, self.path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
         if event.error is not None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgspec import UNSET
@@ -55,13 +56,13 @@ class Unfailing:
             self.failure = error
 
 
+@dataclass
 class Reporter:
     """Stamps events with the time and hands them to the observer; what is waited for is told once, until it changes."""
 
-    def __init__(self, observer: Observer, clock: Clock) -> None:
-        self._observer = observer
-        self.clock = clock
-        self._waits: dict[str, object] = {}
+    observer: Observer
+    clock: Clock
+    _waits: dict[str, object] = field(default_factory=dict)
 
     @property
     def now(self) -> datetime:
@@ -70,23 +71,23 @@ class Reporter:
 
     def plan(self, plan: RolloutPlan) -> None:
         """Tell of the plan that begins."""
-        self._observer.notify(PlanReady(self.now, plan))
+        self.observer.notify(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
         """Tell of a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
-        self._observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
+        self.observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
 
     def settling(self, index: int, waiting_for: str) -> None:
         """Tell what keeps the next wave waiting."""
         if self._is_new("", (index, waiting_for)):
-            self._observer.notify(WaveSettling(self.now, index, waiting_for))
+            self.observer.notify(WaveSettling(self.now, index, waiting_for))
 
     def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
         """Tell of a node's progress."""
         if self._is_new(node, (phase, detail, endings)):
-            self._observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
+            self.observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
 
     def _is_new(self, about: str, wait: object) -> bool:
         was = self._waits.get(about)
@@ -95,19 +96,19 @@ class Reporter:
 
     def tell(self, event: StepEvent) -> None:
         """Hand on an event that carries its time."""
-        self._observer.notify(event)
+        self.observer.notify(event)
 
     def node_finished(self, result: NodeResult) -> None:
         """Tell of a node's end."""
-        self._observer.notify(NodeFinished.of(self.now, result))
+        self.observer.notify(NodeFinished.of(self.now, result))
 
     def notice(self, message: str) -> None:
         """Something about the whole run."""
-        self._observer.notify(Notice(self.now, message))
+        self.observer.notify(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
         """Tell of the end."""
-        self._observer.notify(RunFinished(self.now, result))
+        self.observer.notify(RunFinished(self.now, result))
 
 
 class OutageNotice:

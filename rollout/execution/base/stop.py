@@ -6,25 +6,24 @@ After a wish to stop no further node is started, and those not rebooting yet may
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 
 
+@dataclass
 class StopRequest:
     """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back.
 
     It is wished by whoever asks, or has asked for `ending`, and by itself at the `end`.
     """
 
-    def __init__(
-        self, end: Deadline | None = None, ending: "StopRequest | None" = None, *, revert: bool = False
-    ) -> None:
-        self._event = threading.Event()
-        self._last_acts: list[Callable[[], object]] = []
-        self.end = end
-        self._ending = ending
-        self.revert = revert
+    end: Deadline | None = None
+    ending: "StopRequest | None" = None
+    revert: bool = False
+    _event: threading.Event = field(default_factory=threading.Event)
+    _last_acts: list[Callable[[], object]] = field(default_factory=list)
 
     def before_leaving(self, act: Callable[[], object]) -> None:
         """Have this done where the process is to end at once; it has a few seconds."""
@@ -43,7 +42,7 @@ class StopRequest:
     @property
     def asked(self) -> bool:
         """Whether somebody wished it."""
-        return self._event.is_set() or (self._ending is not None and self._ending.requested)
+        return self._event.is_set() or (self.ending is not None and self.ending.requested)
 
     @property
     def requested(self) -> bool:

@@ -1,7 +1,7 @@
 """The pods that are held back: who, by which budget, since when; told when it begins, changes, and now and then."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
@@ -70,13 +70,13 @@ class _Hold:
         return _SAME_BUDGET_SECONDS if same else 0.0
 
 
+@dataclass
 class HeldPods:
     """The pods of one node that are held back now."""
 
-    def __init__(self, task: NodeTask, deadline: Deadline) -> None:
-        self._task = task
-        self._deadline = deadline
-        self._holds: dict[str, _Hold] = {}
+    task: NodeTask
+    deadline: Deadline
+    _holds: dict[str, _Hold] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -85,8 +85,8 @@ class HeldPods:
         """Note that this pod may not go now."""
         held = self._holds.get(pod.uid)
         if held is None:
-            now = self._task.now
-            self._holds[pod.uid] = _Hold(pod, reason, self._task.report.now, now)
+            now = self.task.now
+            self._holds[pod.uid] = _Hold(pod, reason, self.task.report.now, now)
         else:
             held.reason = reason
 
@@ -94,8 +94,8 @@ class HeldPods:
         """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
-            report = self._task.report
-            report.tell(PodReleased(report.now, self._task.name, hold.pod.key, hold.reported.budget, hold.since))
+            report = self.task.report
+            report.tell(PodReleased(report.now, self.task.name, hold.pod.key, hold.reported.budget, hold.since))
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -114,7 +114,7 @@ class HeldPods:
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
-        now = self._task.now
+        now = self.task.now
         for hold in self._holds.values():
             if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
@@ -123,15 +123,15 @@ class HeldPods:
         hold.reported, hold.reported_at = hold.reason, now
         needs, has = hold.reason.figures or (None, None)
         owner = hold.pod.owner
-        self._task.report.tell(
+        self.task.report.tell(
             PodBlocked(
-                at=self._task.report.now,
-                node=self._task.name,
+                at=self.task.report.now,
+                node=self.task.name,
                 pod=hold.pod.key,
                 budget=hold.reason.budget,
                 since=hold.since,
                 message=hold.reason.message,
-                seconds_left=round(self._deadline.remaining, 1),
+                seconds_left=round(self.deadline.remaining, 1),
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from rollout.errors import DrainError
@@ -78,27 +78,19 @@ def _can_never_open(budget: Budget) -> bool:
     return 0 < budget.expected_pods <= budget.desired_healthy
 
 
+@dataclass
 class Evictor:
     """Asks for the pods of one node. Used by one thread; the requests run in the pool."""
 
-    def __init__(
-        self,
-        task: NodeTask,
-        deadline: Deadline,
-        budgets: BudgetView,
-        held: HeldPods,
-        pool: ThreadPoolExecutor,
-        wakeup: threading.Event,
-    ) -> None:
-        self._task = task
-        self._deadline = deadline
-        self._budgets = budgets
-        self._held = held
-        self._pool = pool
-        self._wakeup = wakeup
-        self._pending: dict[str, Pending] = {}
-        self._running: dict[str, Future[Attempt]] = {}
-        self._outage = _Outage()
+    task: NodeTask
+    deadline: Deadline
+    budgets: BudgetView
+    held: HeldPods
+    pool: ThreadPoolExecutor
+    wakeup: threading.Event
+    _pending: dict[str, Pending] = field(default_factory=dict)
+    _running: dict[str, Future[Attempt]] = field(default_factory=dict)
+    _outage: _Outage = field(default_factory=_Outage)
 
     def of(self, pod: Pod) -> Pending:
         """How far a pod is on its way out."""
@@ -114,46 +106,44 @@ class Evictor:
         for attempt in [future.result() for future in self._running.values()]:
             self._note_moved(attempt)
             if attempt.answer in (Answer.ACCEPTED, Answer.GONE):
-                self.of(attempt.pod).accepted = self._task.now
+                self.of(attempt.pod).accepted = self.task.now
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
         """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
-        self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
-        now = self._task.now
+        self.held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
+        now = self.task.now
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._tell_demand(remaining, due, now)
         for pod, guards in self._in_order(due, now):
-            closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
-            if several := self._budgets.forbidding(pod):
-                self._held.hold(pod, Reason.of_several(several))
+            closed = next((guard for guard in guards if self.budgets.allowance(guard, now) <= 0), None)
+            if several := self.budgets.forbidding(pod):
+                self.held.hold(pod, Reason.of_several(several))
             elif closed is not None:
-                self._held.hold(pod, Reason.of(closed))
-                self._task.precedence.closed(self._task.name, closed.key)
+                self.held.hold(pod, Reason.of(closed))
+                self.task.precedence.closed(self.task.name, closed.key)
                 if _can_never_open(closed) and self._has_room(now) and self.of(pod).knock(now):
                     self._ask(pod)
             elif first := self._deferred_to(guards, now):
-                self._held.hold(pod, first)
+                self.held.hold(pod, first)
             elif self._has_room(now):
                 for guard in guards:
-                    self._budgets.sent(guard, now)
+                    self.budgets.sent(guard, now)
                 self._ask(pod)
 
     def _tell_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         """Let the drains beside this one know how far it is, and what it waits for."""
         asking = [pod for pod in remaining if pod.uid in self._running]
-        wanted = Counter(guard.key for pod in (*due, *asking) for guard in self._budgets.guarding(pod))
-        pressed = self._deadline.remaining < self._task.policy.drain.timeout / 2
+        wanted = Counter(guard.key for pod in (*due, *asking) for guard in self.budgets.guarding(pod))
+        pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
         can_ask = self._outage.until <= now
-        self._task.precedence.update(
-            self._task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
-        )
+        self.task.precedence.update(self.task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed))
 
     def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
         """Why permits are left to another drain, which is nearer to its end."""
         for guard in guards:
-            allowance = self._budgets.allowance(guard, now)
-            if first := self._task.precedence.ahead(self._task.name, guard.key, allowance, now):
+            allowance = self.budgets.allowance(guard, now)
+            if first := self.task.precedence.ahead(self.task.name, guard.key, allowance, now):
                 return Reason(guard.key, f"its next permits go to {first}, which is nearer to being empty")
         return None
 
@@ -163,7 +153,7 @@ class Evictor:
             return False
         if pod.terminating:
             # A second eviction may shorten the grace that somebody else has given.
-            return self._task.policy.drain.grace_period is not None and pending.accepted is None
+            return self.task.policy.drain.grace_period is not None and pending.accepted is None
         return pending.accepted is None or now - pending.accepted > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
@@ -173,12 +163,12 @@ class Evictor:
 
     def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
         """Return the most constrained budgets first, then the pods that take longest to end."""
-        guarded = [(pod, self._budgets.guarding(pod)) for pod in pods]
+        guarded = [(pod, self.budgets.guarding(pod)) for pod in pods]
         demand = Counter(guard.key for _, guards in guarded for guard in guards)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
             pod, guards = candidate
-            slack = [self._budgets.allowance(guard, now) - demand[guard.key] for guard in guards]
+            slack = [self.budgets.allowance(guard, now) - demand[guard.key] for guard in guards]
             return min(slack, default=float("inf")), -pod.grace_period, pod.key
 
         return sorted(guarded, key=urgency)
@@ -186,20 +176,20 @@ class Evictor:
     def _ask(self, pod: Pod) -> None:
         pending = self.of(pod)
         again = pending.again or pending.accepted is not None
-        future = self._pool.submit(
+        future = self.pool.submit(
             request_removal,
-            self._task.cluster.api,
+            self.task.cluster.api,
             pod,
-            self._task.policy.drain,
+            self.task.policy.drain,
             again=again,
-            critical=self._task.precedence.critical,
-            now=self._task.now,
+            critical=self.task.precedence.critical,
+            now=self.task.now,
         )
         self._running[pod.uid] = future
-        future.add_done_callback(lambda _done: self._wakeup.set())
+        future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _take(self, attempt: Attempt) -> None:
-        now, pending = self._task.now, self.of(attempt.pod)
+        now, pending = self.task.now, self.of(attempt.pod)
         pending.last = attempt.message
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
@@ -210,7 +200,7 @@ class Evictor:
             case Answer.BLOCKED:
                 self._blocked(attempt, pending, now)
             case Answer.DENIED:
-                self._held.hold(attempt.pod, Reason("", attempt.message))
+                self.held.hold(attempt.pod, Reason("", attempt.message))
                 pending.again = True
                 pending.put_off(now, attempt.retry_after, _LONGEST_KNOCK)
             case Answer.LATER:
@@ -229,20 +219,20 @@ class Evictor:
     def _note_moved(self, attempt: Attempt) -> None:
         again = self.of(attempt.pod).again
         if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
-            self._task.moved.add(attempt.pod.uid)
+            self.task.moved.add(attempt.pod.uid)
 
     def _granted(self, pod: Pod, pending: Pending, now: float) -> None:
         pending.accepted = now
-        self._held.release(pod.uid)
-        for guard in self._budgets.guarding(pod):
-            self._budgets.allowed(guard.key)
+        self.held.release(pod.uid)
+        for guard in self.budgets.guarding(pod):
+            self.budgets.allowed(guard.key)
 
     def _blocked(self, attempt: Attempt, pending: Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""
-        budget = self._budgets.named(attempt.budget)
+        budget = self.budgets.named(attempt.budget)
         figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
-        self._held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
-        if not self._budgets.refused(attempt.budget, now, attempt.retry_after):
+        self.held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
+        if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
             pending.put_off(now, attempt.retry_after)
 
     def _away(self, attempt: Attempt, pending: Pending, now: float) -> None:
@@ -253,4 +243,4 @@ class Evictor:
         if attempt.error.status:
             # An answer may be about this pod; that there was none is not.
             pending.put_off(now, attempt.retry_after)
-        self._task.cluster.notice(attempt.error)
+        self.task.cluster.notice(attempt.error)

@@ -5,7 +5,7 @@ Whatever cannot be written now is kept, and written with what comes next; in thi
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -134,26 +134,26 @@ class Terms:
         return self.include_held or node in self.retried
 
 
+@dataclass
 class RunMemory:
     """What one run asks of the memory, and what it leaves there. For many threads.
 
     `newly_held` are the versions of which it was told that they have become held.
     """
 
-    def __init__(self, cluster: PatientApi, guard: Guard, report: Reporter, terms: Terms) -> None:
-        self._cluster = cluster
-        self._guard = guard
-        self._report = report
-        self._terms = terms
-        self._lock = threading.Lock()
-        self._pending: list[Change] = []
-        self._seen = NO_MEMORY
-        self._seen_at = float("-inf")
-        self._is_expired = False
-        self._warned: set[str] = set()
-        self._newly_held: dict[str, str] = {}
-        self.newly_held: tuple[str, ...] = ()
-        self._unwritable = "" if not terms.needs_memory else None
+    cluster: PatientApi
+    guard: Guard
+    report: Reporter
+    terms: Terms
+    newly_held: tuple[str, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pending: list[Change] = field(default_factory=list)
+    _seen: Memory = NO_MEMORY
+    _seen_at: float = float("-inf")
+    _is_expired: bool = False
+    _warned: set[str] = field(default_factory=set)
+    _newly_held: dict[str, str] = field(default_factory=dict)
+    _unwritable: str | None = None
 
     def expire(self) -> None:
         """Read it anew at the next question."""
@@ -163,7 +163,7 @@ class RunMemory:
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
         pause = self._now_remembered().pause
-        if pause is None or pause.is_over(self._cluster.api.server_time()):
+        if pause is None or pause.is_over(self.cluster.api.server_time()):
             return ""
         return f"all nodes are {pause}"
 
@@ -171,16 +171,16 @@ class RunMemory:
         """Why this node may not begin for the version that it has staged; empty where it may."""
         if why := self._why_forgetful():
             return why
-        if self._terms.is_despite(planned.name):
+        if self.terms.is_despite(planned.name):
             return ""
-        held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
+        held = why_held(self._now_remembered(), planned.staged_version, self.terms.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
-        versions = dict.fromkeys(node.staged_version for node in nodes if not self._terms.is_despite(node.name))
+        versions = dict.fromkeys(node.staged_version for node in nodes if not self.terms.is_despite(node.name))
         with self._lock:
-            return tuple(version for version in versions if why_held(self._seen, version, self._terms.limit))
+            return tuple(version for version in versions if why_held(self._seen, version, self.terms.limit))
 
     def begin_by_hand(self) -> None:
         """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
@@ -191,7 +191,7 @@ class RunMemory:
 
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
         """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
-        terms, name, version = self._terms, planned.name, planned.staged_version
+        terms, name, version = self.terms, planned.name, planned.staged_version
         end = Ended(name, version, outcome, phase, terms.run, terms.limit, terms.is_despite(name), unmoved)
         with self._lock:
             self._pending.append(partial(noted, end=end, now=self._now))
@@ -211,11 +211,11 @@ class RunMemory:
             self.newly_held += tuple(held)
         for version, why in held.items():
             message = f"{why}. Nodes that have it staged are left out"
-            self._report.tell(VersionHeld(self._report.now, version, self._seen.versions[version].nodes, message))
+            self.report.tell(VersionHeld(self.report.now, version, self._seen.versions[version].nodes, message))
 
     @property
     def _now(self) -> datetime:
-        return self._cluster.api.server_time() or self._cluster.clock.now()
+        return self.cluster.api.server_time() or self.cluster.clock.now()
 
     def _with_pending(self, memory: Memory) -> Memory:
         for change in self._pending:
@@ -224,9 +224,11 @@ class RunMemory:
 
     def _why_forgetful(self) -> str:
         """Why an unattended run begins no node: the next one would not know of its failure; asked for once."""
+        if not self.terms.needs_memory:
+            return ""
         with self._lock:
             if self._unwritable is None:
-                why = self._cluster.ask(lambda api: why_unwritable(api, self._terms.namespace))
+                why = self.cluster.ask(lambda api: why_unwritable(api, self.terms.namespace))
                 self._unwritable = f"no failure could be remembered: {why.message}" if why else ""
             return self._unwritable
 
@@ -236,12 +238,12 @@ class RunMemory:
 
     def _read(self) -> Memory:
         """As it stands now; what was seen last where that cannot be told."""
-        now = self._cluster.clock.monotonic()
+        now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH and not self._is_expired:
             return self._seen
         self._is_expired = False
         try:
-            memory = self._cluster.ask(lambda api: read_stored_memory(api, self._terms.namespace)).content
+            memory = self.cluster.ask(lambda api: read_stored_memory(api, self.terms.namespace)).content
         except ApiError as error:
             self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
         else:
@@ -254,9 +256,9 @@ class RunMemory:
     def _write(self) -> None:
         """All that is pending; where it cannot be done, this process goes by it nevertheless."""
         try:
-            self._guard.check()
-            deadline = self._cluster.deadline_within(_PATIENCE)
-            self._seen = self._cluster.ask(self._rewrite, deadline)
+            self.guard.check()
+            deadline = self.cluster.deadline_within(_PATIENCE)
+            self._seen = self.cluster.ask(self._rewrite, deadline)
         except FencedError:
             return
         except ApiError as error:
@@ -266,13 +268,13 @@ class RunMemory:
             self._pending.clear()
 
     def _rewrite(self, api: ClusterApi) -> Memory:
-        self._guard.check()
-        return change_memory(api, self._terms.namespace, self._with_pending)
+        self.guard.check()
+        return change_memory(api, self.terms.namespace, self._with_pending)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            self._report.notice(f"warning: {message}")
+            self.report.notice(f"warning: {message}")
 
 
 def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:

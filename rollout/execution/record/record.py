@@ -224,19 +224,17 @@ _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
 _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
+@dataclass
 class RunRecord:
     """It is written for a rollout under way. `operating`: for an operating process, else for a person.
 
     `notice` hears of a record that could not be removed.
     """
 
-    def __init__(
-        self, cluster: PatientApi, namespace: str, notice: Callable[[str], None], *, operating: bool = False
-    ) -> None:
-        self._cluster = cluster
-        self._operating = operating
-        self._notice = notice
-        self._document = record_of(namespace)
+    cluster: PatientApi
+    document: Document
+    notice: Callable[[str], None]
+    operating: bool = False
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
@@ -247,13 +245,13 @@ class RunRecord:
         try:
             self._patiently_create(body)
         except ApiConflictError:
-            swapped(lambda: self._take_place(body, plan.plan_id), self._document.origin)
+            swapped(lambda: self._take_place(body, plan.plan_id), self.document.origin)
 
     def _patiently_create(self, body: dict[str, Any]) -> None:
-        self._cluster.ask(lambda api: api.create(self._document.collection, body))
+        self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
     def _stored(self) -> StoredRecord | None:
-        return self._cluster.ask(lambda api: read_record(api, self._document.namespace))
+        return self.cluster.ask(lambda api: read_record(api, self.document.namespace))
 
     def _take_place(self, body: dict[str, Any], run: str) -> None:
         stored = self._stored()
@@ -262,11 +260,11 @@ class RunRecord:
             return
         if stored.problem:
             raise BlockedError(f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT)
-        if not stored.ended and stored.run != run and has_begun(stored.run, self._cluster.ask(read_nodes)):
+        if not stored.ended and stored.run != run and has_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT)
         if stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
-            self._cluster.ask(lambda api: api.replace(self._document.path, {**body, "metadata": metadata}))
+            self.cluster.ask(lambda api: api.replace(self.document.path, {**body, "metadata": metadata}))
 
     def take_up(self, run: str) -> None:
         """Have it stand as unfinished again, now that the Lease is held; `LockedError` where it is not this run's.
@@ -298,7 +296,7 @@ class RunRecord:
         why = ""
         try:
             if complete:
-                self._cluster.ask(lambda api: api.delete(self._document.path))
+                self.cluster.ask(lambda api: api.delete(self.document.path))
                 return
         except ApiNotFoundError:
             return
@@ -309,12 +307,12 @@ class RunRecord:
         except ApiNotFoundError:
             return
         except ApiError as error:
-            self._notice(
-                f"warning: the record, {self._document.origin}, stays as of an unfinished rollout: {error.message}"
+            self.notice(
+                f"warning: the record, {self.document.origin}, stays as of an unfinished rollout: {error.message}"
             )
         else:
             if why:
-                self._notice(f"warning: the record stays, as ended: {why}")
+                self.notice(f"warning: the record stays, as ended: {why}")
 
     def _mark_ended(self, *, ended: bool) -> None:
         """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that."""
@@ -335,27 +333,27 @@ class RunRecord:
         """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
 
         def rewrite(api: ClusterApi) -> None:
-            _, body = self._document.read(api)
+            _, body = self.document.read(api)
             if body is None:
-                raise ApiNotFoundError(f"{self._document.origin} is gone")
+                raise ApiNotFoundError(f"{self.document.origin} is gone")
             change(body)
-            api.replace(self._document.path, body)
+            api.replace(self.document.path, body)
 
-        self._cluster.ask(lambda api: swapped(partial(rewrite, api), self._document.origin))
+        self.cluster.ask(lambda api: swapped(partial(rewrite, api), self.document.origin))
 
     @property
     def _origin_mark(self) -> dict[str, str]:
         """Nothing for persons: their records are what they always were."""
-        return {marks.ORIGIN: marks.OPERATE} if self._operating else {}
+        return {marks.ORIGIN: marks.OPERATE} if self.operating else {}
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
         annotations = {
             marks.RUN: plan.plan_id,
             marks.STARTED_BY: holder,
-            marks.STARTED_AT: whole_second(self._cluster.clock.now()),
+            marks.STARTED_AT: whole_second(self.cluster.clock.now()),
             **self._origin_mark,
         }
-        metadata = {"name": marks.LEASE_NAME, "namespace": self._document.namespace, "annotations": annotations}
+        metadata = {"name": marks.LEASE_NAME, "namespace": self.document.namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
 
 

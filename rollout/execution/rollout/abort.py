@@ -20,7 +20,7 @@ from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import change_memory, change_slots
-from rollout.execution.record.record import RunRecord
+from rollout.execution.record.record import RunRecord, record_of
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
@@ -76,7 +76,7 @@ class _Undoing:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.guard, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
-        RunRecord(self.cluster, self.options.lease_namespace, self.report.notice).end(complete=True)
+        RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(complete=True)
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)

@@ -15,7 +15,7 @@ from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import blamed
 from rollout.execution.record.memory import RunMemory, Terms
-from rollout.execution.record.record import Health, RunRecord
+from rollout.execution.record.record import Health, RunRecord, record_of
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.settle import Settler
@@ -62,7 +62,7 @@ class Run:
         terms = Terms(plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
         self.memory = RunMemory(self.cluster, self.guard, self.report, terms)
         self.gates = PolicyGates(plan, self.cluster, self.report, self.stop, self.ports.gates, self.memory)
-        self.record = RunRecord(self.cluster, namespace, self.report.notice, operating=options.operating)
+        self.record = RunRecord(self.cluster, record_of(namespace), self.report.notice, options.operating)
         self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
 
     @property

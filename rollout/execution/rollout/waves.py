@@ -138,6 +138,7 @@ class Admission:
         return self.settler.cluster.deadline(seconds)
 
 
+@dataclass
 class NodeThreads:
     """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
 
@@ -145,10 +146,9 @@ class NodeThreads:
     a host whose connection hangs may take very long. What they may still do ends with the lock.
     """
 
-    def __init__(self, run_one: Callable[[PlannedNode], NodeResult], notice: Callable[[str], None]) -> None:
-        self._run_one = run_one
-        self._notice = notice
-        self._running: dict[Future[NodeResult], str] = {}
+    run_one: Callable[[PlannedNode], NodeResult]
+    notice: Callable[[str], None]
+    _running: dict[Future[NodeResult], str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -157,7 +157,7 @@ class NodeThreads:
 
     def begin(self, node: PlannedNode) -> None:
         """Begin one."""
-        self._running[in_background(lambda: self._run_one(node), f"node-{node.name}")] = node.name
+        self._running[in_background(lambda: self.run_one(node), f"node-{node.name}")] = node.name
 
     def ended(self, seconds: float | None) -> Sequence[NodeResult]:
         """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
@@ -172,7 +172,7 @@ class NodeThreads:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
-            self._notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
+            self.notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
         if error is None or isinstance(error, Exception):
             wait(self._running)
 
