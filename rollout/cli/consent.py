@@ -47,7 +47,7 @@ class TerminalConfirmation:
             )
         self._always = False
 
-    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
+    def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
         """Whether they agree; a stop while the question stands is a no."""
         if self._always:
             return True

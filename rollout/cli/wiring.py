@@ -117,11 +117,11 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
 
     if settings.alerts.silence and not settings.alerts.alertmanager_url:
         raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
-    source: PrometheusAlerts | None = None
+    source = None
     if alerts.url:
         token = token_for(alerts.url, settings.alerts.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
         alertmanager = settings.alerts.alertmanager_url
-        source = PrometheusAlerts(alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager)
+        source = PrometheusAlerts(alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager).active
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,

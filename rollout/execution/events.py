@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -45,28 +46,23 @@ ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: 
 FAILED, BLOCKED = "RolloutFailed", "DrainBlocked"
 
 
+@dataclass
 class NodeEvents:
     """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
 
     `report` tells the observer and the Nodes. What is not written yet has `closing_seconds` at the end.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        run: str,
-        nodes: Sequence[PlannedNode],
-        observer: Observer,
-        clock: Clock,
-        *,
-        closing_seconds: float = 3.0,
-    ) -> None:
-        self._api = api
-        self._clock = clock
-        self.report = Reporter(Observers((observer, self)), clock)
-        self._closing_seconds = closing_seconds
-        self._run = run
-        self._planned = {node.name: node for node in nodes}
+    api: ClusterApi
+    run: str
+    nodes: Sequence[PlannedNode]
+    observer: Observer
+    clock: Clock
+    closing_seconds: float = 3.0
+
+    def __post_init__(self) -> None:
+        self.report = Reporter(Observers((self.observer, self)), self.clock)
+        self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
         self._held: dict[str, str] = {}
         self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -80,9 +76,9 @@ class NodeEvents:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._last_moment = self._clock.monotonic() + self._closing_seconds
+        self._last_moment = self.clock.monotonic() + self.closing_seconds
         self._waiting.put(None)
-        self._writer.join(self._closing_seconds)
+        self._writer.join(self.closing_seconds)
 
     def notify(self, event: StepEvent) -> None:
         """Take one event; what is told of a node comes from its own thread."""
@@ -111,7 +107,7 @@ class NodeEvents:
 
     def tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
         """Have it written in the background. What is told of a node for one `reason` is one Event of the run."""
-        digest, time = sha256(f"{self._run}/{node}/{reason}".encode()).hexdigest()[:16], whole_second(at)
+        digest, time = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16], whole_second(at)
         # unique by its digest alone: a name that is too long for it to fit behind is cut
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
@@ -121,11 +117,11 @@ class NodeEvents:
             "metadata": {"name": name, "namespace": "default"},
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
             "reason": reason,
-            "message": f"{message} (rollout {self._run})"[:_LONGEST_MESSAGE],
+            "message": f"{message} (rollout {self.run})"[:_LONGEST_MESSAGE],
             "type": "Warning" if warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
-            "reportingInstance": self._run,
+            "reportingInstance": self.run,
             "count": 1,
             "firstTimestamp": time,
             "lastTimestamp": time,
@@ -134,7 +130,7 @@ class NodeEvents:
 
     def _write_all(self) -> None:
         while (event := self._waiting.get()) is not None:
-            deadline = Deadline(self._clock, _PATIENCE)
+            deadline = Deadline(self.clock, _PATIENCE)
             try:
                 patiently(
                     partial(self._write, event), deadline, passing=lambda error: is_passing(error) and self._lasts
@@ -146,7 +142,7 @@ class NodeEvents:
 
     @property
     def _lasts(self) -> bool:
-        return self._clock.monotonic() < self._last_moment
+        return self.clock.monotonic() < self._last_moment
 
     def _write(self, event: dict[str, Any]) -> None:
         name = event["metadata"]["name"]
@@ -154,13 +150,13 @@ class NodeEvents:
         if name in self._written:
             # where the server has let it expire it is made anew
             with suppress(ApiNotFoundError):
-                self._api.patch(path, news)
+                self.api.patch(path, news)
                 return
         try:
-            self._api.create(EVENTS, event)
+            self.api.create(EVENTS, event)
         except ApiConflictError:
             # an earlier process of this run has told it, or a lost answer of this one
-            self._api.patch(path, news)
+            self.api.patch(path, news)
         self._written.add(name)
 
 

@@ -62,20 +62,10 @@ class GateCommand(Protocol):
         ...
 
 
-class Confirmation(Protocol):
-    """Somebody at a terminal."""
-
-    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
-        """Whether they agree."""
-        ...
-
-
-class AlertSource(Protocol):
-    """What watches over the cluster."""
-
-    def active(self) -> tuple[str, ...]:
-        """Names of alerts that count; `GateError` where it cannot be asked."""
-        ...
+Confirmation = Callable[[str, Callable[[], bool]], bool]
+"""Ask somebody at a terminal, unless stopped meanwhile: whether they agree."""
+AlertSource = Callable[[], tuple[str, ...]]
+"""Return the names of alerts that count; `GateError` where what watches over the cluster cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +79,7 @@ class GatePorts:
     end: Deadline | None = None
 
 
+@dataclass
 class PolicyGates:
     """All gates of one run. `hold` is asked by one thread, the rest of each node by its own.
 
@@ -96,27 +87,20 @@ class PolicyGates:
     right before its cordon.
     """
 
-    def __init__(
-        self,
-        plan: RolloutPlan,
-        cluster: PatientApi,
-        report: Reporter,
-        stop: StopRequest,
-        ports: GatePorts,
-        memory: RunMemory | None = None,
-    ) -> None:
-        self._plan = plan
-        self._cluster = cluster
-        self._report = report
-        self._stop = stop
-        self._ports = ports
-        self._memory = memory
-        self._policy = plan.policy.gates
+    plan: RolloutPlan
+    cluster: PatientApi
+    report: Reporter
+    stop: StopRequest
+    ports: GatePorts
+    memory: RunMemory | None = None
+
+    def __post_init__(self) -> None:
+        self._policy = self.plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
         self._schedules = {
-            pool: self._schedule.in_pool(plan.policy, pool) for pool in {node.pool for node in plan.nodes}
+            pool: self._schedule.in_pool(self.plan.policy, pool) for pool in {node.pool for node in self.plan.nodes}
         }
-        self._wave_of = {node.name: wave for wave in plan.waves for node in wave.nodes}
+        self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
         self._alerts = ""
@@ -136,14 +120,14 @@ class PolicyGates:
 
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
-        now = self._cluster.clock.now()
+        now = self.cluster.clock.now()
         if not self._policy.windows.wait and (why := self._schedule.closed(now)):
             return Later(why)
         names = ", ".join(node.name for node in wave.nodes)
-        question = f"Wave {wave.index} of {len(self._plan.waves)}: {names}. Start it?"
-        if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
+        question = f"Wave {wave.index} of {len(self.plan.waves)}: {names}. Start it?"
+        if self.ports.confirmation and not self.ports.confirmation(question, self._stopped):
             return f"wave {wave.index} was not confirmed"
-        return self._command("wave", _about(wave, self._plan))
+        return self._command("wave", _about(wave, self.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
         """Ask all conditions, the cheapest first."""
@@ -160,23 +144,23 @@ class PolicyGates:
 
     def refusal(self, node: PlannedNode) -> str:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
-        if self._memory is not None:
-            self._memory.expire()
+        if self.memory is not None:
+            self.memory.expire()
         holds = (condition(node) for condition in reversed(self._conditions))
         return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
         """Return what is held against a node, or any; a pause leaves it for another time."""
-        if self._memory is None:
+        if self.memory is None:
             return OPEN
-        paused = self._memory.why_paused()
-        return Hold(Later(paused) if paused else self._memory.why_held(node), final=True)
+        paused = self.memory.why_paused()
+        return Hold(Later(paused) if paused else self.memory.why_held(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
         wave = self._wave_of[context.name]
         about = {
-            **_about(wave, self._plan),
+            **_about(wave, self.plan),
             GateVariable.NODE: context.name,
             GateVariable.ADDRESS: context.host.host.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
@@ -187,30 +171,30 @@ class PolicyGates:
 
     def is_shut(self, planned: PlannedNode) -> bool:
         """Ask the windows anew."""
-        return bool(self._schedules[planned.pool].closed(self._cluster.clock.now()))
+        return bool(self._schedules[planned.pool].closed(self.cluster.clock.now()))
 
     def soak(self, wave: Wave) -> bool:
         """Sleep, unless stopped."""
         if not self._policy.soak:
             return False
-        self._report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
-        self._cluster.deadline(self._policy.soak).wait_for(self._stop)
+        self.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
+        self.cluster.deadline(self._policy.soak).wait_for(self.stop)
         return True
 
     def _stopped(self) -> bool:
-        return self._stop.requested
+        return self.stop.requested
 
     def _command(self, stage: str, about: Mapping[str, str]) -> str:
-        if self._ports.command is None:
+        if self.ports.command is None:
             return ""
-        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self._plan.plan_id, **about}
-        return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
+        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
+        return self.ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
         schedule = self._schedules[node.pool]
         if not schedule:
             return OPEN
-        now, needed = self._cluster.clock.now(), self._estimated(node)
+        now, needed = self.cluster.clock.now(), self._estimated(node)
         if needed and not schedule.fits_ever(now, needed):
             return Hold(
                 f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
@@ -235,7 +219,7 @@ class PolicyGates:
 
     def _too_late(self, node: PlannedNode) -> Hold:
         """Whether this process has not the time to take a node."""
-        needed, end = self._estimated(node), self._ports.end
+        needed, end = self._estimated(node), self.ports.end
         if end is None or end.remaining >= needed:
             return OPEN
         left, needs = Duration(round(end.remaining)), Duration(round(needed))
@@ -244,7 +228,7 @@ class PolicyGates:
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
-            pods = self._cluster.ask(
+            pods = self.cluster.ask(
                 lambda api: read_node_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
@@ -254,7 +238,7 @@ class PolicyGates:
 
     def _control_plane(self, node: PlannedNode) -> Hold:
         """Whether others of the control plane are not well."""
-        return self._unaccepted(node, lambda api: control_plane_blockers(api, node.name, self._plan.policy))
+        return self._unaccepted(node, lambda api: control_plane_blockers(api, node.name, self.plan.policy))
 
     def _storage(self, node: PlannedNode) -> Hold:
         """Whether data would lack copies without the node."""
@@ -262,26 +246,26 @@ class PolicyGates:
 
     def _unaccepted(self, node: PlannedNode, look: Callable[[ClusterApi], Iterable[Blocker]]) -> Hold:
         """Return the first in the way of a node that its operator has not accepted with the plan."""
-        accepted = {entry.object for entry in self._plan.blockers if entry.node == node.name}
-        blockers = (entry for entry in self._cluster.ask(look) if entry.object not in accepted)
+        accepted = {entry.object for entry in self.plan.blockers if entry.node == node.name}
+        blockers = (entry for entry in self.cluster.ask(look) if entry.object not in accepted)
         return Hold(next((f"{entry.object} {entry.message}" for entry in blockers), ""))
 
     def _alert(self, _node: PlannedNode) -> Hold:
         """Whether alerts keep nodes from beginning; they do where no server is asked for those that the rules want."""
         if not (url := self._policy.alerts.url):
             return OPEN
-        if self._ports.alerts is None:
+        if self.ports.alerts is None:
             why = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
             return Hold(why, final=True)
-        clock = self._cluster.clock
+        clock = self.cluster.clock
         with self._asking:
             if clock.monotonic() >= self._alerts_until:
-                self._alerts = _alerts_of(self._ports.alerts)
+                self._alerts = _alerts_of(self.ports.alerts)
                 self._alerts_until = clock.monotonic() + _FRESH_SECONDS
             return Hold(self._alerts, is_general=bool(self._alerts))
 
     def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
-        deadline = self._held.setdefault(node.name, self._cluster.deadline(self._policy.timeout))
+        deadline = self._held.setdefault(node.name, self.cluster.deadline(self._policy.timeout))
         if not deadline.expired:
             return hold
         why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")
@@ -291,14 +275,14 @@ class PolicyGates:
         """Tell once what holds a node up, or all of them."""
         if self._reported.get(about) != hold.why and not hold.final:
             self._reported[about] = hold.why
-            self._report.notice(f"{about or 'no node is started'}: {hold.why}")
+            self.report.notice(f"{about or 'no node is started'}: {hold.why}")
         return hold
 
 
 def _alerts_of(source: AlertSource) -> str:
     """Which alerts keep nodes from being begun; empty for none."""
     try:
-        active = source.active()
+        active = source()
     except GateError as error:
         return f"alerts cannot be read: {error.message}"
     return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""

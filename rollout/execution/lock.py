@@ -128,7 +128,7 @@ class LeaseLock:
             threading.Event().wait()
         if self._ended.is_set():
             raise FencedError("the lock was given up", hint="This process has ended; nothing further is done by it.")
-        if self._lost_to is None and not self._is_surely_ours():
+        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self._terms.seconds * _SURE_SHARE:
             # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
             renew = self._cluster.heard(marks.LEASE_NAME)(self._renew)
             patiently(renew, self._cluster.deadline(), self._cluster.notice, passing=_is_passing)
@@ -138,9 +138,6 @@ class LeaseLock:
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
-
-    def _is_surely_ours(self) -> bool:
-        return self._clock.monotonic() - self._renewed_at < self._terms.seconds * _SURE_SHARE
 
     def _is_mine(self, lease: Lease | None) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""

@@ -68,7 +68,7 @@ def _look(world: World, slot: Slot, node: Node) -> None:
     report, entry = Reporter(Observers(()), world.clock), planned(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
-        task = NodeTask(entry, slot.run, cluster, world.leadership, report, policy=rules)
+        task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)
         mark_granted(task)
         look_again(task, cluster.deadline())
     except DrainError as error:

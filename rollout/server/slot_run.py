@@ -57,7 +57,7 @@ class _Stage(NamedTuple):
     slot: Slot
     node: Node
     plan: RolloutPlan
-    guard: Guard
+    check: Guard
     stop: StopRequest
     cluster: PatientApi
     report: Reporter
@@ -86,7 +86,7 @@ class SlotRunner:
     def _cluster(self) -> ClusterIdentity:
         return read_identity(self._world.api)
 
-    def run(self, slot: Slot, guard: Guard, stop: StopRequest) -> NodeResult | None:
+    def run(self, slot: Slot, check: Guard, stop: StopRequest) -> NodeResult | None:
         """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
         node = node_of(self._world.api, slot)
         if node is None or self._is_over(slot, node):
@@ -100,7 +100,7 @@ class SlotRunner:
             with NodeEvents(self._world.api, plan.plan_id, plan.nodes, observers, self._world.clock) as events:
                 outage = OutageNotice(events.report)
                 cluster = PatientApi(self._world.api, self._world.clock, outage, settings.api_patience)
-                return self._told(_Stage(slot, node, plan, guard, stop, cluster, events.report))
+                return self._told(_Stage(slot, node, plan, check, stop, cluster, events.report))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
@@ -135,7 +135,7 @@ class SlotRunner:
         plan, world = stage.plan, self._world
         limit = plan.policy.failures_allowed(len(selected(stage.cluster.ask(read_nodes), plan.selection)))
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
-        memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
+        memory = RunMemory(stage.cluster, stage.check, stage.report, terms)
         gates = PolicyGates(plan, stage.cluster, stage.report, stage.stop, world.gates, memory)
         entry = plan.nodes[0]
 
@@ -147,7 +147,7 @@ class SlotRunner:
             entry,
             plan.plan_id,
             stage.cluster,
-            stage.guard,
+            stage.check,
             stage.report,
             world.clock.monotonic(),
             pools_of(plan.policy).rules(entry.pool),

@@ -88,7 +88,7 @@ def steps_of(held: HeldSlot) -> Mapping[Phase, Step]:
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
-    context.guard.check()
+    context.check()
     node = _looked_at(context)
     facts = check_eligible(context, node, facts_of(node))
     context.gates.before_node(context)
@@ -167,7 +167,7 @@ def _looks(held: HeldSlot, context: NodeContext, awaited: Awaited, seconds: floa
     """Yield the Node as it is, again and again, until this has been waited for so long; at least once."""
     deadline: Deadline | None = None
     while True:
-        context.guard.check()
+        context.check()
         yield _looked_at(context)
         if deadline and deadline.expired:
             return
@@ -178,7 +178,7 @@ def _looks(held: HeldSlot, context: NodeContext, awaited: Awaited, seconds: floa
 def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
     refill = _Refill(context)
-    context.report.step(context.name, Phase.DRAINED, "waiting for its host to ask again")
+    context.step(Phase.DRAINED, "waiting for its host to ask again")
     for node in _looks(held, context, Awaited.ASK, held.timeout):
         if held.now.released:
             raise GivenUpError
@@ -244,7 +244,7 @@ def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Pr
         if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
             mark_phase(context, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
-        context.report.step(context.name, Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
+        context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
     raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
 
 
@@ -259,7 +259,7 @@ def _boot_of(node: Node) -> BootFacts:
 
 def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its host has reported, or the slot's time is up: it is proven to be back either way."""
-    context.report.step(context.name, Phase.READY, "waiting for its host to report steady state")
+    context.step(Phase.READY, "waiting for its host to report steady state")
     node = _await_report(held, context)
     boot = _boot_of(node)
     after_reboot(context, boot)

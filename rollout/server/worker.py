@@ -5,15 +5,13 @@ unrenewed for its whole duration, takes it, and goes on with each node from its 
 """
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.model.cluster import ReadyState
@@ -129,8 +127,16 @@ class Worker:
 
     def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
         stop = StopRequest(revert=True)
-        guard = _SlotGuard(lock, (self._stop, tenure), lambda: self._slots.of_run(slot.run) is not None)
-        thread = threading.Thread(target=self._turn, args=(slot, guard, stop), name=f"turn-{slot.node}", daemon=True)
+
+        def check() -> None:
+            """Return while this turn may act: a lock that was given back does not tell a turn that outlives it."""
+            if self._stop.requested or tenure.requested:
+                raise FencedError("this server is not in charge any more: whoever is goes on with the node")
+            if self._slots.of_run(slot.run) is None:
+                raise FencedError("its slot was freed: the node is left as it is")
+            lock.check()
+
+        thread = threading.Thread(target=self._turn, args=(slot, check, stop), name=f"turn-{slot.node}", daemon=True)
         self._turns[slot.run] = thread, stop
         thread.start()
 
@@ -148,10 +154,10 @@ class Worker:
             if not thread.is_alive():
                 del self._turns[run]
 
-    def _turn(self, slot: Slot, guard: "_SlotGuard", stop: StopRequest) -> None:
+    def _turn(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
         """One turn, from wherever its node stands, and what becomes of its slot."""
         try:
-            result = self.runner.run(slot, guard, stop)
+            result = self.runner.run(slot, check, stop)
             self._settle_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
@@ -179,23 +185,3 @@ class Worker:
             Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
         )
         self._world.book.change(begun_anew)
-
-
-@dataclass(frozen=True, slots=True)
-class _SlotGuard:
-    """A turn may act while the Lease is ours, its slot is there, and neither this server ends nor its time in charge.
-
-    A lock that was given back says nothing of that: a turn that outlives it is told here.
-    """
-
-    lock: LeaseLock
-    ends: tuple[StopRequest, ...]
-    has_slot: Callable[[], bool]
-
-    def check(self) -> None:
-        """Return while it may; `FencedError` where it may not."""
-        if any(end.requested for end in self.ends):
-            raise FencedError("this server is not in charge any more: whoever is goes on with the node")
-        if not self.has_slot():
-            raise FencedError("its slot was freed: the node is left as it is")
-        self.lock.check()

@@ -25,7 +25,7 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
-from tests.execution.drains import Json, change, put, stored
+from tests.execution.drains import Json, change, put, stored, unfenced
 from tests.execution.simulated import NoGates
 from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
@@ -47,13 +47,6 @@ class Allowed:
 
     def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         return AwayLimit(self.most)
-
-
-class Anybody:
-    """May act."""
-
-    def check(self) -> None:
-        pass
 
 
 @dataclass
@@ -109,7 +102,7 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
     ways = {"host": cast("Any", None), "gates": NoGates(), "admission": admission, "stop": StopRequest()}
-    return NodeContext(planned, f"run-{name}", cluster, Anybody(), report, **ways)
+    return NodeContext(planned, f"run-{name}", cluster, unfenced, report, **ways)
 
 
 def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:

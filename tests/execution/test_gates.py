@@ -60,7 +60,7 @@ class Alerts:
     names: tuple[str, ...] = ()
     away: bool = False
 
-    def active(self) -> tuple[str, ...]:
+    def __call__(self) -> tuple[str, ...]:
         if self.away:
             raise GateError("no answer")
         return self.names

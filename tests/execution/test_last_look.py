@@ -34,7 +34,7 @@ class Fence:
 
     good: int = 0
 
-    def check(self) -> None:
+    def __call__(self) -> None:
         self.good -= 1
         if self.good < 0:
             raise FencedError("the Lease is held by somebody else now")
@@ -74,9 +74,9 @@ def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: NodeT
 
 def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: NodeTask) -> None:
     with pytest.raises(FencedError):
-        last_look(replace(task, guard=Fence()))
+        last_look(replace(task, check=Fence()))
     with pytest.raises(FencedError):
-        last_look(replace(task, guard=Fence(good=1)))
+        last_look(replace(task, check=Fence(good=1)))
 
 
 def test_volumes_are_waited_for_and_told_of(server: StandaloneApi, task: NodeTask, recorder: Recorder) -> None:

@@ -97,7 +97,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         nothing = cast("Any", None)
         around = {"host": host, "gates": NoGates(), "admission": nothing, "stop": nothing}
         return NodeContext(
-            PLANNED, "run-1", cluster, draining.guard, draining.report, policy=limits, **around, is_taken_up=True
+            PLANNED, "run-1", cluster, draining.check, draining.report, policy=limits, **around, is_taken_up=True
         )
 
     return made

@@ -17,7 +17,7 @@ from rollout.model.progress import Notice
 from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import Query
 from tests.execution.conftest import Recorder
-from tests.execution.drains import Unfenced, add_node, change, stored
+from tests.execution.drains import add_node, change, stored, unfenced
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.planning.builders import OLD
 
@@ -73,7 +73,7 @@ def tainting(server: FakeServer, recorder: Recorder) -> Callable[[int], Tainting
         clock = SystemClock()
         report = Reporter(recorder, clock)
         cluster = PatientApi(Contended(server, times), clock, OutageNotice(report))
-        return Tainting(cluster, Unfenced(), report, StopRequest())
+        return Tainting(cluster, unfenced, report, StopRequest())
 
     return made
 

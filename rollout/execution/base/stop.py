@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 
@@ -65,9 +64,5 @@ class StopRequest:
         return self.requested
 
 
-class Guard(Protocol):
-    """Says whether this process may act."""
-
-    def check(self) -> None:
-        """Return while it may; `FencedError` where it may not."""
-        ...
+Guard = Callable[[], None]
+"""Return while this process may act; `FencedError` where it may not."""

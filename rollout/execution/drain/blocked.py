@@ -62,12 +62,9 @@ class _Hold:
     @property
     def pause(self) -> float:
         """Seconds from one report of it to the next: none where something else holds the pod now."""
-        if self.reported is None:
+        if self.reported is None or self.reported.budget != self.reason.budget:
             return 0.0
-        if self.reported == self.reason:
-            return _REPEAT_SECONDS
-        same = self.reported.budget == self.reason.budget and self.reported.figures and self.reason.figures
-        return _SAME_BUDGET_SECONDS if same else 0.0
+        return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
 
 
 @dataclass

@@ -196,7 +196,7 @@ def _empty(
                 if deadline.expired:
                     _give_up(task, owners, waiting, returning)
                     break
-                task.guard.check()
+                task.check()
                 budgets.refresh()
                 evictor.start(returning.due(remaining))
                 held.tell()
@@ -247,7 +247,7 @@ class _Waiting:
             detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
             self.reported, self.reported_at = detail, now
-            self.task.report.step(self.task.name, Phase.DRAINING, detail)
+            self.task.step(Phase.DRAINING, detail)
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
         """Note how long those evicted pods took to end that are gone since the last look."""

@@ -46,7 +46,8 @@ class CriticalPods:
 
     def claim(self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float) -> Budget | None:
         """Note that the pod goes now; or return the rule that keeps it, as a budget. `ApiError`."""
-        covering = [rule for rule in rules if _covers(rule, pod)]
+        own = (rule for rule in rules if rule.namespace == pod.namespace)
+        covering = [rule for rule in own if parse_selector(rule.selector).matches(pod.labels)]
         for rule in covering:
             shut, since = self._shut.get(rule, (None, 0.0))
             if shut is not None and now - since < LOOK_AGAIN and not bypasses(pod, shut):
@@ -67,10 +68,6 @@ class CriticalPods:
         """Note that the pod stays after all."""
         with self._turn:
             self._asked.pop(pod.uid, None)
-
-
-def _covers(rule: Critical, pod: Pod) -> bool:
-    return pod.namespace == rule.namespace and parse_selector(rule.selector).matches(pod.labels)
 
 
 _TERMINATING = "NamespaceTerminating"

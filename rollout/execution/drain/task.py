@@ -17,6 +17,7 @@ from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
+from rollout.model.progress import Phase
 
 # Seconds that a permit is left to a drain which is to go first.
 _MOST_DEFERENCE = 3.0
@@ -96,7 +97,7 @@ class NodeTask:
     planned: PlannedNode
     rollout: str
     cluster: PatientApi
-    guard: Guard
+    check: Guard
     report: Reporter
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
@@ -119,6 +120,10 @@ class NodeTask:
     def seconds(self) -> float:
         """How long it has taken so far."""
         return self.now - self.started
+
+    def step(self, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
+        """Tell of its progress."""
+        self.report.step(self.name, phase, detail, endings)
 
     def node(self, deadline: Deadline | None = None) -> Node:
         """Return the Node as it is now; an outage is waited out until the deadline."""

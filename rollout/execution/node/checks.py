@@ -42,14 +42,14 @@ def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -
     _ask(task, label, annotations)
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing(view.items(), annotations):
-            task.guard.check()
+            task.check()
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
                     f"not annotated true within gates.hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
-            task.report.step(task.name, phase, f"waiting for checks: {missing}")
+            task.step(phase, f"waiting for checks: {missing}")
             task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
     _thank(task, label, annotations)
 
@@ -98,8 +98,8 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         host,
         {**_about(context, node), "rollout_occasion": occasion.value, **variables},
         seconds=timeout,
-        check=context.guard.check,
-        notice=lambda task: context.report.step(context.name, phase, f"{occasion} playbook: {task}"),
+        check=context.check,
+        notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
     )
     if why:
         raise NodeFailure(

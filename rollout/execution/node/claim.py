@@ -193,7 +193,7 @@ def _cordoned_meanwhile() -> NodeFailure:
 
 def take_up(context: NodeContext) -> Progress:
     """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
-    context.guard.check()
+    context.check()
     node = context.node()
     if node.annotations.get(marks.RUN) != context.rollout:
         raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, advance
@@ -119,22 +119,12 @@ class Progress:
         return self.boot.version if self.boot else ""
 
 
-@dataclass(frozen=True, slots=True)
-class RevertingGuard:
-    """The guard, and the wish to give back what is not rebooting yet."""
+def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
+    """Return the context for a step that begins in this phase: what is not rebooting yet may be wished back."""
 
-    guard: Guard
-    stop: StopRequest
-
-    def check(self) -> None:
-        """Return while both allow it; `GivenUpError` where the node is to be given back."""
-        self.guard.check()
-        if self.stop.reverting:
+    def check() -> None:
+        context.check()
+        if context.stop.reverting:
             raise GivenUpError
 
-
-def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return the context for a step that begins in this phase."""
-    if phase not in BEFORE_REBOOT:
-        return context
-    return replace(context, guard=RevertingGuard(context.guard, context.stop))
+    return replace(context, check=check) if phase in BEFORE_REBOOT else context

@@ -47,7 +47,7 @@ def is_excluded(node: Node) -> bool:
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase that begins."""
-    return write(task, lambda node: _annotations(ours(task, node), {marks.PHASE: phase.value}))
+    return write(task, lambda node: _annotations(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_granted(task: NodeTask) -> None:
@@ -60,7 +60,7 @@ def mark_granted(task: NodeTask) -> None:
         phase = ours(task, node).annotations.get(marks.PHASE)
         if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
             raise DrainError(f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}")
-        return _annotations(node, {marks.PHASE: Phase.REBOOTING.value})
+        return _annotations(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     write(task, change)
 
@@ -76,7 +76,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
             return None
         labels_taken_back, taken_back = _fulfilled(node, outcome)
         taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
-        body = _annotations(ours(task, node), taken)
+        body = _annotations(task, node, taken)
         body["metadata"]["labels"] = {
             **labels_taken_back,
             **(fluo_labels(task.policy, version) if outcome is Outcome.SUCCEEDED else {}),
@@ -114,7 +114,7 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     annotations = {**_result(task, outcome, version, {}), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(ours(task, node), annotations)
+        body = _annotations(task, node, annotations)
         body["metadata"]["labels"] = _turns_labels(node)
         return {**body, "spec": without_taint(node)}
 
@@ -177,9 +177,10 @@ def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapp
     return {"unmoved": str(unmoved)} if unmoved else {}
 
 
-def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    present = {key: value for key, value in annotations.items() if value is not None or key in node.annotations}
-    return {"metadata": {"annotations": present}}
+def _annotations(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    """Annotate a Node that bears this run's mark."""
+    ours(task, node)
+    return {"metadata": {"annotations": annotations}}
 
 
 def ours(task: NodeTask, node: Node) -> Node:
@@ -238,12 +239,12 @@ def write(
     read: Callable[[ClusterApi], Node] | None = None,
 ) -> Node:
     """Write the change of a task's Node as `write_node` does."""
-    return write_node(task.cluster, task.guard, task.name, change, read)
+    return write_node(task.cluster, task.check, task.name, change, read)
 
 
 def write_node(
     cluster: PatientApi,
-    guard: Guard,
+    check: Guard,
     name: str,
     change: Callable[[Node], dict[str, Any] | None],
     read: Callable[[ClusterApi], Node] | None = None,
@@ -256,11 +257,11 @@ def write_node(
     deadline, contended = within or cluster.deadline(), cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
-        guard.check()
+        check()
         node = read(api) if read else read_node(api, name)
         if (body := change(node)) is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": node.resource_version}
-            guard.check()
+            check()
             api.patch(node_path(name), {**body, "metadata": metadata})
         return node
 

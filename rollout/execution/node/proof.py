@@ -61,14 +61,10 @@ def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) ->
     while missing := next(_missing(context, progress, boot), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
-            raise _unproven(source, why)
-        context.report.step(context.name, Phase.READY, f"waiting for its proof: {why}")
+            message = f"the host rebooted, not proven by {source}: {why}"
+            raise NodeFailure(Outcome.ROLLED_BACK, message, hint=_HINTS.get(source, ""))
+        context.step(Phase.READY, f"waiting for its proof: {why}")
         deadline.pause(_PAUSE)
-
-
-def _unproven(source: Source, why: str) -> NodeFailure:
-    message = f"the host rebooted, not proven by {source}: {why}"
-    return NodeFailure(Outcome.ROLLED_BACK, message, hint=_HINTS.get(source, ""))
 
 
 _Missing = tuple[Source, str, bool]
@@ -140,7 +136,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             missing = _not_ready_because(nodes[0] if nodes else None, boot)
             if not missing:
                 return
-            task.report.step(task.name, Phase.BOOTED, missing)
+            task.step(Phase.BOOTED, missing)
             task.cluster.clock.wait(view, min(5.0, deadline.remaining))
     raise NodeFailure(
         Outcome.NOT_READY,
@@ -190,7 +186,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                 f"not settled within --settle-timeout {timeout}: {missing} was ready before the reboot, and is not now",
                 hint=f"See: kubectl get pods -A --field-selector spec.nodeName={task.name}",
             )
-        task.report.step(task.name, Phase.READY, f"waiting for {missing} to be ready again")
+        task.step(Phase.READY, f"waiting for {missing} to be ready again")
         deadline.pause(_PODS_PAUSE)
 
 

@@ -36,7 +36,7 @@ def last_look(task: NodeTask) -> None:
     """Still cordoned, still empty of what had to go, volumes detached: else `DrainError`."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
-    task.guard.check()
+    task.check()
 
 
 def look_again(task: NodeTask, deadline: Deadline) -> None:
@@ -53,7 +53,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> None:
     if node.annotations.get(marks.RUN) != task.rollout:
         raise DrainError(f"our marks on {task.name} were removed before its reboot was asked for")
     _check_empty(task, deadline)
-    task.guard.check()
+    task.check()
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
@@ -71,7 +71,7 @@ def _await_detached(task: NodeTask) -> None:
         if deadline.expired:
             task.report.notice(f"{task.name}: the volume {attached[0].volume} is still attached; going on")
             return
-        task.report.step(task.name, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
+        task.step(Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
         deadline.pause(_PAUSE)
 
 
@@ -118,12 +118,13 @@ def _has_been_asked(context: NodeContext) -> bool:
     """Whether the command has, or may have, arrived; or is not wanted any more, for the host has booted anew."""
     try:
         result = _ask(context)
-        if result is not None:
-            _check_accepted(result)
+        if result is not None and result.exit_status not in (0, None):
+            refusal = complaint(result.stderr) or f"exit status {result.exit_status}"
+            raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
-        context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
+        context.step(Phase.REBOOTING, f"no answer to the reboot command: {error}")
     except (SshUnreachableError, _NotNowError) as error:
-        context.report.step(context.name, Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
+        context.step(Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
         raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
@@ -175,12 +176,6 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 
-def _check_accepted(result: CommandResult) -> None:
-    if result.exit_status not in (0, None):
-        refusal = complaint(result.stderr) or f"exit status {result.exit_status}"
-        raise RebootError(f"the host refuses to reboot: {refusal}")
-
-
 def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id.
 
@@ -198,7 +193,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
         if facts is not None and doubt is not None:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
-        context.report.step(context.name, Phase.REBOOTING, last if facts else f"waiting for the host: {last}")
+        context.step(Phase.REBOOTING, last if facts else f"waiting for the host: {last}")
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 

@@ -68,14 +68,14 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
             progress = take_up(context)
         while not is_final(progress.phase):
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
-            context.report.step(context.name, progress.phase, endings=endings)
+            context.step(progress.phase, endings=endings)
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RefusedError as error:
         return NodeResult(context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True)
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
-    context.report.step(context.name, progress.phase)
+    context.step(progress.phase)
     seconds = context.seconds
     end = (Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note)
     return NodeResult(context.name, *end, version=progress.version, unmoved=progress.unmoved)
@@ -83,7 +83,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
-    context.guard.check()
+    context.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
     try:
@@ -92,7 +92,10 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         # as by an autoscaler, to which it is left
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
-        _check_same_boot(context, observation)
+        if observation.machine_id != context.planned.machine_id:
+            raise NotStartedError("its host is another machine than when it was planned", ExclusionReason.WRONG_HOST)
+        if observation.boot_id != context.planned.boot_id:
+            raise NotStartedError("the host has rebooted since it was planned")
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     facts = check_eligible(context, node, observation)
@@ -109,13 +112,6 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
     return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
-
-
-def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
-    if facts.machine_id != context.planned.machine_id:
-        raise NotStartedError("its host is another machine than when it was planned", ExclusionReason.WRONG_HOST)
-    if facts.boot_id != context.planned.boot_id:
-        raise NotStartedError("the host has rebooted since it was planned")
 
 
 def _check_need(context: NodeContext) -> None:
@@ -174,10 +170,10 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase = P
 
     A process that takes the node up again does not know how much of a wait had passed, and waits anew.
     """
-    context.report.step(context.name, phase, detail)
+    context.step(phase, detail)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
-        context.guard.check()
+        context.check()
         if context.stop.requested:
             raise GivenUpError(context.stop.why)
         deadline.pause(_TICK)
@@ -216,7 +212,7 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
     """Back to draining; the host, which is in the boot from before, is asked anew once the node is empty."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
-    context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
+    context.step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
     return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 

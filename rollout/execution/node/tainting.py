@@ -36,7 +36,7 @@ class Tainting:
     """Sets and removes it; `stop` ends the setting early, for nothing is begun any more then."""
 
     cluster: PatientApi
-    guard: Guard
+    check: Guard
     report: Reporter
     stop: StopRequest
 
@@ -79,7 +79,7 @@ class Tainting:
     def _write(self, names: Collection[str] | None, change: _Change) -> dict[str, str]:
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
-            self.guard.check()
+            self.check()
             nodes = self.cluster.ask(read_nodes, deadline)
         except FencedError:
             return {}
@@ -93,7 +93,7 @@ class Tainting:
     def _failure(self, node: Node, change: _Change, deadline: Deadline) -> str:
         """Why the change could not be written; empty where it was, or where this process may not act any more."""
         try:
-            write_node(self.cluster, self.guard, node.name, change, within=deadline)
+            write_node(self.cluster, self.check, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):
             return ""
         except RolloutError as error:

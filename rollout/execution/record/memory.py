@@ -142,7 +142,7 @@ class RunMemory:
     """
 
     cluster: PatientApi
-    guard: Guard
+    check: Guard
     report: Reporter
     terms: Terms
     newly_held: tuple[str, ...] = ()
@@ -256,7 +256,7 @@ class RunMemory:
     def _write(self) -> None:
         """All that is pending; where it cannot be done, this process goes by it nevertheless."""
         try:
-            self.guard.check()
+            self.check()
             deadline = self.cluster.deadline_within(_PATIENCE)
             self._seen = self.cluster.ask(self._rewrite, deadline)
         except FencedError:
@@ -268,7 +268,7 @@ class RunMemory:
             self._pending.clear()
 
     def _rewrite(self, api: ClusterApi) -> Memory:
-        self.guard.check()
+        self.check()
         return change_memory(api, self.terms.namespace, self._with_pending)
 
     def _warn(self, message: str) -> None:

@@ -50,7 +50,7 @@ def abort(
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     with lease_lock(cluster, options, run, report, stop) as lock:
-        undoing = _Undoing(hosts, ports, options, cluster, lock, report, wait, stop)
+        undoing = _Undoing(hosts, ports, options, cluster, lock.check, report, wait, stop)
         undoing.free_slots()
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         return Aborted(run, (), {}) if unfinished is None else undoing.undo(unfinished)
@@ -62,7 +62,7 @@ class _Undoing:
     ports: Ports
     options: RunOptions
     cluster: PatientApi
-    guard: Guard
+    check: Guard
     report: Reporter
     wait: float
     stop: StopRequest
@@ -74,7 +74,7 @@ class _Undoing:
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.requested and cordoned:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
-        tainting = Tainting(self.cluster, self.guard, self.report, StopRequest())
+        tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(complete=True)
         if not unfinished.is_only_taints:
@@ -124,7 +124,7 @@ class _Undoing:
     def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
         clock = self.ports.clock
         started = clock.monotonic()
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, report, started, policy)
+        task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
         message = ""
         try:
             self._undo(task, begun.phase)

@@ -51,7 +51,7 @@ def run_plan(
     events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
     with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
-        run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock, events.report, cluster)
+        run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock.check, events.report, cluster)
         run.begin(is_new=inherited is None)
         with _soft_taints(run) as kept:
             run.run_waves()

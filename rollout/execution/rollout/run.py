@@ -44,7 +44,7 @@ class Run:
     options: RunOptions
     stop: StopRequest
     inherited: Inheritance
-    guard: Guard
+    check: Guard
     report: Reporter
     cluster: PatientApi
     memory: RunMemory = field(init=False)
@@ -60,7 +60,7 @@ class Run:
         plan, options, inherited = self.plan, self.options, self.inherited
         namespace, limit = options.lease_namespace, plan.policy.failures_allowed(options.selected)
         terms = Terms(plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
-        self.memory = RunMemory(self.cluster, self.guard, self.report, terms)
+        self.memory = RunMemory(self.cluster, self.check, self.report, terms)
         self.gates = PolicyGates(plan, self.cluster, self.report, self.stop, self.ports.gates, self.memory)
         self.record = RunRecord(self.cluster, record_of(namespace), self.report.notice, options.operating)
         self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
@@ -68,7 +68,7 @@ class Run:
     @property
     def tainting(self) -> Tainting:
         """Where the soft taint is set and taken away."""
-        return Tainting(self.cluster, self.guard, self.report, self.stop)
+        return Tainting(self.cluster, self.check, self.report, self.stop)
 
     @property
     def settler(self) -> Settler:
@@ -89,7 +89,7 @@ class Run:
     def may_act(self) -> bool:
         """Tell whether the Lease is still ours."""
         try:
-            self.guard.check()
+            self.check()
         except RolloutError:
             return False
         return True
@@ -234,7 +234,7 @@ class Run:
             planned,
             begun.get(planned.name, self.plan.plan_id),
             self.cluster,
-            self.guard,
+            self.check,
             self.report,
             ports.clock.monotonic(),
             pools_of(policy).rules(planned.pool),
