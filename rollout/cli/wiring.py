@@ -6,40 +6,40 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
-from rollout.cli.settings.schema import Executor, Settings, Ssh
+from rollout.adapters.ansible.settings import AnsibleSettings
+from rollout.adapters.clock import SystemClock
+from rollout.adapters.gate_command import LocalCommand, split_command
+from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
+from rollout.adapters.silences import NodeSilences
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.logged_shell import logged_shell
+from rollout.cli.consent import TerminalConfirmation
+from rollout.cli.settings.schema import Alerts, Cluster, Executor, Settings, Ssh
 from rollout.cli.terminal import say, shown_meanwhile
-from rollout.errors import UsageError
+from rollout.errors import KubeconfigError, UsageError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.gates import GatePorts
+from rollout.execution.node.context import NodePlaybooks, Occasion
+from rollout.gather.inventory.reading import Inventory, SshDefaults
+from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
-
-if TYPE_CHECKING:
-    from prometheus_client.registry import Collector
-
-    from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.adapters.silences import NodeSilences
-    from rollout.cli.settings.schema import Alerts, Cluster
-    from rollout.execution.base.deadline import Deadline
-    from rollout.execution.gates import GatePorts
-    from rollout.execution.node.context import NodePlaybooks
-    from rollout.gather.inventory.reading import Inventory, SshDefaults
-    from rollout.model.gates import AlertPolicy
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
-def cluster_api(options: "Cluster") -> ClusterApi:
+def cluster_api(options: Cluster) -> ClusterApi:
     """Return the API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
     return connect(options.kubeconfig, options.context or None)
 
 
-def context_of(options: "Cluster") -> str:
+def context_of(options: Cluster) -> str:
     """Return the context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
-    from rollout.errors import KubeconfigError
 
     try:
         return find_login(options.kubeconfig, options.context or None, os.environ).context
@@ -49,8 +49,6 @@ def context_of(options: "Cluster") -> str:
 
 def host_shell(options: Ssh) -> HostExecutor:
     """Return what carries commands to the hosts."""
-    from rollout.adapters.ssh.logged_shell import logged_shell
-
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
@@ -67,9 +65,7 @@ def host_shell(options: Ssh) -> HostExecutor:
     return logged_shell(shell)
 
 
-def _ansible_settings(options: Ssh) -> "AnsibleSettings":
-    from rollout.adapters.ansible.settings import AnsibleSettings
-
+def _ansible_settings(options: Ssh) -> AnsibleSettings:
     return AnsibleSettings(
         inventory=options.inventory,
         user=options.user or None,
@@ -81,7 +77,7 @@ def _ansible_settings(options: Ssh) -> "AnsibleSettings":
     )
 
 
-def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
+def inventory(options: Ssh, defaults: SshDefaults) -> Inventory | None:
     """Return the inventory that is named; None where the Nodes are the inventory."""
     if options.inventory is None:
         return None
@@ -100,21 +96,14 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, 
             name: replace(host, user=host.user or DEFAULT_SSH_USER, port=host.port or DEFAULT_SSH_PORT)
             for name, host in hosts.items()
         }
-    from rollout.adapters.ssh.config import with_ssh_config
-
     return with_ssh_config(hosts, options.config, say)
 
 
-def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = None) -> "GatePorts":
+def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:
     """Return what the gates ask outside the cluster: the operator's command, terminal and playbooks, and Prometheus.
 
     `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end` as for the ports.
     """
-    from rollout.adapters.gate_command import LocalCommand, split_command
-    from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
-    from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates import GatePorts
-
     if settings.alerts.silence and not settings.alerts.alertmanager_url:
         raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
     source = None
@@ -131,20 +120,16 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     )
 
 
-def silences(own: "Alerts", hosts: Mapping[str, Host]) -> "NodeSilences | None":
+def silences(own: Alerts, hosts: Mapping[str, Host]) -> NodeSilences | None:
     """Return what has Alertmanager silence the nodes in flight; None where nobody asks for that."""
     if not own.silence:
         return None
-    from rollout.adapters.silences import NodeSilences
-
     addresses = {name: host.address for name, host in hosts.items()}
     return NodeSilences(own.alertmanager_url, own.silence, addresses, system_clock(), say)
 
 
-def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
+def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
     """Return the operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.node.context import Occasion
-
     by_occasion = {
         Occasion.PRE_REBOOT: settings.reboot.pre_playbook,
         Occasion.POST_REBOOT: settings.reboot.post_playbook,
@@ -157,7 +142,7 @@ def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
 
 
-def exposition(*collectors: "Collector") -> Callable[[], bytes]:
+def exposition(*collectors: Any) -> Callable[[], bytes]:
     """Return the text of these metrics, and of this process's own, each time that it is asked for."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
@@ -170,8 +155,6 @@ def exposition(*collectors: "Collector") -> Callable[[], bytes]:
 
 def system_clock() -> Clock:
     """Return this machine's clocks; tests have waits hurried by a variable that is no setting."""
-    from rollout.adapters.clock import SystemClock
-
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from rollout.cli import consent, wiring
+from rollout.cli import consent
 from rollout.cli.flags import YES, argument, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, refuse_another_process
@@ -32,6 +32,7 @@ def apply(
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
+    from rollout.cli import wiring
     from rollout.cli.stages import execute, metrics, plan, refusals
     from rollout.cli.stages.session import connect
 

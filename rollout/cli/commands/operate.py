@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import typer
 
-from rollout.cli import wiring
 from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
@@ -27,6 +26,7 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
+    from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.gather import evidence_rules
     from rollout.cli.stages.metrics import metered

@@ -5,7 +5,6 @@ from typing import Any
 
 import typer
 
-from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
@@ -42,7 +41,7 @@ def plan(
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli.files import check_target, write_whole
+    from rollout.cli import files, wiring
     from rollout.cli.stages import plan as stage
     from rollout.cli.stages.session import connect
 
@@ -57,12 +56,12 @@ def plan(
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
-        check_target(target)
+        files.check_target(target)
     session = connect(settings, policy)
     kept: Any = {}
     inputs = stage.gathered(session, kept if snapshot else None)
     if snapshot is not None:
-        write_whole(snapshot, stage.cluster_copy(inputs, kept, anonymous=anonymous))
+        files.write_whole(snapshot, stage.cluster_copy(inputs, kept, anonymous=anonymous))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         stage.show_explanation(node_name(explain), session, inputs)
