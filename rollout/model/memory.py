@@ -30,6 +30,15 @@ def moment(stamp: str) -> datetime | None:
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
+def seconds_since(stamp: str, now: datetime | None) -> float:
+    """How long ago by the clock of the server that wrote it, below 0 for what is still to come.
+
+    0 where the timestamp cannot be read, or the time is unknown.
+    """
+    at = moment(stamp)
+    return (now - at).total_seconds() if now and at else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Who paused a node, or all, when and why; `until` is when it ends by itself, empty for never."""

@@ -129,28 +129,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def seconds_since(stamp: str, now: datetime | None) -> float:
-    """How long ago by the clock of the server that wrote it, below 0 for what is still to come.
-
-    0 where the timestamp cannot be read, or the time is unknown.
-    """
-    if now is None:
-        return 0.0
-    try:
-        moment = datetime.fromisoformat(stamp)
-    except ValueError:
-        return 0.0
-    return (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds()
-
-
 _SPLIT_AT = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
     """Return a path as an option takes it: quoted where need be. `tokens` is whether the option knows `%h` and such."""
-    if not _SPLIT_AT.intersection(path):
-        return path.replace("%", "%%") if tokens else path
-    return f'"{escaped(path, tokens=tokens)}"'
+    written = escaped(path, tokens=tokens)
+    return f'"{written}"' if _SPLIT_AT.intersection(path) else written
 
 
 def escaped(path: str, *, tokens: bool = True) -> str:

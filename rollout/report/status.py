@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
-from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.memory import NO_MEMORY, Memory, seconds_since
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
@@ -17,7 +17,6 @@ from rollout.model.text import (
     joined,
     or_nothing,
     printable,
-    seconds_since,
     shell_word,
     version_step,
 )

@@ -5,6 +5,7 @@ slots as they are then and on a fresh list of nodes. A host whose drain could ne
 the plan's own, and what a plan only warns of is waited out by the drain.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.fleetlock import GroupRules, Slot, Slots, is_fleetlock_run
+from rollout.model.fleetlock import RUN_PREFIX, GroupRules, Slot, Slots, is_fleetlock_run
 from rollout.model.memory import Memory
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import Policy, Selection
@@ -37,7 +38,7 @@ from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock, ClusterApi
-from rollout.server.nodes import NOWHERE, facts_of, name_of, new_run, plan_of, selected, version_of
+from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, ServerSettings, World
 
@@ -264,8 +265,8 @@ class Admission:
             raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
 
     def _slot(self, ask: Ask, node: Node) -> Slot:
-        at = timestamp(self._world.now)
-        return Slot(ask.group, node.name, node.uid, ask.id, new_run(), at, node.boot_id, version_of(node))
+        run, at = f"{RUN_PREFIX}{secrets.token_hex(6)}", timestamp(self._world.now)
+        return Slot(ask.group, node.name, node.uid, ask.id, run, at, node.boot_id, version_of(node))
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""

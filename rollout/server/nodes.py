@@ -4,7 +4,6 @@ Each host asks by the id that Zincati makes of its machine id; one list of nodes
 """
 
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
@@ -16,7 +15,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.fleetlock import RUN_PREFIX, Slot, zincati_id
+from rollout.model.fleetlock import Slot, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
@@ -34,11 +33,6 @@ _AGAIN = 2.0
 NOWHERE = ClusterIdentity("", "", "")
 # What stands on a node whose host has not been granted its reboot.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
-
-
-def new_run() -> str:
-    """Return an id for one node's way through a reboot."""
-    return f"{RUN_PREFIX}{secrets.token_hex(6)}"
 
 
 def version_of(node: Node) -> str:

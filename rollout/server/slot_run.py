@@ -1,10 +1,9 @@
 """One slot's turn: its node's whole way, told to whoever watches, and what the cluster needs to settle from it."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rollout.errors import ApiError, SshError
 from rollout.execution.base.deadline import PatientApi
@@ -40,15 +39,11 @@ from rollout.server.steps import HeldSlot, steps_of
 class NoShell:
     """Hosts that ask by themselves are not asked anything."""
 
-    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:  # noqa: ARG002 - the protocol's
+    def run(self, *_ask: Any, **_how: Any) -> CommandResult:
         """Raise `SshError`."""
         raise SshError("a FleetLock server asks no host")
 
-    def run_if(
-        self, host: Host, _question: str, _agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
-    ) -> CommandResult | None:
-        """Raise `SshError`."""
-        return self.run(host, command, timeout=timeout)
+    run_if = run
 
 
 class _Stage(NamedTuple):

@@ -116,7 +116,9 @@ class Worker:
                 self._world.notice(error.message)
                 break
             for slot in self._open():
-                if not (slot.run in self._turns or self._is_resting(slot.run)):
+                # one whose last turn met a failure that it could not tell apart is not tried again at once
+                rest = self._failed.get(slot.run)
+                if slot.run not in self._turns and (rest is None or rest.expired):
                     self._begin(slot, lock, tenure)
             self._pause(_TICK)
         tenure.request()
@@ -139,11 +141,6 @@ class Worker:
         thread = threading.Thread(target=self._turn, args=(slot, check, stop), name=f"turn-{slot.node}", daemon=True)
         self._turns[slot.run] = thread, stop
         thread.start()
-
-    def _is_resting(self, run: str) -> bool:
-        """Whether its last turn met a failure that it could not tell apart: it is not tried again at once."""
-        rest = self._failed.get(run)
-        return rest is not None and not rest.expired
 
     def _end_turns(self) -> None:
         """Forget turns that have ended; have those that are released give their nodes back."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.cluster import CRITICAL, Budget, Pod, PodPhase
+from rollout.model.memory import seconds_since
 from rollout.model.policy import Critical
 from rollout.model.selectors import Requirement, first_naming_values
-from rollout.model.text import seconds_since
 from rollout.planning.eligibility.selector import parse_selector
 
 Load = Mapping[str, int]

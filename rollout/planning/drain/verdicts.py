@@ -27,8 +27,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
+from rollout.model.memory import seconds_since
 from rollout.model.policy import DrainPolicy
-from rollout.model.text import seconds_since
 from rollout.planning.eligibility.selector import parse_selector
 
 _EVERY_POD = LabelSelector()

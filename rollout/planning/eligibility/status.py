@@ -7,14 +7,14 @@ from datetime import datetime
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
-from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.memory import NO_MEMORY, Memory, seconds_since
 from rollout.model.node_marks import deferral, is_deferred, last_result
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.reboot_request import unasked
-from rollout.model.text import elapsed, natural_key, seconds_since
+from rollout.model.text import elapsed, natural_key
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, resting_until
