@@ -16,9 +16,8 @@ _SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # Up to the last @: what a password should have had encoded may stand in it as it is.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-_SECRET_NAMES = frozenset({"ROLLOUT_NOTIFY"})
-# the URL of a Pushgateway may have a password in it
-_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY")
+# those of the places of notifications are secrets, and the URL of a Pushgateway may have a password in it
+_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 
 def header_value(text: str) -> str:
@@ -62,4 +61,4 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def is_secret(name: str) -> bool:
     """Whether a variable of this name is a secret of ours: a passphrase, a token, a URL with a password."""
-    return name in _SECRET_NAMES or (name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS))
+    return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

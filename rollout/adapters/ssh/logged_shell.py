@@ -15,7 +15,6 @@ from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host
-from rollout.model.text import counted, shortened
 from rollout.ports import CommandResult, HostExecutor
 
 _LOG = logging.getLogger("rollout.ssh")
@@ -25,7 +24,6 @@ _NAMES: Mapping[str, str] = {
     CHECK_COMMAND: "check for an update",
 }
 _OWN = "the operator's reboot command"
-_MOST_NAMES = 5
 
 Answer = CommandResult | SshError
 T = TypeVar("T", CommandResult, CommandResult | None)
@@ -33,7 +31,7 @@ T = TypeVar("T", CommandResult, CommandResult | None)
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
     """Log what a shell does, where anybody wants to know."""
-    return LoggedShell(shell) if _LOG.isEnabledFor(logging.INFO) else shell
+    return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
 class LoggedShell:
@@ -58,15 +56,11 @@ class LoggedShell:
     ) -> Generator[tuple[str, Answer]]:
         """As the other does; the time of each answer is that since the first host was asked."""
         begun, name = time.monotonic(), _name(command)
-        failed = list[str]()
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:
                 _tell(hosts[node], name, answer, begun)
-                failed += [node] if isinstance(answer, SshError) else []
                 yield node, answer
-        of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
-        _LOG.info("%s: %s in %.2fs%s", name, counted(len(hosts), "host"), time.monotonic() - begun, of_failed)
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
         """As the other does."""
