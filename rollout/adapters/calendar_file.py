@@ -45,7 +45,8 @@ def _openings(content: bytes, horizon: Opening) -> Iterator[Opening]:
     from icalendar import Calendar  # noqa: PLC0415 - read where there is a calendar, and nowhere else
 
     calendar = Calendar.from_ical(content.decode("utf-8-sig"))
-    zone, replaced = _zone_of(calendar), _replaced(calendar)
+    zone = ZoneInfo(checked_zone(str(calendar.get("X-WR-TIMEZONE", "UTC")), " (X-WR-TIMEZONE)"))
+    replaced = _replaced(calendar)
     for event in calendar.events:
         name = f"the event {str(event.get('SUMMARY', ''))[:60]!r}"
         if broken := [error for name, error in event.errors if name in _READ]:
@@ -53,10 +54,6 @@ def _openings(content: bytes, horizon: Opening) -> Iterator[Opening]:
         if str(event.get("STATUS", "")).upper() != "CANCELLED":
             own = () if "RECURRENCE-ID" in event else replaced.get(str(event.get("UID", "")), ())
             yield from _times(event, zone, own, horizon)
-
-
-def _zone_of(calendar: "Calendar") -> ZoneInfo:
-    return ZoneInfo(checked_zone(str(calendar.get("X-WR-TIMEZONE", "UTC")), " (X-WR-TIMEZONE)"))
 
 
 def _replaced(calendar: "Calendar") -> dict[str, list[date]]:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -88,30 +88,19 @@ class Login:
     proxy: str
 
 
-@dataclass(slots=True)
 class _Merged:
     """The files as one: of entries of one name the first counts, as for kubectl."""
 
-    files: tuple[Path, ...]
-    current: str | None = None
-    contexts: dict[str, Context] = field(default_factory=dict)
-    clusters: dict[str, Cluster] = field(default_factory=dict)
-    users: dict[str, tuple[Path, User]] = field(default_factory=dict)
+    def __init__(self, files: tuple[Path, ...]) -> None:
+        self.files, read = files, [(path, _read(path)) for path in reversed(files)]
+        self.current = next((file.current_context for _, file in reversed(read) if file.current_context), None)
+        self.contexts = {entry.name: entry.context or Context() for _, file in read for entry in file.contexts or ()}
+        self.clusters = {entry.name: entry.cluster or Cluster() for _, file in read for entry in file.clusters or ()}
+        self.users = {entry.name: (path, entry.user or User()) for path, file in read for entry in file.users or ()}
 
     def __str__(self) -> str:
         """For messages."""
         return ", ".join(map(str, self.files))
-
-    def add(self, path: Path) -> None:
-        """Read one of the files."""
-        file = _read(path)
-        self.current = self.current or file.current_context
-        for entry in file.contexts or ():
-            self.contexts.setdefault(entry.name, entry.context or Context())
-        for entry in file.clusters or ():
-            self.clusters.setdefault(entry.name, entry.cluster or Cluster())
-        for entry in file.users or ():
-            self.users.setdefault(entry.name, (path, entry.user or User()))
 
     def choose(self, name: str | None) -> Login:
         """Return the context of this name, else the current one, with its cluster and user."""
@@ -143,10 +132,7 @@ class _Merged:
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    merged = _Merged(_paths(kubeconfig, environ))
-    for path in merged.files:
-        merged.add(path)
-    return merged.choose(context)
+    return _Merged(_paths(kubeconfig, environ)).choose(context)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ import base64
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,12 +64,7 @@ def scan(
     """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
     answers = dict(side_by_side(hosts, lambda host: _shown(host, known, timeout), concurrency=concurrency))
-    return tuple(
-        _judged(
-            ScannedHost(node, host, KeyState.UNREACHABLE, before=known.keys(host)), answers[node], known, fingerprints
-        )
-        for node, host in hosts.items()
-    )
+    return tuple(_judged(node, host, answers[node], known, fingerprints) for node, host in hosts.items())
 
 
 def _shown(host: Host, known: KnownHosts, timeout: float) -> HostKey:
@@ -79,17 +74,17 @@ def _shown(host: Host, known: KnownHosts, timeout: float) -> HostKey:
 
 
 def _judged(
-    scanned: ScannedHost, shown: HostKey | SshError, known: KnownHosts, fingerprints: Fingerprints
+    node: str, host: Host, shown: HostKey | SshError, known: KnownHosts, fingerprints: Fingerprints
 ) -> ScannedHost:
+    before = known.keys(host)
     if isinstance(shown, SshError):
-        return replace(scanned, error=shown.message)
+        return ScannedHost(node, host, KeyState.UNREACHABLE, before=before, error=shown.message)
     if known.is_revoked(shown):
-        return replace(scanned, standing=KeyState.REVOKED, key=shown)
-    is_known = shown in scanned.before
-    standing = KeyState.KNOWN if is_known else KeyState.CHANGED if scanned.before else KeyState.NEW
-    listed = fingerprints.get(scanned.node, frozenset()) | fingerprints.get("", frozenset())
+        return ScannedHost(node, host, KeyState.REVOKED, shown, before=before)
+    standing = KeyState.KNOWN if shown in before else KeyState.CHANGED if before else KeyState.NEW
+    listed = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
     confirmed_by = "fingerprint" if shown.fingerprint in listed else ""
-    return replace(scanned, standing=standing, key=shown, confirmed_by=confirmed_by)
+    return ScannedHost(node, host, standing, shown, confirmed_by, before)
 
 
 def read_whole(file: Path | None) -> str:
