@@ -32,7 +32,7 @@ class JournalFile:
 
     def __init__(self, path: Path) -> None:
         self._turn = threading.Lock()
-        self._file = open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True)
+        self._file = open_output(path, os.O_RDWR | os.O_APPEND)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:

@@ -208,9 +208,9 @@ def _instead(folder: int, other: int) -> int:
     return other
 
 
-def open_output(path: Path, flags: int, *, make_folders: bool = False) -> int:
-    """Open a file of its owner's alone to write to, made where there is none; see `OutputPlace.open`."""
-    with output_place(path, make_folders=make_folders) as place:
+def open_output(path: Path, flags: int) -> int:
+    """Open a file of its owner's alone to write to, made with its folders where there is none."""
+    with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,13 @@ from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.gather.hosts.polling import CONCURRENCY, poll
-from rollout.gather.hosts.probe_command import PROBE_COMMAND
+from rollout.gather.hosts.polling import poll
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, USUAL_PROBE
 from rollout.gather.inventory.reading import SshDefaults
-from rollout.model.host import Host, HostFacts
+from rollout.model.host import Host, HostFacts, HostObservation
+from rollout.ports import HostExecutor
+
+CONCURRENCY = 32
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,17 @@ def hosts_of(site: Site) -> dict[str, Host]:
     return {host.name: host for host in inventory.hosts}
 
 
+def asked(hosts: Mapping[str, Host], executor: HostExecutor) -> dict[str, HostObservation]:
+    return poll(hosts, executor, probe=USUAL_PROBE, timeout=60, concurrency=CONCURRENCY, on_result=lambda *_: None)
+
+
 def our_poll(site: Site) -> Cost:
     """Ask every host, in this process and those that it starts."""
     hosts = hosts_of(site)
     shell = ParamikoShell(known_hosts=site.known_hosts)
-    next(iter(poll(dict(list(hosts.items())[:1]), shell, timeout=30).values()))  # imports and key loading
+    asked(dict(list(hosts.items())[:1]), shell)  # imports and key loading
     cpu, wall = time.process_time() + children_cpu(), time.monotonic()
-    found = poll(hosts, shell, timeout=60, concurrency=CONCURRENCY)
+    found = asked(hosts, shell)
     cost = Cost(len(hosts), time.process_time() + children_cpu() - cpu, time.monotonic() - wall)
     kinds = Counter(type(answer).__name__ for answer in found.values())
     assert kinds == {HostFacts.__name__: len(hosts)}, kinds
@@ -98,7 +105,7 @@ def executor_poll(site: Site, count: int) -> Cost:
     hosts = dict(list(hosts_of(site).items())[:count])
     executor = AnsibleExecutor(settings)
     before, wall = time.process_time() + children_cpu(), time.monotonic()
-    found = poll(hosts, executor, timeout=60, concurrency=CONCURRENCY)
+    found = asked(hosts, executor)
     cost = Cost(count, time.process_time() + children_cpu() - before, time.monotonic() - wall)
     kinds = Counter(type(answer).__name__ for answer in found.values())
     assert kinds == {HostFacts.__name__: count}, kinds

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.gather.hosts.polling import observe
-from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE
 from rollout.model.host import Host, HostFacts, UpdateOperation
 from tests.e2e.conftest import Rollout, Run
 from tests.e2e.machines import RUNNING_VERSION, STAGED_VERSION, Machines, wait_for
@@ -15,7 +15,7 @@ OWN = "sudo -n systemctl --force reboot"
 
 
 def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "worker-1") -> HostFacts:
-    found = observe(Host(name, machines[name].address, user=user), shell)
+    found = observe(Host(name, machines[name].address, user=user), shell, probe=USUAL_PROBE, timeout=45)
     assert isinstance(found, HostFacts), found
     return found
 

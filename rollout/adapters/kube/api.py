@@ -84,7 +84,6 @@ def connect(
     context: str | None,
     *,
     timeouts: Timeouts | None = None,
-    connections: int = 64,
 ) -> "KubeApi":
     """Read the kubeconfig and make a client; nothing is sent yet.
 
@@ -92,12 +91,11 @@ def connect(
         kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
         context: One of its contexts; None for the current one.
         timeouts: How long to wait for the server.
-        connections: How many are kept for reuse; more are made where more threads ask at once.
 
     Raises:
         KubeconfigError: It cannot be used.
     """
-    access = Access(lambda: open_session(kubeconfig, context, connections=connections))
+    access = Access(partial(open_session, kubeconfig, context))
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 

@@ -35,6 +35,8 @@ from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
+# So many are kept for reuse; more are made where more threads ask at once.
+_CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
 _REFUSALS = (_UNAUTHORIZED, 403)
@@ -73,13 +75,13 @@ class Session:
         return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
 
-def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
+def open_session(kubeconfig: Path | None, context: str | None) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
     if kubeconfig is None and in_cluster(os.environ):
-        return _session(_service_account(context), connections, proxy="")
+        return _session(_service_account(context), proxy="")
     login = find_login(kubeconfig, context, os.environ)
     with _no_file_left():
-        return _session(_configuration(login), connections, proxy=login.proxy)
+        return _session(_configuration(login), proxy=login.proxy)
 
 
 @contextmanager
@@ -122,11 +124,11 @@ def _configuration(login: Login) -> Any:
     return configuration
 
 
-def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
+def _session(configuration: Any, *, proxy: str) -> Session:
     in_memory = _tls_context(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
-    configuration.connection_pool_maxsize = connections
+    configuration.connection_pool_maxsize = _CONNECTIONS
     configuration.socket_options = _kept_alive()
     # What is missing for SOCKS is told by an error of ours.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)

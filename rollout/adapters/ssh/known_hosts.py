@@ -166,7 +166,7 @@ class KnownHosts:
 def _append(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
-        with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True), "a+b") as file:
+        with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND), "a+b") as file:
             file.seek(0)
             before = file.read()
             file.write((b"\n" if before and not before.endswith(b"\n") else b"") + line.encode())

@@ -13,14 +13,9 @@ from rollout.errors import (
 )
 from rollout.gather import background
 from rollout.gather.hosts.probe import parse_probe
-from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
+from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult, HostExecutor, HostShell
-
-# Above what the probe takes where nobody answers on the bus: it cuts its questions off at 12 + 5 + 5 seconds,
-# and on a host without `timeout` the client gives up by itself after 30.
-PROBE_TIMEOUT = 45.0
-CONCURRENCY = 32
 
 _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
     (HostKeyError, ProbeFailureKind.HOST_KEY),
@@ -30,9 +25,7 @@ _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 )
 
 
-def observe(
-    host: Host, shell: HostShell, *, probe: Probe = USUAL_PROBE, timeout: float = PROBE_TIMEOUT
-) -> HostObservation:
+def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
     """One host's facts, or why there are none, after at most `timeout` seconds. Never raises."""
     if not host.address:
         return _no_address(host)
@@ -46,10 +39,10 @@ def poll(
     hosts: Mapping[str, Host],
     executor: HostExecutor,
     *,
-    probe: Probe = USUAL_PROBE,
-    timeout: float = PROBE_TIMEOUT,
-    concurrency: int = CONCURRENCY,
-    on_result: Callable[[str, HostObservation], None] | None = None,
+    probe: Probe,
+    timeout: float,
+    concurrency: int,
+    on_result: Callable[[str, HostObservation], None],
 ) -> dict[str, HostObservation]:
     """Observations by the same names, in the order of `hosts`; `timeout` seconds for each host.
 
@@ -60,8 +53,7 @@ def poll(
 
     def note(name: str, observation: HostObservation) -> None:
         by_name[name] = observation
-        if on_result is not None:
-            on_result(name, observation)
+        on_result(name, observation)
 
     for name, host in hosts.items():
         if not host.address:
