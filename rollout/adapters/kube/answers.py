@@ -15,8 +15,8 @@ import msgspec
 import urllib3.exceptions as http
 
 from rollout.errors import ApiError, ApiUnavailableError
+from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import NO_JSON, garbled
-from rollout.gather.cluster.wire import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
@@ -54,14 +54,10 @@ _SENTENCES: tuple[tuple[_Kinds, str, str], ...] = (
 )
 
 
-class _Meta(msgspec.Struct, frozen=True, gc=False):
-    token: str | None = msgspec.field(name="continue", default=None)
-
-
-class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Body(wire.Wire, frozen=True):
     kind: str = ""
     api_version: str = ""
-    metadata: _Meta | None = None
+    metadata: wire.ListMeta = wire.ListMeta()
     status: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -73,12 +69,12 @@ def continue_token(body: bytes, method: str, path: str) -> str:
     """
     request = f"{method} {path}"
     try:
-        read = decoder_of(_Body).decode(body)
+        read = wire.decoder_of(_Body).decode(body)
     except NO_JSON as error:
         raise garbled(request, error) from error
     if not _is_answer(read, method, path):
         raise garbled(request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})")
-    return (read.metadata.token if read.metadata else None) or ""
+    return read.metadata.continue_token
 
 
 def _is_answer(read: _Body, method: str, path: str) -> bool:

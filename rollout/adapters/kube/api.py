@@ -71,12 +71,12 @@ class _Request:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
 
     def headers(self) -> dict[str, str]:
-        headers = {
+        return {
             "Accept": "application/json",
             "Accept-Encoding": self.encoding,
             "User-Agent": USER_AGENT,
+            **({} if self.body is None else {"Content-Type": self.content_type}),
         }
-        return headers if self.body is None else {**headers, "Content-Type": self.content_type}
 
 
 def connect(

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
+_MOST_HEARD = 100
 # So many are kept for reuse; more are made where more threads ask at once.
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
@@ -118,7 +120,7 @@ def _configuration(login: Login) -> Any:
         )
     if login.program and not (configuration.api_key or configuration.cert_file):
         raise KubeconfigError(
-            f"{login.program} gave no credentials" + (f": {heard[-1]}" if heard else ""),
+            f"{login.program} gave no credentials" + (f": {heard[-1].getMessage()}" if heard else ""),
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
@@ -222,22 +224,14 @@ def _translated(origin: str) -> Iterator[None]:
         ) from error
 
 
-class _Listener(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
-
-
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def _listening() -> Iterator[list[logging.LogRecord]]:
     """Collect what is logged as an error; with a handler of ours in place it is not printed either."""
-    listener = _Listener()
+    listener = BufferingHandler(_MOST_HEARD)
+    listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
     try:
-        yield listener.heard
+        yield listener.buffer
     finally:
         logging.getLogger().removeHandler(listener)
 
