@@ -7,7 +7,6 @@ it: only shutting the socket's reading side down does. That is what leaving the 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Self
 
 import urllib3
 import urllib3.exceptions
@@ -31,39 +30,27 @@ class WatchStream:
         self._response: urllib3.BaseHTTPResponse | None = None
         self._reading = threading.Lock()
         self._closed = False
-        self._pending = b""
-        self._lines: list[bytes] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
         if self._closed:
             self._cut(response)
-        return self
+        return self._lines()
 
     def __exit__(self, *_error: object) -> None:
         self._closed = True
         if self._response is not None:
             self._cut(self._response)
 
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        while not self._closed:
-            if self._lines:
-                return self._lines.pop()
-            self._read()
-        raise StopIteration
-
-    def _read(self) -> None:
-        """Wait for more; the end of the stream closes the watch."""
-        chunk = self._next_chunk()
-        if not chunk:
-            self._closed = True
-            return
-        *lines, self._pending = (self._pending + chunk).split(b"\n")
-        self._lines = [line for line in reversed(lines) if line.strip()]
+    def _lines(self) -> Iterator[bytes]:
+        pending = b""
+        while chunk := self._next_chunk():
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in filter(bytes.strip, lines):
+                if self._closed:
+                    return
+                yield line
 
     def _next_chunk(self) -> bytes:
         try:

@@ -1,6 +1,5 @@
 """Preconditions of a rollout, one verdict each: what was looked at, how it stands, and what would mend it."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -68,5 +67,4 @@ def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:
     """How many there are of each verdict."""
-    counted = Counter(check.verdict for check in checks)
-    return {verdict: counted[verdict] for verdict in Verdict}
+    return {verdict: sum(check.verdict is verdict for check in checks) for verdict in Verdict}
