@@ -250,4 +250,4 @@ class HeardProcess(subprocess.Popen[AnyStr]):
 def is_program(command: object) -> bool:
     """Whether a command line, or a line for a shell in it, starts the program."""
     words = command if isinstance(command, list | tuple) else [command]
-    return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None
+    return re.search(r"-m\W+rollout\b|\brollout\.cli\.entry\b", " ".join(map(str, words))) is not None

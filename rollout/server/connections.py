@@ -91,16 +91,20 @@ class Connections:
 
     def opened(self, server: web.Server) -> web.RequestHandler:
         """Return what serves one more; where there are too many, in all or of one address, the longest silent go."""
+        handler = server()
+        self._open[handler] = self._now
+        # many are accepted at once: in its turn, which is the loop's next, the addresses of those before it are known
+        asyncio.get_running_loop().call_soon(self._make_room)
+        return handler
+
+    def _make_room(self) -> None:
         self._forget()
         crowds = Counter(map(_address, self._open))
         for handler in [handler for handler in self._open if handler not in self._asking]:
             address = _address(handler)
-            if len(self._open) >= self._most or crowds[address] >= self._most_of_one:
+            if len(self._open) > self._most or crowds[address] >= self._most_of_one:
                 crowds[address] -= 1
                 self._close(handler)
-        handler = server()
-        self._open[handler] = self._now
-        return handler
 
     @property
     def _now(self) -> float:

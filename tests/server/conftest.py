@@ -32,10 +32,10 @@ from tests.waiting import Overheard, wait_until
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
 SERVE = ("fleetlock", "serve", "--listen", "127.0.0.1:0")
 SPOKEN = "serving FleetLock at "
-# The program, but for the ten seconds that it waits for a body.
+# The program, but for the ten seconds that it waits for a body, or with an answer for the proof of a reboot.
 IMPATIENT = """
-from rollout.server import http
-http.BODY_SECONDS = 1.0
+from rollout.server import holders, http
+http.BODY_SECONDS = holders._WAIT = 1.0
 from rollout.cli.entry import main
 main()
 """
@@ -182,10 +182,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """The server on it, with the module's `FLAGS`, if it has any."""
     flags: Sequence[str] = getattr(request.module, "FLAGS", ())
-    words, program = (*SERVE, *flags), (sys.executable, "-c", IMPATIENT)
-    serving = Serving(start(tmp_path_factory.mktemp("home"), lab.environment, words, program=program))
-    yield serving
-    assert serving.end() == 0
+    with serving(lab, tmp_path_factory.mktemp("home"), *flags) as server:
+        yield server
+        assert server.end() == 0
 
 
 # What tests of other folders need of it as well.
@@ -194,7 +193,8 @@ def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.Te
 @contextmanager
 def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None) -> Iterator[Serving]:
     """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
-    server = Serving(start(home, lab.environment, (*SERVE, *arguments)), context=context)
+    program = (sys.executable, "-c", IMPATIENT)
+    server = Serving(start(home, lab.environment, (*SERVE, *arguments), program=program), context=context)
     try:
         yield server
     finally:

@@ -90,7 +90,7 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
 def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    server = serve(lab, "--slot-timeout", "4s")
+    server = serve(lab, "--slot-timeout", "2s")
     client.await_grant(server)
     wait_until(lambda: not slots_of(lab))
     assert not is_cordoned(lab, client.node)

@@ -87,7 +87,7 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
         asked = stack.enter_context(socket.create_connection(address(server), 60))
         lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
         stack.callback(lab.behave)
-        asked.sendall(HEAD + asking(Client(lab, workers(lab)[0]).id))
+        asked.sendall(HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id))
         silent = [stack.enter_context(socket.create_connection(address(server), 30)) for _ in range(MOST + extra)]
         assert server.get("/healthz") == (200, "ok\n")
         wait_until(lambda: sum(map(is_closed, silent)) >= extra)
