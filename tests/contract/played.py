@@ -30,11 +30,11 @@ from rollout.lab.simulation import LabFiles
 from rollout.lab.world.host import micro_time, new_node, registered, reported, started, with_readiness
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
 
-SPEED = 30.0
-_TICK = 0.2
+SPEED = 60.0
+_TICK = 0.1
 _HEARTBEAT, _REPORT = 1.0, 20.0
-_KUBELET_START = 1.0
-_TERMINATION = 1.0
+_KUBELET_START = 0.3
+_TERMINATION = 0.3
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _TAINT = {"key": LABEL, "effect": "NoSchedule"}
 _TOLERATION = {"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}

@@ -93,10 +93,10 @@ def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
+@pytest.mark.parametrize(("strategy", "limit"), [("rolling", 2), ("rolling", 1), ("waves", 2)])
 def test_limit_taint_labels_and_events(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
     before = played.reboots
-    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=500ms")
+    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=200ms")
     with watched(played) as seen:
         code, lines, told = run(
             played,
