@@ -90,7 +90,7 @@ def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollou
         '"name":"worker-1"',
         '"reason":"kept"',
     ]
-    with rehearsed(tmp_path, file, 60) as (environment, said):
+    with rehearsed(tmp_path, file, 240) as (environment, said):
         again = invoked(tmp_path, environment, ("plan", "-o", "json", "--max-unavailable", "2"))
         assert decisions(json.loads(again.stdout)) == decisions(plan)
         done = invoked(tmp_path, environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))

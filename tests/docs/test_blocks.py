@@ -215,7 +215,7 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
 ) -> None:
     if "| jq " in page.read_text(encoding="utf-8") and not shutil.which("jq"):
         pytest.skip("needs jq")
-    lab, folder = start_lab("default", nodes=4), Path(variables["HOME"])
+    lab, folder = start_lab("default", nodes=4, speed=240), Path(variables["HOME"])
     furnish(folder, lab)
     for block in blocks(page):
         if not block.not_run:

@@ -56,7 +56,7 @@ def part_of(scenario: Scenario) -> Scenario:
 @pytest.mark.parametrize("name", scenario_names())
 def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
-    with Lab.start(part_of(scenario), directory=tmp_path / "lab", speed=50) as lab:
+    with Lab.start(part_of(scenario), directory=tmp_path / "lab", speed=120) as lab:
 
         def lines_of(*words: str) -> list[bytes]:
             ended = invoked(tmp_path, lab.environment, (*words, "-o", "json"))
@@ -92,7 +92,7 @@ def test_a_field_that_is_missing_or_of_another_type_is_refused() -> None:
 
 def test_the_journal_of_a_run_has_the_lines_that_it_prints(start_lab: StartLab, command: Command) -> None:
     """In their order, to the letter; but for the first of each, which says what the rest is."""
-    lab = start_lab("rollback", nodes=6, speed=40)
+    lab = start_lab("rollback", nodes=6, speed=120)
     words = ("apply", "--yes", "--max-failures", "3", "--set", "output.journal=run.jsonl", "-o", "json")
     ended = command(*words, lab=lab)
     journal = lab.directory.parent / "home" / "run.jsonl"

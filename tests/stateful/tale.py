@@ -36,6 +36,8 @@ SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
 _SOON = 0.4
 _PHASES = ("cordoned", "draining", "drained", "rebooting", "booted", "ready")
 NODE = st.integers(min_value=1, max_value=WORKERS).map(lambda number: f"worker-{number}")
+# Not 0: the plainest example, which is drawn first, does the same thing again and again.
+PACE = st.integers(min_value=0, max_value=1000).filter(bool)
 P = ParamSpec("P")
 
 

@@ -17,7 +17,7 @@ from rollout.model import marks
 from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 from tests.stateful.operators import GATES, HASTE, Told, marked, stands, unfinished
-from tests.stateful.tale import NODE, SEEDS, WORKERS, Tale, kept, noted, tell
+from tests.stateful.tale import NODE, PACE, SEEDS, WORKERS, Tale, kept, noted, tell
 from tests.stateful.trouble import MEMBERS, SICKNESSES, STORMS
 from tests.stateful.witness import is_cordoned
 
@@ -35,7 +35,7 @@ class Misfortunes(Tale):
         gate=st.sampled_from(GATES),
         stop=st.sampled_from(("finish", "revert")),
         strategy=st.sampled_from(("waves", "rolling", "pools")),
-        pace=st.integers(min_value=0, max_value=1000),
+        pace=PACE,
     )
     @kept
     def begin(
@@ -260,7 +260,7 @@ class Nights(Tale):
         left=st.sets(NODE | MEMBER, max_size=1),
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
         rules=st.tuples(st.sampled_from(_NEEDS), st.sampled_from(_CHECKS), st.sampled_from(GATES)),
-        pace=st.integers(min_value=0, max_value=1000),
+        pace=PACE,
     )
     @kept
     def begin(
