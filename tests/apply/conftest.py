@@ -1,4 +1,3 @@
-import json
 import shutil
 import subprocess
 import sys
@@ -6,17 +5,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from rollout.lab.api.resources import PODS
+from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.store import Change
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
 from tests.published import assert_published
+from tests.state import PREFIX
 from tests.waiting import Inbox, received
 
 Rollout = Callable[..., Ended]
@@ -56,14 +58,20 @@ def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> subprocess.Po
 
 
 def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> str:
-    """Kill a command as soon as it tells of a node in this phase; that node."""
-    process = command(lab, home, *arguments)
-    assert process.stdout is not None
-    lines = (json.loads(line) for line in process.stdout)
-    node = next((str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == phase), "")
-    process.kill()
+    """Kill a command at the moment at which the cluster sees a node of it in this phase; that node."""
+    begun, reached = Queue[subprocess.Popen[str]](), list[str]()
+
+    def seen(change: Change) -> None:
+        marked = change.obj["metadata"].get("annotations", {}).get(f"{PREFIX}phase")
+        if change.resource is NODES and marked == phase and not reached:
+            begun.get().kill()
+            reached.append(change.obj["metadata"]["name"])
+
+    lab.call(lambda: lab.store.subscribe(seen))
+    begun.put(process := command(lab, home, *arguments))
     process.communicate()
-    assert node
+    lab.call(lambda: lab.store.unsubscribe(seen))
+    (node,) = reached
     return node
 
 

@@ -116,7 +116,7 @@ def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Started, tmp
     lab.call(lambda: lab.store.subscribe(seen))
     process = command(lab, tmp_path, *FENCED)
     assert reached.wait(60)
-    time.sleep(2.5)
+    wait_until(lambda: lab.struck(away))
     steal_lease(lab)
     time.sleep(1.5)  # what was renewed before is over, whenever the program comes to look
     before = phases(lab)

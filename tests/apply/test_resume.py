@@ -132,8 +132,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
     """A terminal that goes away is told of more than once, which makes no second signal of it."""
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY, "--set", "waves.stop=revert")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    time.sleep(1)
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     for number in signals:
         process.send_signal(number)
         time.sleep(0.1)
@@ -163,7 +162,7 @@ def test_a_run_outlives_its_terminal(started: Started, tmp_path: Path) -> None:
 def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Started, tmp_path: Path) -> None:
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY)
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     process.terminate()
     assert process.stderr is not None
     while "stopping" not in (line := process.stderr.readline()):
