@@ -3,7 +3,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from queue import Queue
 
@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change
-from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
 from tests.published import assert_published
 from tests.state import PREFIX
-from tests.waiting import Inbox, received
+from tests.waiting import Inbox, received, wait_until
 
 Rollout = Callable[..., Ended]
 # What `started` is.
@@ -85,6 +85,21 @@ def lose_hosts(lab: Lab) -> None:
     """From now on no host comes back from a reboot."""
     for machine in lab.machines.values():
         machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS))
+
+
+def await_down(lab: Lab) -> str:
+    """The first host that is down, which stays so where hosts are lost."""
+    wait_until(lambda: not all(machine.running for machine in lab.machines.values()), 90)
+    return next(name for name, machine in lab.machines.items() if not machine.running)
+
+
+def boot(lab: Lab, node: str) -> None:
+    """Bring back what has gone down, and all that go down later."""
+    machine = lab.machines[node]
+    wait_until(lambda: not lab.call(lambda: machine.running))
+    for other in lab.machines.values():
+        lab.call(partial(other.inflict, HEALTHY))
+    lab.call(machine.power_on)
 
 
 @pytest.fixture

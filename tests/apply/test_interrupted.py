@@ -17,10 +17,9 @@ from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, NODES, PODS
 from rollout.lab.api.store import Json
-from rollout.lab.hosts.faults import HEALTHY
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_ready
-from tests.apply.conftest import Rollout, Started, command, lose_hosts
+from tests.apply.conftest import Rollout, Started, boot, command, lose_hosts
 from tests.apply.test_resume import APPLY as WORKERS
 from tests.apply.test_resume import stopped_at
 from tests.state import annotations, is_cordoned, metadata, node_of, unlock, write
@@ -173,15 +172,6 @@ def cut_power(lab: Lab, node: str) -> None:
     """For good; and the cluster has noticed."""
     lab.call(lab.machines[node].cut_power)
     wait_until(lambda: node in not_ready(lab))
-
-
-def boot(lab: Lab, node: str) -> None:
-    """Bring back what has gone down, and all that go down later."""
-    machine = lab.machines[node]
-    wait_until(lambda: not lab.call(lambda: machine.running))
-    for other in lab.machines.values():
-        lab.call(partial(other.inflict, HEALTHY))
-    lab.call(machine.power_on)
 
 
 def not_ready(lab: Lab) -> list[str]:

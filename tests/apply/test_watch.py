@@ -17,7 +17,7 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started, command, lose_hosts
+from tests.apply.conftest import Rollout, Started, await_down, boot, command, lose_hosts
 from tests.apply.test_resume import APPLY
 from tests.cli.screens import shown
 from tests.state import marks_of, node_of, record, run_of
@@ -61,15 +61,14 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
+    lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", *LEASE)
-    wait_until(lambda: record(lab) is not None, SECONDS)
-    run = run_of(lab)
+    node, run = await_down(lab), run_of(lab)
     with heard(lab, tmp_path, "status", "--watch", "-o", "json") as watching:
         await_line(watching, told_of(run=run, state="running", nodes=True))
-        process.kill()
-        process.communicate()
-        # it may have died between two nodes
-        await_line(watching, told_of(run=run, state="interrupted"))
+        kill(process)
+        await_line(watching, told_of(run=run, state="interrupted", nodes=True))
+        boot(lab, node)
         rollout(lab, "resume", "--yes", *LEASE).ends(0)
         assert watching.rest() == 0, watching.said
         told = objects(watching)
@@ -152,12 +151,14 @@ def run_of_last(lab: Lab) -> str:
 
 def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
-    with heard(lab, tmp_path, *APPLY) as applying:
-        wait_until(lambda: record(lab) is not None, SECONDS)
+    lab.call(lambda: lose_hosts(lab))
+    with heard(lab, tmp_path, *APPLY, "--max-unavailable", "1") as applying:
+        node = await_down(lab)
         with heard(lab, tmp_path, "status", "--watch") as watching:
             watching.await_words(" is running")
             watching.process.send_signal(signal.SIGINT)
             assert watching.rest() == 130
+        boot(lab, node)
         assert applying.rest() == 0
     assert len(objects(applying)[-1]["succeeded"]) == 3
 

@@ -17,7 +17,7 @@ from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Scrape, Started, command, complaints
+from tests.apply.conftest import Rollout, Scrape, Started, await_down, boot, command, complaints, lose_hosts
 from tests.apply.test_own_node import MARK
 from tests.ended import Ended, end_of, invoked, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, open_now
@@ -72,12 +72,14 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Started, begi
     other = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--window", open_now(hours=6))
     other.await_words("outside the maintenance window")
     other.end()
+    lab.call(lambda: lose_hosts(lab))
     leader = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    node = await_down(lab)
     follower = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     follower.await_words("No node is started: a rollout is running on")
     leader.end(signal.SIGKILL)
     wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60)
+    boot(lab, node)
     wait_until(lambda: set(lab.scoreboard().reboots.values()) == {1}, 60)
     assert follower.end() == 0
     assert_all_done(lab)
