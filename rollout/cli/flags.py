@@ -48,11 +48,13 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command)
-        own = [
-            _parameter(name, hints[name], _named(item.default, name, hints[name]))
-            for name, item in inspect.signature(command).parameters.items()
-            if name != "settings"
-        ]
+        own = []
+        for name, item in inspect.signature(command).parameters.items():
+            if hints[name] is bool and not item.default.param_decls:
+                # by its parameter, without the `--no-` that typer would give it
+                item.default.param_decls = (f"--{name.replace('_', '-')}",)
+            if name != "settings":
+                own.append(_parameter(name, hints[name], item.default))
         shared = {
             item.flag.replace("-", "_"): item
             for name in (*names, "output")
@@ -84,13 +86,6 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
         return run
 
     return decorated
-
-
-def _named(declared: Any, name: str, kind: Any) -> Any:
-    """Name a flag by its parameter, without the `--no-` that typer would give it."""
-    if kind is bool and not declared.param_decls:
-        declared.param_decls = (f"--{name.replace('_', '-')}",)
-    return declared
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

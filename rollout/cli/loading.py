@@ -91,18 +91,15 @@ class SectionedCommand(_QuickValues, TyperCommand):
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments, options of this command alone, then the groups in the order of their first option."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], _OWN: []}
+        parameter: Any
         for parameter in self.get_params(ctx):
             is_argument = parameter.param_type_name == "argument"
             title = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or _OWN
             if record := parameter.get_help_record(ctx):
-                sections.setdefault(title, []).append((_label(parameter, record[0]), record[1]))
+                # without Python's name for a type, and without a flag's no
+                after = " <" if is_argument and not parameter.type_descriptor.choices else " / "
+                sections.setdefault(title, []).append((record[0].partition(after)[0], record[1]))
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
-
-
-def _label(parameter: Any, written: str) -> str:
-    """Return what stands before an explanation, without Python's name for a type, and without a flag's no."""
-    is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
-    return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]

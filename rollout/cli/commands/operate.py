@@ -10,7 +10,6 @@ from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
-from rollout.model.policy import Policy
 
 
 @takes("operate", "cluster", *RULES, "evidence", "ssh")
@@ -33,10 +32,21 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.stop import StopRequest
 
-    settings = _unattended(settings)
+    # a pass ends when its window closes, and the next one goes on; none waits for days with the lock in hand
+    settings = replace(settings, gates=replace(settings.gates, wait_window=False))
+    if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
+        settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
     if settings.evidence.source:
         evidence_rules(settings)
-    _refuse_what_persons_decide(policy_of(settings), interactive=settings.gates.interactive)
+    policy = policy_of(settings)
+    if settings.gates.interactive:
+        raise UsageError("gates.interactive asks before each wave, and operate runs unattended", hint="Use apply.")
+    if policy.include_held:
+        hint = "Use apply or resume with it, or: rollout release VERSION."
+        raise UsageError("--allow held is a person's decision, and operate runs unattended", hint=hint)
+    if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
+        hint = "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
+        raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
     server = ""
     with suppress(RolloutError):
         # where there is no way to it, each pass tells why
@@ -48,25 +58,3 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
             if once:
                 raise typer.Exit(operation.make_pass())
             operation.make_passes(undisturbed)
-
-
-def _unattended(settings: Given) -> Given:
-    """Leave nodes with blockers out, where nobody says otherwise, and have no pass wait for days with the lock in hand.
-
-    A pass ends when its window closes, and the next one goes on.
-    """
-    nodes, gates = settings.nodes, replace(settings.gates, wait_window=False)
-    if nodes.skip is None and Allow.BLOCKED not in nodes.allow:
-        nodes = replace(nodes, skip=(Skip.BLOCKED,))
-    return replace(settings, nodes=nodes, gates=gates)
-
-
-def _refuse_what_persons_decide(policy: Policy, *, interactive: bool) -> None:
-    if interactive:
-        raise UsageError("gates.interactive asks before each wave, and operate runs unattended", hint="Use apply.")
-    if policy.include_held:
-        hint = "Use apply or resume with it, or: rollout release VERSION."
-        raise UsageError("--allow held is a person's decision, and operate runs unattended", hint=hint)
-    if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
-        hint = "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
-        raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)

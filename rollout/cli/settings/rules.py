@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.cli.settings.reading import Given, SettingsFile, given
-from rollout.cli.settings.schema import Allow, Detect, FleetLock, Settings, Skip, settings
+from rollout.cli.settings.schema import Allow, FleetLock, Settings, Skip, settings
 from rollout.cli.settings.values import Table
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
@@ -30,6 +30,12 @@ def policy_of(settings: Settings) -> Policy:
     nodes, waves, drain, reboot = settings.nodes, settings.waves, settings.drain, settings.reboot
     critical = tuple(Critical(**vars(rule)) for rule in settings.critical)
     ordered(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
+    asks_command = Source.COMMAND in settings.detect.sources
+    if asks_command and not settings.detect.command:
+        hint = "Give one: --set detect.command=COMMAND."
+        raise UsageError("detect.sources has command, and there is none", hint=hint)
+    if settings.detect.command and not asks_command:
+        say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
     return Policy(
         **{**_alike(Policy, waves, drain, reboot), "max_unavailable": waves.max_unavailable or Count(1)},
         include_cordoned=Allow.CORDONED in nodes.allow,
@@ -39,14 +45,14 @@ def policy_of(settings: Settings) -> Policy:
         drain=DrainPolicy(**_alike(DrainPolicy, drain), critical=critical),
         reboot_timeout=reboot.timeout,
         own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
-        detect=_detected_by(settings.detect),
+        detect=settings.detect.sources,
         gates=_gates(settings),
         courtesy=CourtesyPolicy(drain.delay, reboot.delay, settings.labels.fluo),
         pools=pools,
     )
 
 
-def _alike(rules: type[Policy] | type[DrainPolicy], *tables: Table) -> dict[str, Any]:
+def _alike(rules: type[Policy | DrainPolicy | GatePolicy], *tables: Table) -> dict[str, Any]:
     """Return the rules that stand in these tables by the same names."""
     names = {rule.name for rule in fields(rules)}
     return {name: value for table in tables for name, value in vars(table).items() if name in names}
@@ -66,22 +72,9 @@ def _gates(settings: Settings) -> GatePolicy:
         ),
         alerts=AlertPolicy(alerts.prometheus_url, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
-        timeout=gates.timeout,
-        health_checks=settings.waves.health_checks,
-        soak=settings.waves.soak,
+        **_alike(GatePolicy, gates, settings.waves),
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
-
-
-def _detected_by(detect: Detect) -> tuple[Source, ...]:
-    """Return what hosts are asked; `UsageError` where that is a command, and there is none."""
-    if Source.COMMAND in detect.sources and not detect.command:
-        raise UsageError(
-            "detect.sources has command, and there is none", hint="Give one: --set detect.command=COMMAND."
-        )
-    if detect.command and Source.COMMAND not in detect.sources:
-        say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
-    return detect.sources
 
 
 def refuse_another_process(settings: Given, policy: Policy) -> None:

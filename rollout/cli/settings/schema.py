@@ -266,11 +266,6 @@ class Metrics(Table):
     )
     listen: values.ListenAddress = setting("", "operate: serve /metrics, /healthz, /readyz; :9732 is all addresses")
 
-    @property
-    def is_used(self) -> bool:
-        """Whether metrics are left anywhere."""
-        return bool(self.textfile or self.pushgateway)
-
 
 class Notify(Table):
     """Who hears of a rollout that nobody watches."""

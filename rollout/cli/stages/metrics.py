@@ -95,7 +95,7 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterato
     """
     options = settings.metrics
     listen = options.listen if serves else ""
-    if not (options.is_used or listen):
+    if not (options.textfile or options.pushgateway or listen):
         yield Meter()
         return
     from rollout.report.metrics import Metrics

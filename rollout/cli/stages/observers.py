@@ -59,19 +59,15 @@ class _Journalled:
 
     def notify(self, event: StepEvent) -> None:
         """Take one event."""
-        if self.journal is not None:
-            try:
-                self._write(self.journal, event)
-            except OSError as error:
-                self.journal = None
-                say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
-        self.observer.notify(event)
-
-    def _write(self, journal: JournalFile, event: StepEvent) -> None:
         self.waiting.append(record_of(line(event)))
         self.is_held |= isinstance(event, PlanReady)
-        while self.is_held and self.waiting:
-            journal.write(self.waiting.pop(0))
+        try:
+            while self.journal is not None and self.is_held and self.waiting:
+                self.journal.write(self.waiting.pop(0))
+        except OSError as error:
+            self.journal = None
+            say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
+        self.observer.notify(event)
 
 
 @contextmanager
