@@ -12,7 +12,7 @@ soon. Nothing that an answer may be ends the renewing; only another holder, or n
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from rollout.errors import (
@@ -52,53 +52,34 @@ _SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
+@dataclass
+class LeaseLock:
+    """Holds the Lease while it is entered, as `holder`. `check` is asked before every act.
 
-    The Lease of the run `unlock` is taken at once: an operator has made sure that its process is gone. `process` is a
-    word that no other process has.
+    `seconds` is how long others must see no renewal before they may take it. The Lease of the run `unlock` is taken at
+    once: an operator has made sure that its process is gone. `process` is a word that no other process has.
+
+    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
+    `watch` is what was seen of its holder before: one that is gone is not waited for again.
     """
 
+    cluster: PatientApi
     namespace: str
     holder: str
     run: str
     seconds: int = SECONDS
     unlock: str = ""
     process: str = ""
+    stop: StopRequest = field(default_factory=StopRequest)
+    notice: Callable[[str], None] = lambda _message: None
+    watch: LeaseWatch | None = None
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        """What the Lease says of its holder, beside the name."""
-        return {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
-
-
-class LeaseLock:
-    """Holds the Lease while it is entered. `check` is asked before every act.
-
-    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
-    `watch` is what was seen of its holder before: one that is gone is not waited for again.
-    """
-
-    def __init__(
-        self,
-        cluster: PatientApi,
-        terms: LeaseTerms,
-        *,
-        stop: StopRequest | None = None,
-        notice: Callable[[str], None] = lambda _message: None,
-        watch: LeaseWatch | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._clock = cluster.clock
-        self._interval = terms.seconds / RENEWALS_PER_DURATION
-        self._hurried = cluster.api.within(self._interval)
-        self._terms = terms
-        self._stop = stop or StopRequest()
-        self._notice = notice
-        self._is_watched = watch is not None
-        self._watch = watch or LeaseWatch(cluster.clock)
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
+    def __post_init__(self) -> None:
+        self._clock = self.cluster.clock
+        self._interval = self.seconds / RENEWALS_PER_DURATION
+        self._hurried = self.cluster.api.within(self._interval)
+        self._watch = self.watch or LeaseWatch(self._clock)
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
         self._ended = threading.Event()
@@ -112,13 +93,13 @@ class LeaseLock:
 
     def __enter__(self) -> Self:
         self._acquire()
-        self._stop.before_leaving(self._let_go)
+        self.stop.before_leaving(self._let_go)
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=self._terms.seconds)
+        self._thread.join(timeout=self.seconds)
         self._release()
 
     def check(self) -> None:
@@ -128,20 +109,20 @@ class LeaseLock:
             threading.Event().wait()
         if self._ended.is_set():
             raise FencedError("the lock was given up", hint="This process has ended; nothing further is done by it.")
-        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self._terms.seconds * _SURE_SHARE:
+        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self.seconds * _SURE_SHARE:
             # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
-            renew = self._cluster.heard(marks.LEASE_NAME)(self._renew)
-            patiently(renew, self._cluster.deadline(), self._cluster.notice, passing=_is_passing)
+            renew = self.cluster.heard(marks.LEASE_NAME)(self._renew)
+            patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
             holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
-                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is {holder} now",
+                f"the Lease {self.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 
     def _is_mine(self, lease: Lease | None) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
-        return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self._terms.holder, self._acquired)
+        return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self.holder, self._acquired)
 
     def _may_go_on(self, before: Lease | None, current: Lease) -> bool:
         """Whether it was not taken, renewed or freed since: others have written only beside the lock.
@@ -150,17 +131,17 @@ class LeaseLock:
         """
         if before is None or before.held_by != current.held_by:
             return False
-        return before.renewal == current.renewal or self._terms.unlock == current.state.run != ""
+        return before.renewal == current.renewal or self.unlock == current.state.run != ""
 
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
-            self._claim(lambda: self._cluster.api.create(self._collection, self._body()))
+            self._claim(lambda: self.cluster.api.create(self._collection, self._body()))
             return
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
         self._stored, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
-        self._claim(lambda: self._cluster.api.replace(self._path, self._body()), lease)
+        self._claim(lambda: self.cluster.api.replace(self._path, self._body()), lease)
 
     def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
@@ -178,7 +159,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: self._read_once(self._cluster.api))
+        return self._patiently(lambda: self._read_once(self.cluster.api))
 
     def _read_once(self, api: ClusterApi) -> Lease | None:
         try:
@@ -187,37 +168,37 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        return patiently(action, self._cluster.deadline(), self._cluster.notice, sleep=self._sleep)
+        return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
-        if self._clock.wait(self._stop, seconds):
+        if self._clock.wait(self.stop, seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _is_unlocked(self, lease: Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
         run = lease.state.run
-        if self._terms.unlock not in ("", run):
+        if self.unlock not in ("", run):
             held = f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
-            unlock = unlocking(lease.state, self._terms.namespace)
+            unlock = unlocking(lease.state, self.namespace)
             raise BlockedError(
-                f"--force-unlock {self._terms.unlock}, but {held}",
+                f"--force-unlock {self.unlock}, but {held}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
-        return bool(self._terms.unlock)
+        return bool(self.unlock)
 
     def _outwait(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; what was planned before another held it fits no more."""
-        if self._is_watched and self._watch.holder != lease.held_by:
+        if self.watch is not None and self._watch.holder != lease.held_by:
             raise _taken_meanwhile(lease)
         told = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not Holder.GONE:
             if state is Holder.NOBODY:
                 raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
             if state is Holder.ALIVE:
-                raise locked(lease.state, self._terms.namespace)
+                raise locked(lease.state, self.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)
-                self._notice(self._waiting(lease.state))
+                self.notice(self._waiting(lease.state))
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
             if current is None:
@@ -228,13 +209,13 @@ class LeaseLock:
     def _waiting(self, lease: LeaseState) -> str:
         """For whom it waits, and for how long."""
         left = Duration(round(max(1.0, lease.duration - self._watch.unrenewed)))
-        unlock = unlocking(lease, self._terms.namespace)
+        unlock = unlocking(lease, self.namespace)
         return f"{lease.holder} holds the lock: watching up to {left} for a renewal; if its process is gone: {unlock}"
 
     def _note(self, answer: bytes) -> None:
         self._stored = decode(answer, Lease, self._path).metadata
         self._renewed_at = self._clock.monotonic()
-        self._cluster.over(marks.LEASE_NAME)
+        self.cluster.over(marks.LEASE_NAME)
 
     def _keep(self) -> None:
         failures = 0
@@ -251,7 +232,7 @@ class LeaseLock:
             self._renew()
         except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
             with suppress(Exception):
-                self._cluster.notice(error)
+                self.cluster.notice(error)
             return False
         return True
 
@@ -286,9 +267,9 @@ class LeaseLock:
 
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
-        deadline = self._cluster.deadline_within(2 * self._interval)
+        deadline = self.cluster.deadline_within(2 * self._interval)
         with self._turn, suppress(ApiError):
-            patiently(lambda: self._give_up(self._hurried), deadline, self._cluster.notice)
+            patiently(lambda: self._give_up(self._hurried), deadline, self.cluster.notice)
 
     def _let_go(self) -> None:
         """Give it up before the process ends at once; from here on nothing is begun that asks first."""
@@ -297,7 +278,7 @@ class LeaseLock:
         # a renewal that is not answered is not waited for: the conflict that it may make is solved as any other
         has_turn = self._turn.acquire(timeout=_LAST_SECONDS)
         try:
-            self._give_up(self._cluster.api.within(_LAST_SECONDS))
+            self._give_up(self.cluster.api.within(_LAST_SECONDS))
         finally:
             if has_turn:
                 self._turn.release()
@@ -308,10 +289,11 @@ class LeaseLock:
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         """As it is to stand; what others have written on it stays."""
-        now, terms = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._terms
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
-        metadata = self._stored.with_ours({} if released else terms.annotations)
-        metadata |= {"name": marks.LEASE_NAME, "namespace": terms.namespace}
+        ours = {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
+        metadata = self._stored.with_ours({} if released else ours)
+        metadata |= {"name": marks.LEASE_NAME, "namespace": self.namespace}
         if self._stored.resource_version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
             metadata |= {"resourceVersion": self._stored.resource_version, "uid": self._stored.uid}
@@ -320,8 +302,8 @@ class LeaseLock:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": "" if released else terms.holder,
-                "leaseDurationSeconds": terms.seconds,
+                "holderIdentity": "" if released else self.holder,
+                "leaseDurationSeconds": self.seconds,
                 "acquireTime": self._acquired,
                 "renewTime": now,
                 "leaseTransitions": self._transitions,

@@ -15,7 +15,7 @@ from rollout.execution.gates import PolicyGates
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
-from rollout.execution.record.memory import RunMemory, Terms, change_memory
+from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
@@ -129,8 +129,8 @@ class SlotRunner:
     def _processed(self, stage: _Stage) -> NodeResult:
         plan, world = stage.plan, self._world
         limit = plan.policy.failures_allowed(len(selected(stage.cluster.ask(read_nodes), plan.selection)))
-        terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
-        memory = RunMemory(stage.cluster, stage.check, stage.report, terms)
+        run = (plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
+        memory = RunMemory(stage.cluster, stage.check, stage.report, *run)
         gates = PolicyGates(plan, stage.cluster, stage.report, stage.stop, world.gates, memory)
         entry = plan.nodes[0]
 

@@ -13,7 +13,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.lease import Holder
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.model.cluster import ReadyState
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
@@ -86,15 +86,17 @@ class Worker:
         state = self._leadership.look()
         if state not in (Holder.NOBODY, Holder.GONE):
             return
-        terms = LeaseTerms(
+        outage = OutageNotice(Reporter(Observers(()), self._world.clock))
+        cluster = PatientApi(self._world.api, self._world.clock, outage, self._settings.api_patience)
+        lock = LeaseLock(
+            cluster,
             self._settings.namespace,
             self._settings.holder,
             self._open()[0].run,
             self._settings.lease_seconds,
+            stop=self._stop,
+            watch=self._leadership.watch,
         )
-        outage = OutageNotice(Reporter(Observers(()), self._world.clock))
-        cluster = PatientApi(self._world.api, self._world.clock, outage, self._settings.api_patience)
-        lock = LeaseLock(cluster, terms, stop=self._stop, watch=self._leadership.watch)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock

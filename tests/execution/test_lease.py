@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from rollout.errors import (
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.execution.simulated import SetClock
 from tests.standalone_api import StandaloneApi
@@ -30,9 +31,17 @@ from tests.waiting import wait_until
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
 
 
-def lock(api: KubeApi, holder: str, *, seconds: int = 2, patience: float = 10.0) -> LeaseLock:
-    terms = LeaseTerms("kube-system", holder, f"run-of-{holder}", seconds)
-    return LeaseLock(PatientApi(api, SystemClock(), seconds=patience), terms)
+def lock(
+    api: KubeApi,
+    holder: str,
+    *,
+    seconds: int = 2,
+    patience: float = 10.0,
+    told: Callable[[BaseException], None] = lambda _error: None,
+    **more: Any,
+) -> LeaseLock:
+    cluster = PatientApi(api, SystemClock(), told, patience)
+    return LeaseLock(cluster, "kube-system", holder, f"run-of-{holder}", seconds, **more)
 
 
 def lease(api: KubeApi) -> dict[str, object]:
@@ -116,10 +125,9 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
         notices.append(message)
         stop.request()
 
-    terms = LeaseTerms("kube-system", "bob", "run-of-bob")
     with (
         pytest.raises(InterruptedRunError, match="nothing was started"),
-        LeaseLock(PatientApi(api, SystemClock()), terms, stop=stop, notice=notice),
+        lock(api, "bob", seconds=30, stop=stop, notice=notice),
     ):
         pass
     told = "ann holds the lock: watching up to 10m for a renewal; if its process is gone: "
@@ -130,8 +138,7 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
 def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the longest way."""
     stop = StopRequest()
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1)
-    with LeaseLock(PatientApi(api, SystemClock(), seconds=60), terms, stop=stop) as held:
+    with lock(api, "ann", patience=60, seconds=1, stop=stop) as held:
         stop.request()
         outages, get = [ApiUnavailableError("away"), ApiUnavailableError("away")], KubeApi.get
 
@@ -199,8 +206,7 @@ def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more
 
 def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
     told = list[BaseException]()
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1)
-    with LeaseLock(PatientApi(api, SystemClock(), told.append, seconds=10), terms) as held:
+    with lock(api, "ann", told=told.append, seconds=1) as held:
         server.outage(2.5)
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
@@ -232,8 +238,7 @@ def test_no_answers_shape_ends_the_renewing(
     api: KubeApi, server: StandaloneApi, answer: FaultAnswer, *, done: bool
 ) -> None:
     told = list[BaseException]()
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1)
-    with LeaseLock(PatientApi(api, SystemClock(), told.append, seconds=10), terms) as held:
+    with lock(api, "ann", told=told.append, seconds=1) as held:
         fault = inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=2, done=done))
         wait_until(lambda: struck(server, fault) == 2)
         renewed = lease(api)["renewTime"]
@@ -256,8 +261,7 @@ def test_not_even_a_failure_that_nobody_thought_of_ends_the_renewing(
     def tell(_error: BaseException) -> None:
         raise ValueError("nobody listens")
 
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1)
-    with LeaseLock(PatientApi(api, SystemClock(), tell, seconds=10), terms) as held:
+    with lock(api, "ann", told=tell, seconds=1) as held:
         renewed = lease(api)["renewTime"]
         monkeypatch.setattr(KubeApi, "replace", fail)
         wait_until(lambda: not failures and lease(api)["renewTime"] != renewed)
@@ -291,22 +295,24 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
 def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
     """What was planned before another held it fits no more; a holder that was seen to be gone is not waited for."""
     hold_by_hand(api, "ann", seconds=600)
-    terms, clock = LeaseTerms("kube-system", "bob", "run-of-bob", 2), SetClock()
+    clock = SetClock()
     free, other, same = LeaseWatch(clock), LeaseWatch(clock), LeaseWatch(clock)
     other.look(LeaseState("eve", "1", 1.0))
     same.look(read_lease(api, "kube-system"))
     clock.seconds = 600
     for watch in (free, other):
         with pytest.raises(LockedError, match="ann has taken the lock meanwhile"):
-            LeaseLock(PatientApi(api, SystemClock(), seconds=10), terms, watch=watch).__enter__()
-    with LeaseLock(PatientApi(api, SystemClock(), seconds=10), terms, watch=same) as held:
+            lock(api, "bob", watch=watch).__enter__()
+    with lock(api, "bob", watch=same) as held:
         held.check()
         assert lease(api)["holderIdentity"] == "bob"
 
 
 def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, unlock="run-of-ann")
-    with lock(api, "ann", seconds=1) as first, LeaseLock(PatientApi(api, SystemClock(), seconds=10), terms) as second:
+    with (
+        lock(api, "ann", seconds=1) as first,
+        lock(api, "ann", seconds=1, unlock="run-of-ann") as second,
+    ):
         with pytest.raises(FencedError):
             wait_for_a_fence(first)
         second.check()
@@ -323,10 +329,9 @@ def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, mon
             replace(api, PATH, current)
         return replace(asked, path, body)
 
-    terms = LeaseTerms("kube-system", "bob", "run-of-bob", unlock="run-of-ann")
     with lock(api, "ann", seconds=3) as first:
         monkeypatch.setattr(KubeApi, "replace", late)
-        with LeaseLock(PatientApi(api, SystemClock(), seconds=10), terms) as second:
+        with lock(api, "bob", seconds=30, unlock="run-of-ann") as second:
             assert not stirs
             second.check()
             assert lease(api)["holderIdentity"] == "bob"

@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
@@ -65,8 +65,9 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)
-    terms = LeaseTerms("kube-system", "ann@laptop/1", "0123456789abcdef", 3)
-    with LeaseLock(PatientApi(connect(lab.kubeconfig, None), SystemClock()), terms):
+    with LeaseLock(
+        PatientApi(connect(lab.kubeconfig, None), SystemClock()), "kube-system", "ann@laptop/1", "0123456789abcdef", 3
+    ):
         for _ in range(2):
             denied = client.ask(server)
             assert (denied.kind, denied.status) == ("locked_by_rollout", 423)

@@ -22,7 +22,7 @@ from rollout.execution import lease
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers
 from rollout.execution.lease import LeaseWatch
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
@@ -384,10 +384,9 @@ class Asking(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def a_rollout_runs(self, number: int) -> None:
         """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
-        terms = LeaseTerms("kube-system", "ann", "run-1", 1)
         try:
             behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
-            with LeaseLock(PatientApi(behind, SystemClock(), seconds=2), terms, watch=seen):
+            with LeaseLock(PatientApi(behind, SystemClock(), seconds=2), "kube-system", "ann", "run-1", 1, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).pre_reboot(self.asked(name, number))
                     assert answer.kind.status != 200, answer

@@ -27,31 +27,31 @@ from rollout.ports import Clock, Observer
 _QUIET_SECONDS = 30.0
 
 
+@dataclass
 class Observers:
     """Several observers as one, told in their order."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = tuple(observers)
+    observers: Sequence[Observer]
 
     def notify(self, event: StepEvent) -> None:
         """Pass one event on to each."""
-        for observer in self._observers:
+        for observer in self.observers:
             observer.notify(event)
 
 
+@dataclass
 class Unfailing:
     """Passes events on until the observer fails; from then on the run goes unwatched, and `failure` says why."""
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self.failure: Exception | None = None
+    observer: Observer
+    failure: Exception | None = None
 
     def notify(self, event: StepEvent) -> None:
         """Take one event."""
         if self.failure is not None:
             return
         try:
-            self._observer.notify(event)
+            self.observer.notify(event)
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.failure = error
 
@@ -111,19 +111,19 @@ class Reporter:
         self.observer.notify(RunFinished(self.now, result))
 
 
+@dataclass
 class OutageNotice:
     """Tells of an API server that is away: once when it goes, not at every attempt."""
 
-    def __init__(self, report: Reporter) -> None:
-        self._report = report
-        self._turn = threading.Lock()
-        self._noticed_at = float("-inf")
+    report: Reporter
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:
         """Hear of one failed attempt."""
-        now = self._report.now.timestamp()
+        now = self.report.now.timestamp()
         with self._turn:
             if now - self._noticed_at < _QUIET_SECONDS:
                 return
             self._noticed_at = now
-        self._report.notice(f"waiting for the API server: {error}")
+        self.report.notice(f"waiting for the API server: {error}")

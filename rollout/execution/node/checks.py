@@ -74,7 +74,7 @@ def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
 def _thank(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
     """Remove the label and the answers."""
     answers = dict.fromkeys((*annotations, marks.HOOK_LABEL))
-    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": {**answers}}})
+    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": answers}})
 
 
 _ROLE = "node-role.kubernetes.io/"

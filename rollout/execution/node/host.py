@@ -18,6 +18,7 @@ T = TypeVar("T")
 SSH_SECONDS = 20.0
 
 
+@dataclass
 class RememberingShell:
     """Passes everything on.
 
@@ -25,20 +26,20 @@ class RememberingShell:
     `is_refused`: keys or credentials are why, the host's or ours; that tells nothing of how the host is.
     """
 
-    def __init__(self, shell: HostShell) -> None:
-        self._shell = shell
-        self.error = self.hint = ""
-        self.is_refused = False
+    shell: HostShell
+    error: str = ""
+    hint: str = ""
+    is_refused: bool = False
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the shell does."""
-        return self._remembering(lambda: self._shell.run(host, command, timeout=timeout))
+        return self._remembering(lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         """As the shell does."""
-        return self._remembering(lambda: self._shell.run_if(host, question, agreed, command, timeout=timeout))
+        return self._remembering(lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout))
 
     def _remembering(self, ask: Callable[[], T]) -> T:
         try:

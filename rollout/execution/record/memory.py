@@ -114,37 +114,24 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
     return ApiError(memory.problem) if memory.is_newer else memory_of(namespace).why_unwritable(api)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Of one run: its id, how many failures it allows, and whether its rules take nodes of held versions too.
+@dataclass
+class RunMemory:
+    """What one run asks of the memory, and what it leaves there. For many threads.
 
+    `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of held versions too.
     `retried` are nodes that are tried again, whatever is held against them. `needs_memory`: no node is begun whose
-    failure could not be remembered.
+    failure could not be remembered. `newly_held` are the versions of which it was told that they have become held.
     """
 
+    cluster: PatientApi
+    check: Guard
+    report: Reporter
     run: str
     namespace: str
     limit: int
     include_held: bool
     retried: frozenset[str] = frozenset()
     needs_memory: bool = False
-
-    def is_despite(self, node: str) -> bool:
-        """Whether this node is taken although its version is held."""
-        return self.include_held or node in self.retried
-
-
-@dataclass
-class RunMemory:
-    """What one run asks of the memory, and what it leaves there. For many threads.
-
-    `newly_held` are the versions of which it was told that they have become held.
-    """
-
-    cluster: PatientApi
-    check: Guard
-    report: Reporter
-    terms: Terms
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
@@ -171,16 +158,16 @@ class RunMemory:
         """Why this node may not begin for the version that it has staged; empty where it may."""
         if why := self._why_forgetful():
             return why
-        if self.terms.is_despite(planned.name):
+        if self._is_despite(planned.name):
             return ""
-        held = why_held(self._now_remembered(), planned.staged_version, self.terms.limit)
+        held = why_held(self._now_remembered(), planned.staged_version, self.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
-        versions = dict.fromkeys(node.staged_version for node in nodes if not self.terms.is_despite(node.name))
+        versions = dict.fromkeys(node.staged_version for node in nodes if not self._is_despite(node.name))
         with self._lock:
-            return tuple(version for version in versions if why_held(self._seen, version, self.terms.limit))
+            return tuple(version for version in versions if why_held(self._seen, version, self.limit))
 
     def begin_by_hand(self) -> None:
         """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
@@ -191,8 +178,8 @@ class RunMemory:
 
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
         """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
-        terms, name, version = self.terms, planned.name, planned.staged_version
-        end = Ended(name, version, outcome, phase, terms.run, terms.limit, terms.is_despite(name), unmoved)
+        name, version = planned.name, planned.staged_version
+        end = Ended(name, version, outcome, phase, self.run, self.limit, self._is_despite(name), unmoved)
         with self._lock:
             self._pending.append(partial(noted, end=end, now=self._now))
             before, after = self._seen, self._with_pending(self._seen)
@@ -203,6 +190,10 @@ class RunMemory:
             why = why_held(self._seen, version) if version in self._seen.versions else ""
             if why and not why_held(before, version):
                 self._newly_held[version] = why
+
+    def _is_despite(self, node: str) -> bool:
+        """Tell whether this node is taken although its version is held."""
+        return self.include_held or node in self.retried
 
     def report_held(self) -> None:
         """Tell of versions that have become held, once, after the ends of the nodes that made them so."""
@@ -224,11 +215,11 @@ class RunMemory:
 
     def _why_forgetful(self) -> str:
         """Why an unattended run begins no node: the next one would not know of its failure; asked for once."""
-        if not self.terms.needs_memory:
+        if not self.needs_memory:
             return ""
         with self._lock:
             if self._unwritable is None:
-                why = self.cluster.ask(lambda api: why_unwritable(api, self.terms.namespace))
+                why = self.cluster.ask(lambda api: why_unwritable(api, self.namespace))
                 self._unwritable = f"no failure could be remembered: {why.message}" if why else ""
             return self._unwritable
 
@@ -243,7 +234,7 @@ class RunMemory:
             return self._seen
         self._is_expired = False
         try:
-            memory = self.cluster.ask(lambda api: read_stored_memory(api, self.terms.namespace)).content
+            memory = self.cluster.ask(lambda api: read_stored_memory(api, self.namespace)).content
         except ApiError as error:
             self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
         else:
@@ -269,7 +260,7 @@ class RunMemory:
 
     def _rewrite(self, api: ClusterApi) -> Memory:
         self.check()
-        return change_memory(api, self.terms.namespace, self._with_pending)
+        return change_memory(api, self.namespace, self._with_pending)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

@@ -7,7 +7,6 @@ cannot be rehearsed.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from rollout.errors import ApiError, DrainError
 from rollout.execution.base.deadline import PatientApi
@@ -60,7 +59,7 @@ def run_plan(
         if not run.ledger.fenced and run.may_act():
             is_over = _is_over(run, is_new=inherited is None)
             run.record.end(complete=is_over)
-        result = replace(_result(run), resumable=not is_over)
+        result = _result(run, resumable=not is_over)
     run.report.finished(result)
     return result
 
@@ -102,7 +101,7 @@ def _is_over(run: Run, *, is_new: bool) -> bool:
         return False
 
 
-def _result(run: Run) -> RunResult:
+def _result(run: Run, *, resumable: bool) -> RunResult:
     ledger, inherited = run.ledger, run.inherited
     waiting = {node.node for node in ledger.not_started}
     return RunResult(
@@ -116,6 +115,7 @@ def _result(run: Run) -> RunResult:
         inherited.left_over,
         run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
         run.memory.newly_held,
+        resumable=resumable,
     )
 
 

@@ -7,7 +7,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
 from rollout.model.own_node import OwnNode
@@ -54,7 +54,15 @@ class RunOptions:
 
 def lease_lock(cluster: PatientApi, options: RunOptions, run: str, report: Reporter, stop: StopRequest) -> LeaseLock:
     """Return the lock of this run, to be entered."""
-    terms = LeaseTerms(
-        options.lease_namespace, options.holder, run, options.lease_seconds, options.unlock, options.process
+    return LeaseLock(
+        cluster,
+        options.lease_namespace,
+        options.holder,
+        run,
+        options.lease_seconds,
+        options.unlock,
+        options.process,
+        stop,
+        report.notice,
+        options.watch,
     )
-    return LeaseLock(cluster, terms, stop=stop, notice=report.notice, watch=options.watch)

@@ -1,7 +1,7 @@
 """One rollout under way: its waves in turn, the cluster settling between them, and what each node is given."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.deadline import PatientApi
@@ -14,7 +14,7 @@ from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import blamed
-from rollout.execution.record.memory import RunMemory, Terms
+from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import Health, RunRecord, record_of
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -31,7 +31,7 @@ from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.pools import pools_of
 
 
-@dataclass(slots=True)
+@dataclass
 class Run:
     """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far.
 
@@ -47,33 +47,19 @@ class Run:
     check: Guard
     report: Reporter
     cluster: PatientApi
-    memory: RunMemory = field(init=False)
-    gates: PolicyGates = field(init=False)
-    record: RunRecord = field(init=False)
-    ledger: Ledger = field(init=False)
-    runner: WaveRunner = field(init=False)
-    precedence: Precedence = field(default_factory=Precedence)
-    moved: set[str] = field(default_factory=set)
-    _strangers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        plan, options, inherited = self.plan, self.options, self.inherited
+        plan, options, inherited, cluster = self.plan, self.options, self.inherited, self.cluster
         namespace, limit = options.lease_namespace, plan.policy.failures_allowed(options.selected)
-        terms = Terms(plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
-        self.memory = RunMemory(self.cluster, self.check, self.report, terms)
-        self.gates = PolicyGates(plan, self.cluster, self.report, self.stop, self.ports.gates, self.memory)
-        self.record = RunRecord(self.cluster, record_of(namespace), self.report.notice, options.operating)
+        run = (plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
+        self.memory = RunMemory(cluster, self.check, self.report, *run)
+        self.gates = PolicyGates(plan, cluster, self.report, self.stop, self.ports.gates, self.memory)
+        self.record = RunRecord(cluster, record_of(namespace), self.report.notice, options.operating)
         self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
-
-    @property
-    def tainting(self) -> Tainting:
-        """Where the soft taint is set and taken away."""
-        return Tainting(self.cluster, self.check, self.report, self.stop)
-
-    @property
-    def settler(self) -> Settler:
-        """What measures health, and waits for it."""
-        return Settler(self.cluster, self.report, self.plan.policy)
+        self.tainting = Tainting(cluster, self.check, self.report, self.stop)
+        self.settler = Settler(cluster, self.report, plan.policy)
+        self.precedence, self.moved = Precedence(), set[str]()
+        self._strangers = set[str]()
 
     def begin(self, *, is_new: bool) -> None:
         """Put the plan on record once the gates let it begin, or take up what stands there, and tell of it."""
