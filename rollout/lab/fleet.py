@@ -38,12 +38,13 @@ class Fleet:
         # what known_hosts and the inventory say
         self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
-            address = listening.getsockname()[0]
+            address, port = listening.getsockname()[:2]
             machine = Machine(plan.name, address, plan.settings, clock=clock, rng=rng, timings=timings)
             key = new_host_key()
             self.machines[plan.name] = machine
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
-            self.inventory.append(_inventory_host(plan, listening, key))
+            known = new_host_key() if machine.faults.host_key is HostKeyFault.OTHER else key
+            self.inventory.append(InventoryHost(plan.name, plan.role, address, port, public_line(known)))
             if plan.settings.zincati is not None:
                 self.agents[plan.name] = Zincati(machine, rng=rng)
 
@@ -76,9 +77,3 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
         for server in self.servers.values():
             await server.close()
-
-
-def _inventory_host(plan: HostPlan, listening: socket.socket, key: asyncssh.SSHKey) -> InventoryHost:
-    address, port = listening.getsockname()[:2]
-    known = new_host_key() if plan.settings.faults and plan.settings.faults.host_key is HostKeyFault.OTHER else key
-    return InventoryHost(plan.name, plan.role, address, port, public_line(known))

@@ -67,16 +67,15 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
 
 
 def _draft(group: NodeGroup, index: int) -> HostPlan:
-    fields = {name: getattr(group, name) for name in HostSettings.__struct_fields__}
-    labels = dict[str, str]()
+    labels, taints = dict[str, str](), group.taints
     if group.zones:
         zone = group.zones[index % len(group.zones)]
         labels |= {ZONE_LABEL: zone, "topology.kubernetes.io/region": zone.rpartition("-")[0] or zone}
     if group.role is Role.CONTROL_PLANE:
         labels[CONTROL_PLANE_LABEL] = ""
-        fields["taints"] = (_CONTROL_PLANE_TAINT,) if group.taints is None else group.taints
-    fields["labels"] = {**labels, **group.labels}
-    return HostPlan(f"{group.prefix}-{index + 1}", group.role, HostSettings(**fields))
+        taints = (_CONTROL_PLANE_TAINT,) if taints is None else taints
+    settings = msgspec.structs.replace(group, labels={**labels, **group.labels}, taints=taints)
+    return HostPlan(f"{group.prefix}-{index + 1}", group.role, settings)
 
 
 def _matches(draft: HostPlan, selection: Selection) -> bool:
@@ -89,7 +88,7 @@ def _matches(draft: HostPlan, selection: Selection) -> bool:
 
 def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
     merged = {name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__}
-    return replace(draft, settings=HostSettings(**merged))
+    return replace(draft, settings=msgspec.structs.replace(draft.settings, **merged))
 
 
 def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:

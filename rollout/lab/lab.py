@@ -106,10 +106,6 @@ class Lab:
         """How many requests have met this rule."""
         return self.call(lambda: self.faults.struck(fault))
 
-    def behave(self) -> None:
-        """Have the API server answer as it should again."""
-        self.call(self.faults.clear)
-
     def use_fleetlock(self, base_url: str) -> None:
         """Have the hosts' Zincati ask the FleetLock server there."""
         self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))

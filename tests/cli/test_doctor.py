@@ -119,7 +119,7 @@ def test_what_the_server_would_not_store_is_named(
         "ConfigMap kube-system/node-rollout": "lock",
         "ConfigMap kube-system/node-rollout-memory": "memory",
     }
-    lab.behave()
+    lab.call(lab.faults.clear)
     metadata = {"name": name, "namespace": "kube-system", "annotations": {"node-rollout.dev/ended": "true"}}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
     lab.call(lambda: lab.store.create(CONFIGMAPS, body))

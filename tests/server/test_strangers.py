@@ -86,7 +86,7 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
         other = stack.enter_context(socket.create_connection(address(server), 30, (OTHER, 0)))
         asked = stack.enter_context(socket.create_connection(address(server), 60))
         lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
-        stack.callback(lab.behave)
+        stack.callback(lab.call, lab.faults.clear)
         asked.sendall(HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id))
         silent = [stack.enter_context(socket.create_connection(address(server), 30)) for _ in range(MOST + extra)]
         assert server.get("/healthz") == (200, "ok\n")
@@ -94,7 +94,7 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
         if time.monotonic() - began < IDLE_SECONDS:
             assert sum(map(is_closed, silent[-MOST + 50 :])) == 0
             assert not is_closed(other)
-        lab.behave()
+        lab.call(lab.faults.clear)
         assert asked.recv(1000).startswith(b"HTTP/1.1 ")
         assert server.ask("pre-reboot", "0" * 32).kind == "unknown_id"
     assert not server.has_said("out of system resource")
@@ -160,7 +160,7 @@ def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(starte
     began = time.monotonic()
     assert server.end() == 0
     assert time.monotonic() - began < 10
-    lab.behave()
+    lab.call(lab.faults.clear)
 
 
 def _asked(client: Client, server: Serving) -> None:

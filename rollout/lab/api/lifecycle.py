@@ -34,14 +34,7 @@ _DEFAULT_TOLERATIONS: Final = [
     | {"tolerationSeconds": _TOLERATION_SECONDS}
     for condition in ("not-ready", "unreachable")
 ]
-_POD_SPEC: Final = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
-    "securityContext": {},
-    "schedulerName": "default-scheduler",
-    "priority": 0,
-}
+_POD_SPEC: Final = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30}
 _BUDGET_STATUS: Final = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 # The server counts the changes of their specs.
 WITH_GENERATION: Final = frozenset({PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS})
@@ -64,7 +57,7 @@ def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Js
     elif resource is NAMESPACES:
         metadata["labels"] = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata["name"]}
         if creating:
-            defaulted |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+            defaulted |= {"status": {"phase": "Active"}}
     elif resource is PODS:
         status = {"phase": "Pending", **(defaulted.get("status") or {})}
         defaulted |= {"spec": admitted(spec) if creating else {**_POD_SPEC, **spec}, "status": status}
@@ -118,8 +111,9 @@ def begin_deletion(
 def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
     """Store the object, or remove it for good where nothing holds the deleted object any more: None then."""
     metadata = obj["metadata"]
-    finalizers = metadata.get("finalizers") or (resource is NAMESPACES and spec_of(obj).get("finalizers"))
-    if not is_deleting(obj) or metadata.get("deletionGracePeriodSeconds") or finalizers:
+    # A namespace goes when the collector has emptied it.
+    stays = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers") or resource is NAMESPACES
+    if stays or not is_deleting(obj):
         return store.put(resource, obj)
     store.remove(resource, metadata["name"], metadata.get("namespace", ""))
     return None

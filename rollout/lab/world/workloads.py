@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 from typing_extensions import override
 
-from rollout.lab.api.lifecycle import admitted, settle
+from rollout.lab.api.lifecycle import admitted
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -314,7 +314,7 @@ class GarbageCollector:
         content = [(resource, obj) for resource in kinds for obj in store.items(resource, namespace)]
         self._remove(content)
         if not content:
-            settle(store, NAMESPACES, with_spec(standing, finalizers=[]))
+            store.remove(NAMESPACES, namespace)
 
     def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
         for resource, obj in objects:
