@@ -5,7 +5,7 @@ mirrors of static pods are pods already here.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +36,7 @@ _TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exist
 
 def workload_objects(
     workload: Workload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
-) -> list[tuple[Resource, Json]]:
+) -> Iterator[tuple[Resource, Json]]:
     """Return the objects of one workload, its budget included.
 
     Args:
@@ -44,24 +44,23 @@ def workload_objects(
         hosts: all hosts of the lab, to count replicas and to place static pods.
         node_uids: the Nodes' UIDs by name, which mirrors of static pods refer to.
     """
-    budget = [*_budgets(workload), *_volume(workload)]
+    for budget, name in ((workload.budget, workload.name), (workload.second_budget, f"{workload.name}-too")):
+        if budget:
+            yield BUDGETS, _budget(workload, budget, name)
+    if workload.volume_in:
+        yield VOLUMES, _volume(workload)
     if workload.kind is WorkloadKind.STATIC_POD:
-        chosen = [host.name for host in hosts if workload.role in (None, host.role)]
-        return [*budget, *((PODS, _mirror(workload, name, node_uids[name])) for name in chosen)]
-    if workload.kind is WorkloadKind.POD:
-        return [*budget, *((PODS, pod) for pod in _bare_pods(workload, hosts))]
-    return [*budget, (_CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts)))]
+        for host in hosts:
+            if workload.role in (None, host.role):
+                yield PODS, _mirror(workload, host.name, node_uids[host.name])
+    elif workload.kind is WorkloadKind.POD:
+        yield from ((PODS, pod) for pod in _bare_pods(workload, hosts))
+    else:
+        yield _CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts))
 
 
-def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
-    given = ((workload.budget, workload.name), (workload.second_budget, f"{workload.name}-too"))
-    return [(BUDGETS, _budget(workload, budget, name)) for budget, name in given if budget]
-
-
-def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
+def _volume(workload: Workload) -> Json:
     """Return the volume that attaches to certain nodes only, by a driver; its claim is but a name."""
-    if not workload.volume_in:
-        return []
     where = [{"key": key, "operator": "In", "values": [value]} for key, value in workload.volume_in.items()]
     spec = {
         "csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name},
@@ -70,7 +69,7 @@ def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
         "claimRef": {"kind": "PersistentVolumeClaim", "namespace": workload.namespace, "name": workload.name},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
     }
-    return [(VOLUMES, {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}})]
+    return {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}}
 
 
 def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
@@ -97,24 +96,16 @@ def _labels(workload: Workload) -> dict[str, str]:
     return {"app": workload.name, **workload.labels}
 
 
-def _metadata(workload: Workload) -> Json:
-    annotations = {"annotations": dict(workload.marks)} if workload.marks else {}
-    return {"name": workload.name, "namespace": workload.namespace, "labels": _labels(workload), **annotations}
-
-
 def _controller(workload: Workload, replicas: int) -> Json:
     spec: Json = {"template": _template(workload), "selector": {"matchLabels": {"app": workload.name}}}
-    if workload.kind is WorkloadKind.STATEFUL_SET:
-        spec["serviceName"] = workload.name
     if workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
-    return {"metadata": _metadata(workload), "spec": spec}
+    named = {"name": workload.name, "namespace": workload.namespace}
+    return {"metadata": {**named, "labels": _labels(workload), "annotations": dict(workload.marks)}, "spec": spec}
 
 
 def _template(workload: Workload) -> Json:
-    metadata: Json = {"labels": _labels(workload)}
-    if annotations := _annotations(workload):
-        metadata["annotations"] = annotations
+    metadata = {"labels": _labels(workload), "annotations": _annotations(workload)}
     return {"metadata": metadata, "spec": _pod_spec(workload)}
 
 
@@ -123,12 +114,8 @@ def _annotations(workload: Workload) -> dict[str, str]:
 
 
 def _pod_spec(workload: Workload) -> Json:
-    container: Json = {
-        "name": workload.name,
-        "image": workload.image,
-        "resources": {"requests": dict(workload.requests)} if workload.requests else {},
-    }
-    spec: Json = {"containers": [container]}
+    resources = {"requests": dict(workload.requests)}
+    spec: Json = {"containers": [{"name": workload.name, "image": workload.image, "resources": resources}]}
     if workload.volume_in:
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}]
     return {**spec, **_placement(workload), **workload.spec}

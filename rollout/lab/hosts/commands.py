@@ -57,7 +57,7 @@ async def _marked(session: Session, match: re.Match[str]) -> Output:
             await _ask(session, report, asked[1], float(asked[2]), shlex.split(asked[3]))
         elif section := _SECTION.match(line):
             name, limit, command = section.groups()
-            if name == "sudo-rules":
+            if name == "sudo-rules" and not report.out.endswith("\nsudo\n"):
                 continue  # asked only where sudo lets the reboot through
             report.mark(name)
             if name == "command":
@@ -65,7 +65,7 @@ async def _marked(session: Session, match: re.Match[str]) -> Output:
             elif name in _READ:
                 report.out += _READ[name](session)
             elif name in _PLAYED:
-                await _PLAYED[name](session, report)
+                report.add(await _PLAYED[name](session))
             elif command and limit:
                 report.add(await session.run(tuple(shlex.split(command)), limit=float(limit)))
             elif command:
@@ -101,28 +101,28 @@ async def _own(session: Session, line: str) -> str:
     return f"{said.out}{said.err}\n{EXIT_MARKER} {said.status}\n"[-_MOST_SAID:]
 
 
-async def _zincati(session: Session, report: _Report) -> None:
+async def _zincati(session: Session) -> Output:
     machine = session.machine
-    if files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati"):
-        report.add(await session.run(("systemctl", "is-active", "zincati")))
-        for folder in ("/usr/lib/zincati/config.d", "/run/zincati/config.d", "/etc/zincati/config.d"):
-            for path in files_below(machine, folder):
-                report.out += f"{FILE_MARKER} {path}\n{read_file(machine, path)}\n"
+    if not (files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati")):
+        return Output()
+    said = await session.run(("systemctl", "is-active", "zincati"))
+    folders = (f"/{folder}/zincati/config.d" for folder in ("usr/lib", "run", "etc"))
+    paths = [path for folder in folders for path in files_below(machine, folder)]
+    files = "".join(f"{FILE_MARKER} {path}\n{read_file(machine, path)}\n" for path in paths)
+    return replace(said, out=said.out + files)
 
 
-async def _may_reboot(session: Session, report: _Report) -> None:
-    root = session.user == "root"
-    said = Output() if root else await _limited(session, 5, ["sudo", "-n", "-l", "systemctl", "reboot"])
-    report.add(Output(0, "root\n" if root else f"no {said.status}\n" if said.status else "sudo\n", said.err))
-    if not (root or said.status):
-        report.mark("sudo-rules")
-        report.add(await session.run(("sudo", "-n", "-l"), limit=5))
+async def _may_reboot(session: Session) -> Output:
+    if session.user == "root":
+        return Output(out="root\n")
+    said = await _limited(session, 5, ["sudo", "-n", "-l", "systemctl", "reboot"])
+    return replace(said, out=f"no {said.status}\n" if said.status else "sudo\n")
 
 
-async def _users(session: Session, report: _Report) -> None:
+async def _users(session: Session) -> Output:
     terminal = f"/dev/{session.terminal}" if session.terminal else "not a tty"
     said = await _limited(session, 5, ["who"])
-    report.add(replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n"))
+    return replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n")
 
 
 def _texts(session: Session, *paths: str) -> list[str]:
@@ -160,7 +160,7 @@ _READ: Final[Mapping[str, Callable[[Session], str]]] = MappingProxyType(
         "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
     }
 )
-_PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = MappingProxyType(
+_PLAYED: Final[Mapping[str, Callable[[Session], Awaitable[Output]]]] = MappingProxyType(
     {"zincati": _zincati, "may-reboot": _may_reboot, "users": _users}
 )
 

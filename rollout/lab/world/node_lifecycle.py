@@ -60,8 +60,7 @@ class NodeLifecycle:
         self._cluster.agenda.soon(self._follow, name)
         if change.previous is not None and is_ready(change.previous) and not is_ready(change.obj):
             self._cluster.agenda.soon(self._give_up_pods, name)
-        known = _no_execute(change.previous) if change.previous is not None else []
-        if any(taint not in known for taint in _no_execute(change.obj)):
+        if change.differs(_no_execute):
             self._cluster.agenda.soon(self._plan_evictions, name)
 
     def begin_monitoring(self) -> None:
@@ -71,14 +70,8 @@ class NodeLifecycle:
     def _monitor(self) -> None:
         silent_since = self._cluster.agenda.time - _GRACE_SECONDS
         for name, heard in self._heard.items():
-            if heard < silent_since:
-                self._silence(name)
-
-    def _silence(self, name: str) -> None:
-        node = self._cluster.store.get(NODES, name)
-        ready = condition(node, "Ready") if node is not None else None
-        if node is not None and (ready is None or ready["status"] != "Unknown"):
-            self._cluster.store.put(NODES, silenced(node, self._cluster.now()))
+            if heard < silent_since and (node := self._cluster.store.get(NODES, name)):
+                self._cluster.store.put(NODES, silenced(node, self._cluster.now()))
 
     def _follow(self, name: str) -> None:
         """Set the taints that follow from the conditions and from a cordon."""
