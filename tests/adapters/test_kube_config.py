@@ -88,7 +88,10 @@ def user(**values: Any) -> Callable[[Json], None]:
             "client certificate or key of the kubeconfig",
         ),
         (user(tokenFile="token"), "token"),
-        (user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}), "not there"),
+        (
+            user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}),
+            "no-such-login gave no credentials",
+        ),
         (cluster(**{"proxy-url": "socks9://x"}), "cannot be used"),
     ],
 )

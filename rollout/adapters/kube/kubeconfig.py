@@ -5,7 +5,6 @@ operator is told the file, the name, and what else there is.
 """
 
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,7 +75,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 class Login:
     """What was chosen, ready for the library.
 
-    `origin` are the files, for messages; `program` is the command that gives the credentials, empty where none does;
+    `origin` are the files, for messages; `program` gives the credentials, None where none does;
     `proxy` is the cluster entry's own, empty where it names none.
     """
 
@@ -84,7 +83,7 @@ class Login:
     origin: str
     context: str
     user: str
-    program: str
+    program: Program | None
     proxy: str
 
 
@@ -92,11 +91,11 @@ class _Merged:
     """The files as one: of entries of one name the first counts, as for kubectl."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
-        self.files, read = files, [(path, _read(path)) for path in reversed(files)]
-        self.current = next((file.current_context for _, file in reversed(read) if file.current_context), None)
-        self.contexts = {entry.name: entry.context or Context() for _, file in read for entry in file.contexts or ()}
-        self.clusters = {entry.name: entry.cluster or Cluster() for _, file in read for entry in file.clusters or ()}
-        self.users = {entry.name: (path, entry.user or User()) for path, file in read for entry in file.users or ()}
+        self.files, read = files, [_read(path) for path in reversed(files)]
+        self.current = next((file.current_context for file in reversed(read) if file.current_context), None)
+        self.contexts = {entry.name: entry.context or Context() for file in read for entry in file.contexts or ()}
+        self.clusters = {entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()}
+        self.users = {entry.name: entry.user or User() for file in read for entry in file.users or ()}
 
     def __str__(self) -> str:
         """For messages."""
@@ -120,7 +119,8 @@ class _Merged:
                 f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        program = _program(*self.users[user]) if user else ""
+        login = self.users[user] if user else User()
+        program = None if login.token or login.token_file else login.exec
         return Login(self.files, str(self), name, user or "", program, self.clusters[cluster].proxy_url or "")
 
     def _incomplete(self, message: str) -> KubeconfigError:
@@ -192,17 +192,3 @@ def _problem(server: str) -> str:
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
     return f"the server address {without_userinfo(server)!r}, which is not a URL"
-
-
-def _program(kubeconfig: Path, user: User) -> str:
-    """Return the program that a user logs in with, which is there; empty where none does."""
-    program = user.exec
-    if program is None or user.token or user.token_file:
-        return ""
-    beside = kubeconfig.parent / program.command
-    if shutil.which(program.command) is None and not ("/" in program.command and os.access(beside, os.X_OK)):
-        raise KubeconfigError(
-            f"{kubeconfig} logs in with the program {program.command!r}, which is not there",
-            hint=program.install_hint or "Install it, or put its folder on PATH.",
-        )
-    return program.command

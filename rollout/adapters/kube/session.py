@@ -120,8 +120,8 @@ def _configuration(login: Login) -> Any:
         )
     if login.program and not (configuration.api_key or configuration.cert_file):
         raise KubeconfigError(
-            f"{login.program} gave no credentials" + (f": {heard[-1].getMessage()}" if heard else ""),
-            hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
+            f"{login.program.command} gave no credentials" + (f": {heard[-1].getMessage()}" if heard else ""),
+            hint=login.program.install_hint or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
 
