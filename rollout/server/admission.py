@@ -16,7 +16,7 @@ from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import PolicyGates
-from rollout.execution.record.record import StoredRecord, read_record
+from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
@@ -24,10 +24,8 @@ from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.fleetlock import RUN_PREFIX, GroupRules, Slot, Slots, is_fleetlock_run
-from rollout.model.memory import Memory
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import Policy, Selection
-from rollout.model.rivals import Coordinator
 from rollout.model.text import shortened, timestamp
 from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
@@ -170,12 +168,10 @@ class Admission:
         self._api: ClusterApi = world.patient_api
         policy, clock, namespace = settings.policy, world.clock, settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
-        self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record: Kept[StoredRecord | None] = Kept(lambda: read_record(self._api, namespace), _FRESH, clock)
-        self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(
-            lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
-        )
-        self._forecaster: Kept[DrainForecaster] = Kept(
+        self._memory = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
+        self._record = Kept(lambda: read_record(self._api, namespace), _FRESH, clock)
+        self._coordinators = Kept(lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock)
+        self._forecaster = Kept(
             lambda: DrainForecaster.of(read_snapshot(self._api), policy), _FRESH_FORECAST, clock, _SHARE
         )
         # a forecast moves pods to and fro in the rooms of the one reading
