@@ -130,7 +130,7 @@ class Policy:
     control_plane_selector: str = ""
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
-    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)
+    courtesy: CourtesyPolicy = CourtesyPolicy()
 
     def failures_allowed(self, selected: int) -> int:
         """How many failed nodes of so many end the rollout: one at least."""

@@ -1,6 +1,5 @@
 """Other reboot coordinators, as they stand in the cluster."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +15,7 @@ class SelfReboot(StrEnum):
 
 
 # What it does, and how that is ended on the host.
-SELF_REBOOTS: Mapping[SelfReboot, tuple[str, str]] = {
+SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",
         'set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d',

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rollout.model.text import counted, joined, or_nothing, printable
 from rollout.report.columns import Column, table_text
+from rollout.report.summary import tallied
 
 _COLUMNS = (
     Column("NODE"),
@@ -48,5 +49,5 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
     table = table_text(_COLUMNS, [[or_nothing(cell) for cell in row] for row in cells], width)
     notes = [f"{printable(row.node)}: on file is {', '.join(row.before)}" for row in rows if row.standing == "changed"]
     notes += [printable(row.error) for row in rows if row.error]
-    counts = ", ".join(f"{number} {word}" for word, number in Counter(row.standing for row in rows).items())
+    counts = tallied(Counter(row.standing for row in rows))
     return joined("\n\n", table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")

@@ -1,6 +1,6 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
@@ -11,6 +11,7 @@ from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, joined, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 from rollout.report.sentences import capitalized, grouped
+from rollout.report.summary import tallied
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
@@ -79,17 +80,17 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 
 def _counts(unfinished: Unfinished) -> str:
-    groups: tuple[tuple[str, Sized], ...] = (
-        ("in progress", unfinished.begun),
-        ("failed", [*unfinished.failed, *unfinished.given_back]),
-        ("done", unfinished.done),
-        ("not started", unfinished.untouched),
-        ("with marks that are not understood", unfinished.unclear),
-        ("no longer in the cluster", unfinished.gone),
-    )
-    counts = [f"{len(group)} {word}" for word, group in groups if group] or ["nothing in progress"]
+    groups = {
+        "in progress": unfinished.begun,
+        "failed": [*unfinished.failed, *unfinished.given_back],
+        "done": unfinished.done,
+        "not started": unfinished.untouched,
+        "with marks that are not understood": unfinished.unclear,
+        "no longer in the cluster": unfinished.gone,
+    }
+    counts = tallied({word: len(group) for word, group in groups.items() if group}) or "nothing in progress"
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
-    return ", ".join(counts) + (f" ({printable(problem)})" if problem else "")
+    return counts + (f" ({printable(problem)})" if problem else "")
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -165,9 +166,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
 def no_run_text(lock: Glance, last: LastRun | None) -> str:
     """Tell that there is none, and which was the last, where that is known."""
     held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
-    outcomes = (
-        ", ".join(f"{number} {printable(word)}" for word, number in sorted(last.outcomes.items())) if last else ""
-    )
+    outcomes = tallied(dict(sorted(last.outcomes.items()))) if last else ""
     ended = f" The last was {printable(last.run)}, until {printable(last.at)}: {outcomes}." if last else ""
     return f"No rollout is running or interrupted.{held}{ended}"
 

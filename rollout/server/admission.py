@@ -35,7 +35,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
-from rollout.ports import Clock, ClusterApi
+from rollout.ports import Clock
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, ServerSettings, World
@@ -165,7 +165,7 @@ class Admission:
         self._settings = settings = world.settings
         self._world = world
         self._machines = world.machines
-        self._api: ClusterApi = world.patient_api
+        self._api = world.patient_api
         policy, clock, namespace = settings.policy, world.clock, settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
