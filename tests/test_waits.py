@@ -12,7 +12,7 @@ ROOMS = ("execution", "gather", "cli", "server")
 PROGRAM = Path(__file__).parents[1] / "rollout"
 # What a clock waits for, and waits that are not of the program's pace: for an answer, a signal, the end of a process.
 OWN = {
-    "execution/base/stop.py": "a wish to stop is one of the events",
+    "execution/base/deadline.py": "a wish to stop is one of the events",
     "execution/lock.py": "a process that ends at once waits for its end",
     "cli/signals.py": "a moment in which a second signal may come",
     "server/http.py": "the event loop's own",

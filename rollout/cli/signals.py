@@ -18,7 +18,7 @@ from types import FrameType
 
 from rollout.cli.terminal import let_go_of_lost_terminals
 from rollout.errors import ExitCode
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import StopRequest
 
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = (*_ASKING, signal.SIGHUP)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.node.transitions import NotStartedError
 from rollout.execution.record.memory import RunMemory
@@ -172,14 +171,6 @@ class PolicyGates:
     def is_shut(self, planned: PlannedNode) -> bool:
         """Ask the windows anew."""
         return bool(self._schedules[planned.pool].closed(self.cluster.clock.now()))
-
-    def soak(self, wave: Wave) -> bool:
-        """Sleep, unless stopped."""
-        if not self._policy.soak:
-            return False
-        self.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
-        self.cluster.deadline(self._policy.soak).wait_for(self.stop)
-        return True
 
     def _stopped(self) -> bool:
         return self.stop.requested

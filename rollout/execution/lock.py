@@ -24,8 +24,7 @@ from rollout.errors import (
     InterruptedRunError,
     LockedError,
 )
-from rollout.execution.base.deadline import Deadline, PatientApi, is_passing, patiently
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest, is_passing, patiently
 from rollout.execution.lease import (
     RENEWALS_PER_DURATION,
     SECONDS,

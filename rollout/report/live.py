@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
 from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns

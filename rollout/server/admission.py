@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess

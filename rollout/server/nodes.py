@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.execution.base.deadline import PatientApi, is_passing
+from rollout.execution.base.deadline import PatientApi, StopRequest, is_passing
 from rollout.execution.base.live_view import LiveView, watch_nodes
-from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node

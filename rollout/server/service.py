@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rollout.errors import ApiError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
 from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock

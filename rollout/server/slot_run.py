@@ -6,14 +6,12 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from rollout.errors import ApiError, SshError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
-from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health

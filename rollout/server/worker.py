@@ -9,9 +9,8 @@ from contextlib import suppress
 from functools import partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
-from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock
 from rollout.model.cluster import ReadyState

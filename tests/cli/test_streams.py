@@ -194,7 +194,7 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
 WHILE_WAITING = """
 import os, signal, threading, time
 from rollout.cli.signals import interrupted_by_signals
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import StopRequest
 
 class Busy(StopRequest):
     def __init__(self):

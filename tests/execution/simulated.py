@@ -12,9 +12,8 @@ from typing import Self
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import OPEN
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health

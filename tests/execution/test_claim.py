@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import give_back

@@ -10,9 +10,8 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import GatePorts, Later, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress

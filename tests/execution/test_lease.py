@@ -19,8 +19,7 @@ from rollout.errors import (
     InterruptedRunError,
     LockedError,
 )
-from rollout.execution.base.deadline import PatientApi
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.lab.api.faults import ApiFault, FaultAnswer

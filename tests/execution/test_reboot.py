@@ -12,8 +12,7 @@ from rollout.errors import DrainError, SshUnreachableError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.transitions import NodeFailure, blamed

@@ -6,9 +6,8 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.marking import fluo_labels
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES

@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import OPEN
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger

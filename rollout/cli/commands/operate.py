@@ -30,7 +30,7 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
     from rollout.cli.stages.gather import evidence_rules
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operate import Operation
-    from rollout.execution.base.stop import StopRequest
+    from rollout.execution.base.deadline import StopRequest
 
     # a pass ends when its window closes, and the next one goes on; none waits for days with the lock in hand
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))

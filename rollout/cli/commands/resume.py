@@ -17,8 +17,8 @@ from rollout.cli.stages.observers import note_abort
 from rollout.cli.stages.session import connect
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
+from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Unfailing
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of

@@ -13,8 +13,8 @@ from rollout.cli.stages.plan import conceded
 from rollout.cli.stages.session import Run, Session
 from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, show_lines, shown_meanwhile
 from rollout.errors import ExitCode
+from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Observers, Unfailing
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import GatePorts
 from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan

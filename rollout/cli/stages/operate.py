@@ -22,8 +22,7 @@ from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.session import Run, Session, connect
 from rollout.cli.terminal import say, show_lines, warn
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease

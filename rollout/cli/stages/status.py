@@ -15,8 +15,7 @@ from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holde
 from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, say, show, show_bytes
 from rollout.errors import ApiError
-from rollout.execution.base.deadline import is_passing
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of

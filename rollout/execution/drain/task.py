@@ -9,9 +9,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import Guard
 from rollout.execution.drain.eviction import CriticalPods
 from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.model.cluster import Node, Pod

@@ -18,8 +18,7 @@ from typing import Any
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.host import NodeHost, in_boot_before, look_once
+from rollout.execution.node.context import NodeContext, NodeHost, Progress, in_boot_before, look_once
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, without_taint, write
 from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, NotStartedError, RefusedError
 from rollout.gather.cluster.snapshot import read_nodes

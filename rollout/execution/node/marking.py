@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.base.deadline import Deadline, PatientApi
-from rollout.execution.base.stop import Guard
+from rollout.execution.base.deadline import Deadline, Guard, PatientApi
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks

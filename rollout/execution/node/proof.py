@@ -161,8 +161,7 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     """Return where the host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
     if not planned.staged or (staged_version and boot.version == staged_version):
         return
-    before = planned.running_version
-    if not staged_version and boot.version != before:
+    if not staged_version and boot.version != planned.running_version:
         return
     expected = staged_version or "another version"
     raise NodeFailure(

@@ -12,8 +12,7 @@ from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeo
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
+from rollout.execution.node.context import NodeContext, in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
 from rollout.gather.hosts.answer import complaint

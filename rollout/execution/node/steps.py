@@ -25,12 +25,12 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.transitions import (
     BEFORE_REBOOT,
+    NEXT,
     GivenUpError,
     NodeFailure,
     NotStartedError,
     RefusedError,
     blamed,
-    is_final,
     may_be_given_back,
     outcome_of,
 )
@@ -56,17 +56,17 @@ _LOOK_SECONDS = 10.0
 _TICK = 0.5
 
 
-def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None) -> NodeResult:
+def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> NodeResult:
     """Take one node from where it stands to done, or to failed; never raises for what may happen to a node.
 
     `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
     """
-    steps = {**_STEPS, **(steps or {})}
+    steps = {**_STEPS, **steps}
     progress = Progress()
     try:
         if context.is_taken_up:
             progress = take_up(context)
-        while not is_final(progress.phase):
+        while NEXT[progress.phase]:
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
             context.step(progress.phase, endings=endings)
             step = steps[progress.phase]

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rollout.errors import ApiNotFoundError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.node.marking import write_node
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node

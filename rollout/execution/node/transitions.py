@@ -42,20 +42,11 @@ BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 
 
-class IllegalTransitionError(AssertionError):
-    """A step led where the table does not: a defect of this program."""
-
-
 def advance(current: Phase, following: Phase) -> Phase:
-    """Return the following phase, if the table allows it."""
+    """Return the following phase, if the table allows it; any other is a defect of this program."""
     if following not in NEXT[current]:
-        raise IllegalTransitionError(f"{current} does not lead to {following}")
+        raise AssertionError(f"{current} does not lead to {following}")
     return following
-
-
-def is_final(phase: Phase) -> bool:
-    """Whether nothing follows."""
-    return not NEXT[phase]
 
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.

@@ -13,9 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, FencedError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import Guard
 from rollout.gather.cluster.documents import (
     Document,
     Stored,

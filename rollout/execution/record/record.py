@@ -169,10 +169,9 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         raise _NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
     if not is_run_id(run := annotations.get(marks.RUN, "")):
         raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
-    if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
-        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_EXCERPT]!r}")
-    if (word := annotations.get(marks.ORIGIN, marks.OPERATE)) != marks.OPERATE:
-        raise _NotUnderstoodError(f"its annotation {marks.ORIGIN} is {word[:_EXCERPT]!r}")
+    for name, words in ((marks.ENDED, ("true", "false")), (marks.ORIGIN, (marks.OPERATE,))):
+        if (word := annotations.get(name, words[0])) not in words:
+            raise _NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
 
 def _health(config_map: _ConfigMap) -> Health | None:

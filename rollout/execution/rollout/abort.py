@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
-from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
+from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.execution.events import NodeEvents

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock

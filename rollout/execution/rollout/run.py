@@ -4,13 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import Precedence
 from rollout.execution.gates import PolicyGates
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import blamed
@@ -147,9 +145,12 @@ class Run:
         why = f"after wave {wave.index} the cluster did not settle"
         unsettled = self._unsettled(before, wave.index, why)
         finished = {result.node for result in self.ledger.finished}
-        if not unsettled and any(node.name in finished for node in wave.nodes) and self.gates.soak(wave):
-            return self._unsettled(before, wave.index, why)
-        return unsettled
+        soak = self.plan.policy.gates.soak
+        if unsettled or not soak or not any(node.name in finished for node in wave.nodes):
+            return unsettled
+        self.report.notice(f"wave {wave.index} is done; soaking for {soak}")
+        self.cluster.deadline(soak).wait_for(self.stop)
+        return self._unsettled(before, wave.index, why)
 
     def _unsettled(self, before: Health, index: int, why: str) -> str:
         """Wait for the cluster to be as well as before; that and why it is not, empty where it is."""

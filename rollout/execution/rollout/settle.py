@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.record import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads

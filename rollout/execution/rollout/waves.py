@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rollout.errors import ApiError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.gates import Hold
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
