@@ -93,8 +93,11 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def show_bytes(data: bytes) -> None:
-    """Print data for programs."""
+def show_document(document: object) -> None:
+    """Print data for programs: as JSON, unless it is written already."""
+    from rollout.model.json_text import json_document
+
+    data = document if isinstance(document, bytes) else json_document(document)
     _write(data.decode().rstrip("\n"))
 
 

@@ -9,7 +9,7 @@ from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.stages.session import connect_cluster
-from rollout.cli.terminal import say, show_bytes
+from rollout.cli.terminal import say, show_document
 from rollout.errors import ApiError, UsageError
 from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
@@ -48,7 +48,7 @@ def evidence(
     document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.now())
     content = json_document(document)
     if out is None:
-        show_bytes(content)
+        show_document(content)
         return
     file = out / f"{document.version}.json" if is_folder else out
     signature = sign(content, sign_key) if sign_key else None

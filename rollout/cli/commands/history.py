@@ -4,19 +4,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.terminal import say, show_bytes
+from rollout.cli.terminal import say, show_document
 from rollout.errors import InputError
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
-
-if TYPE_CHECKING:
-    from rollout.report.runs.model import RunReport
+from rollout.report.runs.model import RunReport
 
 _STDIN = Path("-")
 _WHICH = "The run's id, of which the first letters are enough, a journal's path"
@@ -48,7 +45,7 @@ def history(
     output.show(HistoryReport(FORMAT_VERSION, runs), lambda: history_text(runs, width=output.width))
 
 
-def _kept_runs() -> "Iterator[RunReport]":
+def _kept_runs() -> Iterator[RunReport]:
     for path in journal.journals(journal.runs_directory()):
         try:
             yield _recorded(str(path), None)[0]
@@ -82,13 +79,13 @@ def report(
     check_target(out)
     written = _written(_recorded(run, settings.output.journal)[0], ending)
     if out is None:
-        show_bytes(written)
+        show_document(written)
         return
     write_whole(out, written)
     say(f"Written to {printable(str(out))}.")
 
 
-def _written(report: "RunReport", ending: str) -> bytes:
+def _written(report: RunReport, ending: str) -> bytes:
     """Return it as JSON or HTML where this is how the file's name ends, else as Markdown."""
     if ending == ".json":
         from rollout.model.json_text import json_document
@@ -103,7 +100,7 @@ def _written(report: "RunReport", ending: str) -> bytes:
     return run_markdown(report).encode()
 
 
-def _recorded(run: str, file: Path | None) -> "tuple[RunReport, Sequence[Record]]":
+def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]:
     """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
 
     `file` is the journal to look into instead of those that are kept here. The path `-` is a log on stdin with JSON

@@ -9,9 +9,8 @@ from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.stages.gather import ask_hosts, read_nodes
 from rollout.cli.stages.session import connect
-from rollout.cli.terminal import show_bytes
+from rollout.cli.terminal import show_document
 from rollout.gather.inventory.nodes import Connection, inventory_document
-from rollout.model.json_text import json_document
 
 
 @takes("cluster", *SELECTION, "ssh")
@@ -30,7 +29,7 @@ def inventory(
     targets, ssh = ask_hosts(session, nodes := read_nodes(session)), settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     shown = inventory_document(targets.among(nodes), targets.hosts, targets.observations, connection)
-    show_bytes(json_document(shown))
+    show_document(shown)
 
 
 def _absolute(file: Path | None) -> str:

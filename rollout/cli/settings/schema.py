@@ -227,9 +227,7 @@ class Output(Table):
     def show(self, document: object, text: Callable[[], str], *, is_prose: bool = False) -> None:
         """Show what a command found: as JSON, or as a text, of which prose is wrapped."""
         if self.as_json:
-            from rollout.model.json_text import json_document
-
-            terminal.show_bytes(document if isinstance(document, bytes) else json_document(document))
+            terminal.show_document(document)
         elif is_prose:
             terminal.show_lines(text())
         else:

@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
+from rollout.adapters.gate_command import split_command
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
@@ -110,12 +111,6 @@ def _evidence_source(value: str) -> None:
         raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
 
 
-def _command_words(value: str) -> None:
-    from rollout.adapters.gate_command import split_command
-
-    split_command(value)
-
-
 def one_line(value: str) -> str:
     """Return one line of printable text."""
     if not value.strip().isprintable():
@@ -194,7 +189,7 @@ AlertLabel = Annotated[
 ]
 Command = Annotated[str, Form("COMMAND", one_line)]
 Freeze = Annotated[str, Form("FREEZE", checked(windows.parse_freeze), between=";")]
-GateCommand = Annotated[str, Form("COMMAND", checked(_command_words))]
+GateCommand = Annotated[str, Form("COMMAND", checked(split_command))]
 GroupSelector = Annotated[
     str,
     Form("NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"),

@@ -13,7 +13,7 @@ from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
-from rollout.cli.terminal import is_forced, say, show, show_bytes
+from rollout.cli.terminal import is_forced, say, show, show_document
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
@@ -21,7 +21,7 @@ from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
-from rollout.model.json_text import json_document, json_line
+from rollout.model.json_text import json_line
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, shortened
@@ -122,7 +122,7 @@ def _closed(policy: Policy) -> str:
 def _write_nodes(statuses: Sequence[NodeStatus], rollout: FollowUp, *, only_pending: bool) -> None:
     """Nodes for programs; what people should know besides stands on standard error."""
     rows = [row for row in statuses if row.is_pending or not only_pending]
-    show_bytes(json_document(status_document(rows, statuses)))
+    show_document(status_document(rows, statuses))
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
@@ -197,7 +197,7 @@ def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
     printed = b""
     for look in filter(None, _looks(api, namespace)):
         if (document := look.document()) != printed:
-            show_bytes(document) if output.as_json else show(look.text())
+            show_document(document) if output.as_json else show(look.text())
             printed = document
         if look.is_over:
             return
