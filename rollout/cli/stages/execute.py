@@ -125,11 +125,11 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     Whoever reads the lines still gets a plan and a summary.
     """
     session, result = run.session, RunResult((), excluded=run.plan.excluded)
-    with display(as_json=True) if session.as_json else nullcontext(Observers(())) as shown:
-        observers = Observers((*map(Unfailing, session.meter.observers), shown))
-        _notify_conceded(run, shown, observers)
-        observers.notify(PlanReady(wiring.now(), run.plan))
-        observers.notify(RunFinished(wiring.now(), result))
+    shown: Observer = JsonLines(sys.stdout, wiring.now()) if session.as_json else Observers(())
+    observers = Observers((*map(Unfailing, session.meter.observers), shown))
+    _notify_conceded(run, shown, observers)
+    observers.notify(PlanReady(wiring.now(), run.plan))
+    observers.notify(RunFinished(wiring.now(), result))
     notify_end(run, result, stop)
     if session.operating and not session.as_json:
         reasons = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
@@ -175,10 +175,10 @@ def rehearse(run: Run) -> ExitCode:
 
 def tell_nothing(*why: str) -> None:
     """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
-    with display(as_json=True) as observer:
-        for sentence in why:
-            observer.notify(Notice(wiring.now(), sentence))
-        observer.notify(RunFinished(wiring.now(), RunResult(())))
+    lines = JsonLines(sys.stdout, wiring.now())
+    for sentence in why:
+        lines.notify(Notice(wiring.now(), sentence))
+    lines.notify(RunFinished(wiring.now(), RunResult(())))
 
 
 @contextmanager

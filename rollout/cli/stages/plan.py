@@ -114,7 +114,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
         show("\n" + shown(session, snapshot, rest.plan))
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
     # those that are begun are taken to their end, whatever keeps others from being begun
-    blocked = refusals.why_blocked(session, asked_about, goes_on=bool(unfinished.begun))
+    blocked = refusals.refuse_unfit(session, asked_about, goes_on=bool(unfinished.begun))
     return replace(run, inherited=replace(rest.inherited, blocked=blocked))
 
 

@@ -29,6 +29,13 @@ from rollout.ports import ClusterApi
 from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
+# What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all else is `blocked`.
+_WORDS = {
+    BlockerKind.RIVAL: "",
+    BlockerKind.CONTROL_PLANE_UNHEALTHY: Allow.UNHEALTHY,
+    BlockerKind.STORAGE_UNHEALTHY: Allow.UNHEALTHY,
+}
+
 
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
@@ -138,36 +145,25 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
 
 def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
     """Return what of that which stands in its way keeps a plan from being begun."""
-    return [blocker for blocker in plan.blockers if _word(blocker) not in session.settings.nodes.allow]
+    return [
+        blocker
+        for blocker in plan.blockers
+        if _WORDS.get(blocker.kind, Allow.BLOCKED) not in session.settings.nodes.allow
+    ]
 
 
-def _word(blocker: Blocker) -> str:
-    """Return what `--allow` takes to try it all the same; what many nodes depend on has a word of its own."""
-    match blocker.kind:
-        case BlockerKind.RIVAL:
-            return ""
-        case BlockerKind.CONTROL_PLANE_UNHEALTHY | BlockerKind.STORAGE_UNHEALTHY:
-            return Allow.UNHEALTHY
-        case _:
-            return Allow.BLOCKED
+def refuse_unfit(session: Session, plan: RolloutPlan, *, goes_on: bool = False) -> str:
+    """Raise `BlockedError` where something is bound to stop the run, all of it named at once.
 
-
-def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
-    """Raise `BlockedError` where something is bound to stop the run, all of it named at once."""
-    why_blocked(session, plan, goes_on=False)
-
-
-def why_blocked(session: Session, plan: RolloutPlan, *, goes_on: bool) -> str:
-    """Return the same, having warned of it, where a rollout that `goes_on` has nodes under way.
-
-    Those are finished, and no other is begun. Beside another coordinator, who may have taken them, they are not.
+    Where a rollout that `goes_on` has nodes under way, warn of it, and return it: those are finished, and no other is
+    begun. Beside another coordinator, who may have taken them, they are not.
     """
     if not (blockers := refused(session, plan)):
         return ""
     nodes = len({blocker.node for blocker in blockers if blocker.node})
     blocked = f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"
     if not goes_on or any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
-        words = ",".join(sorted({_word(blocker) for blocker in blockers} - {""}))
+        words = ",".join(sorted({_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""}))
         leave = "leave those nodes out (--skip blocked, --exclude)"
         raise BlockedError(
             f"not started: {blocked}",
