@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,13 @@ def demo(
       rollout demo
       rollout demo --scenario never-returns
     """
+    from rollout.lab.scenario import flags_of, load_scenario
+
     program = call.find_root().command
-    planned, detecting = _own_flags(scenario)
+    # a limit that shows waves, and what hosts are asked by
+    flags = list(flags_of(load_scenario(scenario), "plan"))
+    planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
+    detecting = [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
@@ -64,15 +69,6 @@ def demo(
     show(_NEXT.format(program=shlex.quote(str(own_path() or PROGRAM)), of_scenario=named))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
-
-
-def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the flags of the scenario's plan, with a limit that shows waves, and those by which hosts are asked."""
-    from rollout.lab.scenario import flags_of, load_scenario
-
-    flags = list(flags_of(load_scenario(scenario), "plan"))
-    planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
-    return planned, [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
 
 
 @contextmanager

@@ -74,30 +74,22 @@ def report(
       kubectl -n node-rollout logs job/now | rollout report -
     """
     from rollout.cli.files import check_target, write_whole
+    from rollout.model.json_text import json_document
+    from rollout.report.markdown import run_markdown
+    from rollout.report.runs.pages import run_page
 
     ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    written = _written(_recorded(run, settings.output.journal)[0], ending)
+    reported = _recorded(run, settings.output.journal)[0]
+    if ending == ".json":
+        written = json_document(reported)
+    else:
+        written = (run_page if ending in (".html", ".htm") else run_markdown)(reported).encode()
     if out is None:
         show_document(written)
         return
     write_whole(out, written)
     say(f"Written to {printable(str(out))}.")
-
-
-def _written(report: RunReport, ending: str) -> bytes:
-    """Return it as JSON or HTML where this is how the file's name ends, else as Markdown."""
-    if ending == ".json":
-        from rollout.model.json_text import json_document
-
-        return json_document(report)
-    if ending in (".html", ".htm"):
-        from rollout.report.runs.pages import run_page
-
-        return run_page(report).encode()
-    from rollout.report.markdown import run_markdown
-
-    return run_markdown(report).encode()
 
 
 def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]:

@@ -42,7 +42,7 @@ def serve(settings: Settings) -> None:
     from rollout.server.state import ServerSettings, World
 
     options, api = settings.fleetlock, wiring.cluster_api(settings.cluster)
-    name = settings.cluster.name or name_of(api.server)
+    name = name_of(settings, api.server)
     metrics, tally = Metrics(name), FleetLockMetrics(name)
     grants = ServerSettings(
         groups=groups_of(options),

@@ -100,7 +100,7 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterato
         return
     from rollout.report.metrics import Metrics
 
-    metrics = Metrics(settings.cluster.name or name_of(server))
+    metrics = Metrics(name_of(settings, server))
     with ExitStack() as deliveries:
         if file := options.textfile:
             deliveries.enter_context(delivered(str(file), _textfile(file, metrics), lambda: metrics.generation))
@@ -138,10 +138,10 @@ def _textfile(file: Path, metrics: "Metrics") -> Callable[[], None]:
     return write
 
 
-def name_of(server: str) -> str:
-    """Return an API server's address as a name: without scheme and whatever of a login may stand in it."""
+def name_of(settings: Settings, server: str) -> str:
+    """Return the cluster's name, or its server's address, without scheme and whatever of a login may stand in it."""
     parts = urlsplit(server)
-    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
+    return settings.cluster.name or f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
 
 
 @contextmanager
