@@ -26,7 +26,7 @@ from typing import Any, Final
 from rollout.adapters.ansible.answers import Answer, HostAnswer, host_answer
 from rollout.adapters.ansible.inventory import is_reachable_by_name
 from rollout.adapters.ansible.playbook_run import PlaybookRun
-from rollout.adapters.ansible.settings import AnsibleSettings, playbooks, require_ansible
+from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
@@ -46,7 +46,6 @@ class AnsibleExecutor:
     """Runs commands on hosts by Ansible; safe to call from many threads. Raises `RolloutError` where it is missing."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
-        require_ansible()
         settings.check_configuration()
         self._settings = settings
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, programs, require_ansible
+from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.adapters.local_files import new_folder
 from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
@@ -160,7 +160,6 @@ class AnsiblePlaybooks:
     """Runs the playbook of an occasion; `InputError` where a file is not there, `RolloutError` without Ansible."""
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
-        require_ansible()
         settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():

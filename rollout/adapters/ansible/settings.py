@@ -54,7 +54,15 @@ class AnsibleSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """`UsageError` for a configuration file that may be another's, `InputError` for a file that cannot be used."""
+        """`UsageError` for a configuration file that may be another's, `InputError` for a file that cannot be used.
+
+        `RolloutError` where Ansible was taken out of the installation.
+        """
+        try:
+            import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
+        except ImportError as error:
+            raise RolloutError(_MISSING, hint=_INSTALL) from error
+        programs()
         _ = self._config
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             raise InputError(
@@ -176,15 +184,6 @@ def programs() -> Path:
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)
     return folder
-
-
-def require_ansible() -> None:
-    """`RolloutError` where it was taken out of the installation."""
-    try:
-        import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
-    except ImportError as error:
-        raise RolloutError(_MISSING, hint=_INSTALL) from error
-    programs()
 
 
 def playbooks() -> Path:

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
@@ -46,25 +45,14 @@ LOGIN_LIMIT = 30.0
 _PAUSE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClientParts:
-    """Modules of the package: what a client is told, its connections, and what loads a kubeconfig or a pod's login."""
-
-    configuration: Any
-    rest: Any
-    kube_config: Any
-    exec_provider: Any
-    incluster_config: Any
-
-
-def client_parts() -> ClientParts:
-    """Return the parts, imported once."""
+def client_parts() -> SimpleNamespace:
+    """Return its modules, imported once: `configuration`, `rest`, and to log in `kube_config`, `incluster_config`."""
     with _TURN:
         return _loaded()
 
 
 @cache
-def _loaded() -> ClientParts:
+def _loaded() -> SimpleNamespace:
     if _PACKAGE in sys.modules:
         return _imported()
     try:
@@ -75,11 +63,14 @@ def _loaded() -> ClientParts:
         return _imported()
 
 
-def _imported() -> ClientParts:
+def _imported() -> SimpleNamespace:
     from kubernetes.client import configuration, rest  # noqa: PLC0415 - not before its packages are in place
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415 - as above
 
-    return ClientParts(configuration, rest, kube_config, exec_provider, incluster_config)
+    vars(exec_provider)["subprocess"] = Programs()
+    return SimpleNamespace(
+        configuration=configuration, rest=rest, kube_config=kube_config, incluster_config=incluster_config
+    )
 
 
 class _Later:
@@ -155,9 +146,3 @@ class Programs:
             raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT)) from None
         printed = tuple(stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return SimpleNamespace(communicate=lambda: printed, wait=lambda: done.returncode)
-
-
-@cache
-def bind_programs() -> None:
-    """Have the package run them so."""
-    client_parts().exec_provider.subprocess = Programs()

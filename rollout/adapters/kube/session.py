@@ -29,7 +29,7 @@ import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
-from rollout.adapters.kube.client_parts import bind_programs, client_parts
+from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import header_value, masked, without_userinfo
@@ -110,7 +110,6 @@ def _service_account(context: str | None) -> Any:
 
 def _configuration(login: Login) -> Any:
     parts = client_parts()
-    bind_programs()
     configuration = parts.configuration.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         parts.kube_config.load_kube_config(
