@@ -7,9 +7,10 @@ cluster's group. When a pass last went well outlives the next that does not: it 
 
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 from prometheus_client import (
@@ -48,37 +49,29 @@ def parsed_address(text: str) -> tuple[str, int]:
     return match["v6"] or match["host"] or "", int(match["port"])
 
 
-class MetricsServer:
-    """Serves metrics until it is left. Raises `InputError` where the address cannot be listened on."""
-
-    def __init__(self, address: str, metrics: Collector, is_ready: Callable[[], bool]) -> None:
-        registry = CollectorRegistry()
-        registry.register(metrics)
-        ProcessCollector(registry=registry)
-        host, port = parsed_address(address)
-        # all addresses are those of IPv6, which take in those of IPv4, where the machine has any
-        everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
-        try:
-            self._server, self._thread = start_wsgi_server(port, host or everywhere, registry)
-        except OSError as error:
-            raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
-        self._server.set_app(_application(make_wsgi_app(registry), is_ready))
-        # whoever hangs up before the answer is nobody's concern, and no traceback
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-
-    @property
-    def url(self) -> str:
-        """Where it is scraped."""
-        host, port = self._server.socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+@contextmanager
+def served(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Iterator[str]:
+    """Serve metrics until it is left; yields their URL. `InputError` where the address cannot be listened on."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    ProcessCollector(registry=registry)
+    host, port = parsed_address(address)
+    # all addresses are those of IPv6, which take in those of IPv4, where the machine has any
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
+    try:
+        server, thread = start_wsgi_server(port, host or everywhere, registry)
+    except OSError as error:
+        raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
+    server.set_app(_application(make_wsgi_app(registry), is_ready))
+    # whoever hangs up before the answer is nobody's concern, and no traceback
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    host, port = server.socket.getsockname()[:2]
+    try:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:

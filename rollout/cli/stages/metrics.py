@@ -114,10 +114,9 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterato
 
             deliveries.enter_context(delivered(gateway.url, push, lambda: metrics.generation))
         if listen:
-            from rollout.adapters.metrics import MetricsServer
+            from rollout.adapters.metrics import served
 
-            serving = deliveries.enter_context(MetricsServer(listen, metrics, lambda: metrics.is_ready))
-            say(f"metrics: {serving.url}")
+            say(f"metrics: {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}")
         yield Meter(metrics)
 
 
