@@ -46,6 +46,14 @@ def status_of(obj: Json) -> Json:
     return obj.get("status") or {}
 
 
+def field_of(obj: Json, path: str) -> Any:
+    """Return a field by its dotted path, None where anything on the way is missing."""
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
 def setting(pod: Json, name: str) -> str | None:
     """Return the value of one of the lab's own annotations."""
     return annotations_of(pod).get(LAB_PREFIX + name)

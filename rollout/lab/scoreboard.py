@@ -97,7 +97,7 @@ class ScoreKeeper:
     """Watches a world from when the scenario stands: what is cordoned or broken by then is the scenario's."""
 
     def __init__(self, world: World) -> None:
-        self._cluster, store = world.cluster, world.cluster.store
+        self._cluster, self._store = world.cluster, world.cluster.store
         self._hosts = {name: kubelet.host for name, kubelet in sorted(world.kubelets.items())}
         self._versions = {name: host.os_version for name, host in self._hosts.items()}
         # The version that was staged for a host's last boot.
@@ -108,21 +108,21 @@ class ScoreKeeper:
         # Budgets that a disruption brought below and that have not recovered since.
         self._below_now: set[str] = set()
         self._evictions = self._moved_twice = self._deletions = 0
-        self._pods_before = frozenset(map(uid, store.items(PODS)))
+        self._pods_before = frozenset(map(uid, self._store.items(PODS)))
         self._excluded_before = set(self._nodes_that(_is_excluded))
         # Cordons of the scenario, until they are lifted: their nodes count as available.
         self._cordoned_before = set(self._nodes_that(_is_cordoned))
         self._unavailable: set[str] = set()
         self._most_unavailable = 0
-        for node in store.items(NODES):
+        for node in self._store.items(NODES):
             self._judge(node)
         for host in self._hosts.values():
             host.observers.append(partial(self._follow, host))
-        store.subscribe(self._observe)
+        self._store.subscribe(self._observe)
 
     def scoreboard(self) -> Scoreboard:
         """Return the figures up to now."""
-        nodes, hosts = self._cluster.store.items(NODES), self._hosts
+        nodes, hosts = self._store.items(NODES), self._hosts
         return Scoreboard(
             reboots={name: host.reboots for name, host in hosts.items()},
             hosts_down=tuple(name for name, host in hosts.items() if not host.running),
@@ -147,13 +147,13 @@ class ScoreKeeper:
 
     def _nodes_that(self, holds: Callable[[Json], bool], before: Container[str] = ()) -> tuple[str, ...]:
         """Return the names of the nodes of which this holds, and did not before."""
-        names = (node["metadata"]["name"] for node in self._cluster.store.items(NODES) if holds(node))
+        names = (node["metadata"]["name"] for node in self._store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
 
     def _host_went_down(self, host: Machine) -> None:
         """Note that a host is off: whatever ran on it is dead."""
         self._staged[host.name] = host.engine.staged
-        pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
+        pods = [pod for pod in self._store.pods_on(host.name) if phase(pod) == "Running"]
         budgets, lost = dict[str, Json](), Counter[str]()
         for pod in pods:
             for budget in self._budgets_of(pod):
@@ -171,7 +171,7 @@ class ScoreKeeper:
         """Note that a host is off, or has booted."""
         if event is HostEvent.DOWN:
             self._host_went_down(host)
-        node = self._cluster.store.get(NODES, host.name)
+        node = self._store.get(NODES, host.name)
         if node is not None:
             self._judge(node)
 

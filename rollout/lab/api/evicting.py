@@ -29,7 +29,6 @@ _DISRUPTION_TARGET = {
     "status": "True",
     "reason": "EvictionByEvictionAPI",
     "message": "Eviction API: evicting",
-    "lastProbeTime": None,
 }
 
 

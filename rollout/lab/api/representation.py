@@ -25,7 +25,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json
-from rollout.lab.objects import condition, is_deleting, is_finished, is_ready
+from rollout.lab.objects import condition, field_of, is_deleting, is_finished, is_ready
 
 _NONE, _UNKNOWN = "<none>", "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
@@ -52,24 +52,16 @@ class Column(NamedTuple):
 
     def cell(self, obj: Json, now: datetime) -> str:
         """Return what it shows of an object; a map as its size."""
-        value = _field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
         value = len(value) if isinstance(value, dict) else value
         return str(value) if value or value == 0 else self.absent
-
-
-def _field_of(obj: Json, path: str) -> object:
-    """Return a field by its dotted path, None where anything on the way is missing."""
-    value: object = obj
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 def _since(path: str) -> Cell:
     """Return how long ago that was, in the largest unit of which there are two at least."""
 
     def age(obj: Json, now: datetime) -> str:
-        text = _field_of(obj, path)
+        text = field_of(obj, path)
         if not isinstance(text, str):
             return _UNKNOWN
         seconds = max(0, int((now - datetime.fromisoformat(text)).total_seconds()))
@@ -80,17 +72,17 @@ def _since(path: str) -> Cell:
 
 def _of(have: str, want: str) -> Cell:
     """`2/3`, a count of another one."""
-    return lambda obj, _now: f"{_field_of(obj, have) or 0}/{_field_of(obj, want) or 0}"
+    return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
 
 
 def _entries(obj: Json, path: str) -> list[Json]:
-    value = _field_of(obj, path)
+    value = field_of(obj, path)
     return value if isinstance(value, list) else []
 
 
 def _node_status(node: Json, _now: datetime) -> str:
     verdict = "Ready" if is_ready(node) else "NotReady" if condition(node, "Ready") else "Unknown"
-    return f"{verdict},SchedulingDisabled" if _field_of(node, "spec.unschedulable") else verdict
+    return f"{verdict},SchedulingDisabled" if field_of(node, "spec.unschedulable") else verdict
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
@@ -110,7 +102,7 @@ def _pod_ready(pod: Json, _now: datetime) -> str:
 
 
 def _pod_status(pod: Json, _now: datetime) -> str:
-    phase = str(_field_of(pod, "status.phase") or "Unknown")
+    phase = str(field_of(pod, "status.phase") or "Unknown")
     return "Terminating" if is_deleting(pod) and not is_finished(pod) else phase
 
 

@@ -12,6 +12,7 @@ from rollout.lab.api.requests import Call
 from rollout.lab.api.resources import EVENTS, NODES, PODS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
+from rollout.lab.objects import field_of
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 from rollout.planning.eligibility.selector import parse_selector
 
@@ -49,9 +50,7 @@ class _FieldTerm:
     wanted: bool
 
     def holds(self, obj: Json) -> bool:
-        value: object = obj
-        for part in self.path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        value = field_of(obj, self.path)
         if self.path == "spec.unschedulable":
             value = "true" if value else "false"
         return (self.value == ("" if value is None else value)) is self.wanted

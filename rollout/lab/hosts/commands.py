@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
@@ -150,19 +149,19 @@ def _packages(session: Session) -> str:
     return "".join(f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs"))
 
 
-_READ: Final[Mapping[str, Callable[[Session], str]]] = MappingProxyType(
-    {
-        "update-conf": _update_conf,
-        "shows": _shown,
-        "shutdown": _scheduled,
-        "reboot-required": lambda session: "needed\n" if _texts(session, _REQUIRED) else "not-needed\n",
-        "reboot-required-packages": _packages,
-        "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
-    }
-)
-_PLAYED: Final[Mapping[str, Callable[[Session], Awaitable[Output]]]] = MappingProxyType(
-    {"zincati": _zincati, "may-reboot": _may_reboot, "users": _users}
-)
+_READ: Final[Mapping[str, Callable[[Session], str]]] = {
+    "update-conf": _update_conf,
+    "shows": _shown,
+    "shutdown": _scheduled,
+    "reboot-required": lambda session: "needed\n" if _texts(session, _REQUIRED) else "not-needed\n",
+    "reboot-required-packages": _packages,
+    "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
+}
+_PLAYED: Final[Mapping[str, Callable[[Session], Awaitable[Output]]]] = {
+    "zincati": _zincati,
+    "may-reboot": _may_reboot,
+    "users": _users,
+}
 
 
 async def _checked(session: Session, match: re.Match[str]) -> Output:

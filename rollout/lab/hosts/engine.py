@@ -9,7 +9,6 @@ the sequence.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.faults import UpdateFault
@@ -25,31 +24,29 @@ class System(StrEnum):
 
 
 # Name of the image, and /etc/os-release, quoted as the real one is.
-_TEXTS: Final[Mapping[System, tuple[str, str]]] = MappingProxyType(
-    {
-        System.FLATCAR: (
-            "Flatcar Container Linux by Kinvolk {version} (Oklo)",
-            (
-                'NAME="Flatcar Container Linux by Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
-                'VERSION_ID={version}\nBUILD_ID=2025-06-13-0151\nPRETTY_NAME="{pretty}"\n'
-            ),
+_TEXTS: Final[Mapping[System, tuple[str, str]]] = {
+    System.FLATCAR: (
+        "Flatcar Container Linux by Kinvolk {version} (Oklo)",
+        (
+            'NAME="Flatcar Container Linux by Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
+            'VERSION_ID={version}\nBUILD_ID=2025-06-13-0151\nPRETTY_NAME="{pretty}"\n'
         ),
-        System.FEDORA_COREOS: (
-            "Fedora CoreOS {version}",
-            (
-                'NAME="Fedora Linux"\nVERSION="{version} (CoreOS)"\nID=fedora\nVERSION_ID={major}\n'
-                'PRETTY_NAME="{pretty}"\nVARIANT="CoreOS"\nVARIANT_ID=coreos\nOSTREE_VERSION=\'{version}\'\n'
-            ),
+    ),
+    System.FEDORA_COREOS: (
+        "Fedora CoreOS {version}",
+        (
+            'NAME="Fedora Linux"\nVERSION="{version} (CoreOS)"\nID=fedora\nVERSION_ID={major}\n'
+            'PRETTY_NAME="{pretty}"\nVARIANT="CoreOS"\nVARIANT_ID=coreos\nOSTREE_VERSION=\'{version}\'\n'
         ),
-        System.UBUNTU: (
-            "Ubuntu {version} LTS",
-            (
-                'PRETTY_NAME="{pretty}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\n'
-                'VERSION="{version} LTS (Noble Numbat)"\nID=ubuntu\nID_LIKE=debian\n'
-            ),
+    ),
+    System.UBUNTU: (
+        "Ubuntu {version} LTS",
+        (
+            'PRETTY_NAME="{pretty}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\n'
+            'VERSION="{version} LTS (Noble Numbat)"\nID=ubuntu\nID_LIKE=debian\n'
         ),
-    }
-)
+    ),
+}
 
 
 def image_name(version: str, system: System) -> str:
@@ -116,7 +113,7 @@ class UpdateEngine:
             return self.last_checked, self.progress, self.operation, NO_VERSION, 0
         return self.last_checked, self.progress, self.operation, version, _PAYLOAD_BYTES
 
-    def advance(self, checked: int, fault: UpdateFault) -> bool:
+    def advance(self, checked: int, fault: UpdateFault | None) -> bool:
         """Take the next step of an update attempt, now in seconds since the epoch, and return whether it goes on."""
         is_in_trouble = self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
         match self.operation:

@@ -12,7 +12,6 @@ import msgspec
 class RebootFault(StrEnum):
     """What becomes of a reboot."""
 
-    NONE = "none"
     IGNORED = "ignored"
     NEVER_RETURNS = "never-returns"
     ROLLS_BACK = "rolls-back"
@@ -21,7 +20,6 @@ class RebootFault(StrEnum):
 class SudoFault(StrEnum):
     """What `sudo -n` says."""
 
-    NONE = "none"
     REFUSED = "refused"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
     NO_TERMINAL = "no-terminal"
@@ -31,7 +29,6 @@ class SudoFault(StrEnum):
 class BusFault(StrEnum):
     """What asking update-engine over D-Bus leads to."""
 
-    NONE = "none"
     DENIED = "denied"
     ABSENT = "absent"
 
@@ -39,7 +36,6 @@ class BusFault(StrEnum):
 class UpdateFault(StrEnum):
     """What becomes of an attempt to update."""
 
-    NONE = "none"
     IGNORED = "ignored"
     CHECK_FAILS = "check-fails"
     DOWNLOAD_FAILS = "download-fails"
@@ -49,7 +45,6 @@ class UpdateFault(StrEnum):
 class HostKeyFault(StrEnum):
     """How the host's key differs from the one in known_hosts."""
 
-    NONE = "none"
     OTHER = "other"
     CHANGES_AT_REBOOT = "changes-at-reboot"
 
@@ -57,7 +52,6 @@ class HostKeyFault(StrEnum):
 class SshFault(StrEnum):
     """What a connection meets."""
 
-    NONE = "none"
     CLOSED = "closed"
     KEY_REFUSED = "key-refused"
 
@@ -71,12 +65,12 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     the next version is staged, whichever it booted.
     """
 
-    reboot: RebootFault = RebootFault.NONE
-    sudo: SudoFault = SudoFault.NONE
-    bus: BusFault = BusFault.NONE
-    update: UpdateFault = UpdateFault.NONE
-    host_key: HostKeyFault = HostKeyFault.NONE
-    ssh: SshFault = SshFault.NONE
+    reboot: RebootFault | None = None
+    sudo: SudoFault | None = None
+    bus: BusFault | None = None
+    update: UpdateFault | None = None
+    host_key: HostKeyFault | None = None
+    ssh: SshFault | None = None
     answer_delay_seconds: float = 0
     garbage: bool = False
     boot_seconds: float | None = None

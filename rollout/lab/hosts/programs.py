@@ -7,7 +7,6 @@ Some ask its services: `systemctl`, `busctl`, `update_engine_client` and `rpm-os
 import hashlib
 import json
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
@@ -57,16 +56,14 @@ async def _systemctl(session: Session, words: Words) -> Output:
 # Which property a question is about, the state that it asks for, and its status for any other.
 _QUESTIONS: Final = {"is-active": ("ActiveState", "active", 3), "is-enabled": ("UnitFileState", "enabled", 1)}
 # What a verb sets, of which attribute of a unit.
-_CHANGES: Final[Mapping[str, tuple[str, bool]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("start", "restart"), ("active", True)),
-        "stop": ("active", False),
-        "enable": ("enabled", True),
-        "disable": ("enabled", False),
-        "mask": ("masked", True),
-        "unmask": ("masked", False),
-    }
-)
+_CHANGES: Final[Mapping[str, tuple[str, bool]]] = {
+    **dict.fromkeys(("start", "restart"), ("active", True)),
+    "stop": ("active", False),
+    "enable": ("enabled", True),
+    "disable": ("enabled", False),
+    "mask": ("masked", True),
+    "unmask": ("masked", False),
+}
 
 
 def _change(session: Session, verb: str, name: str, *, now: bool) -> Output:
@@ -218,7 +215,7 @@ async def _sudo(session: Session, words: Words) -> Output:
     machine, user = session.machine, session.user
     at = next((at for at, word in enumerate(words) if at and not word.startswith("-")), len(words))
     command, is_question = words[at:], "-l" in words[:at]
-    fault = SudoFault.NONE if user == "root" else machine.faults.sudo
+    fault = None if user == "root" else machine.faults.sudo
     if fault is SudoFault.HANGS:
         await session.sleep(_FOREVER)
     if fault in _SUDO_SAYS:
@@ -247,19 +244,17 @@ async def _who(session: Session, _words: Words) -> Output:
     return Output(out="".join(f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins))
 
 
-PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
-    {
-        **dict.fromkeys(("reboot", "shutdown"), _halt),
-        **dict.fromkeys(("true", "."), _constant(0)),
-        "busctl": _busctl,
-        "cat": _cat,
-        "echo": _echo,
-        "false": _constant(1),
-        "rpm-ostree": _rpm_ostree,
-        "sudo": _sudo,
-        "systemctl": _systemctl,
-        "test": _test,
-        "update_engine_client": _update_engine_client,
-        "who": _who,
-    }
-)
+PROGRAMS: Final[Mapping[str, Program]] = {
+    **dict.fromkeys(("reboot", "shutdown"), _halt),
+    **dict.fromkeys(("true", "."), _constant(0)),
+    "busctl": _busctl,
+    "cat": _cat,
+    "echo": _echo,
+    "false": _constant(1),
+    "rpm-ostree": _rpm_ostree,
+    "sudo": _sudo,
+    "systemctl": _systemctl,
+    "test": _test,
+    "update_engine_client": _update_engine_client,
+    "who": _who,
+}

@@ -6,7 +6,6 @@ A program is a function of the session and its words to what it says; nothing ru
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from rollout.lab.hosts.engine import System, os_release
@@ -91,19 +90,17 @@ def _scheduled(machine: Machine) -> str | None:
     return f"USEC={at}000000\nWARN_WALL=1\nMODE=reboot\nUID=0\nWALL_MESSAGE=maintenance\n"
 
 
-_COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("/etc/os-release", "/usr/lib/os-release"), lambda machine: os_release(machine.os_version, machine.system)
-        ),
-        "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
-        "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
-        "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
-        "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
-        "/run/reboot-required": _reboot_required,
-        "/run/systemd/shutdown/scheduled": _scheduled,
-    }
-)
+_COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
+    **dict.fromkeys(
+        ("/etc/os-release", "/usr/lib/os-release"), lambda machine: os_release(machine.os_version, machine.system)
+    ),
+    "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
+    "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
+    "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
+    "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
+    "/run/reboot-required": _reboot_required,
+    "/run/systemd/shutdown/scheduled": _scheduled,
+}
 
 
 def read_file(machine: Machine, path: str) -> str | None:

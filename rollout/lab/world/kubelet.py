@@ -50,7 +50,7 @@ class Kubelet:
         self.host = host
         self.alive = False
         self.running: set[str] = set()
-        self._cluster = cluster
+        self._cluster, self._store = cluster, cluster.store
         self._address = host.address
         self._ready = False
         # Counts lives: what was planned in an earlier life is not done in a later one.
@@ -64,7 +64,7 @@ class Kubelet:
             self.alive = True
             self._register(ready=True)
         else:
-            self._cluster.store.put(NODES, silenced(self._node(), self._cluster.now()))
+            self._store.put(NODES, silenced(self._node(), self._cluster.now()))
 
     def follow(self, event: HostEvent) -> None:
         """End with the host: containers die at once, and nobody reports it. Register a little after it has booted."""
@@ -81,21 +81,21 @@ class Kubelet:
         """Renew the Lease: the heartbeat."""
         if not self.alive:
             return
-        store, name, now = self._cluster.store, self.host.name, self._cluster.now()
-        lease = store.get(LEASES, name, "kube-node-lease")
+        name, now = self.host.name, self._cluster.now()
+        lease = self._store.get(LEASES, name, "kube-node-lease")
         if lease is None:
-            store.create(LEASES, new_lease(name, now))
+            self._store.create(LEASES, new_lease(name, now))
         else:
-            store.put(LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}})
+            self._store.put(LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}})
 
     def report(self) -> None:
         """Write the node's conditions; a Node that somebody deleted is registered again."""
         if self.alive:
-            node = self._cluster.store.get(NODES, self.host.name)
+            node = self._store.get(NODES, self.host.name)
             if node is None:
                 self._register(ready=self._ready)
             else:
-                self._cluster.store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
+                self._store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
 
     def report_address(self, address: str) -> None:
         """From now on this is the address that its Node has, whatever its host's is."""
@@ -110,7 +110,7 @@ class Kubelet:
         self._ready = ready
         self.report()
         if ready:
-            for pod in self._cluster.store.pods_on(self.host.name):
+            for pod in self._store.pods_on(self.host.name):
                 self._sync(pod)
 
     def pod_changed(self, change: Change) -> None:
@@ -125,7 +125,7 @@ class Kubelet:
     def _come_up(self) -> None:
         self.alive = True
         self._register(ready=False)
-        for pod in self._cluster.store.pods_on(self.host.name):
+        for pod in self._store.pods_on(self.host.name):
             self._recover(pod)
         self._after(max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS), self._become_ready)
 
@@ -141,18 +141,17 @@ class Kubelet:
         node = self._node()
         metadata = node["metadata"]
         annotations = {**(metadata.get("annotations") or {}), _REQUEST: "false"}
-        self._cluster.store.put(NODES, {**node, "metadata": {**metadata, "annotations": annotations}})
+        self._store.put(NODES, {**node, "metadata": {**metadata, "annotations": annotations}})
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
         fresh = registered(self._node(), self.host, self._address)
-        self._cluster.store.put(NODES, reported(fresh, self._cluster.now(), ready=ready))
+        self._store.put(NODES, reported(fresh, self._cluster.now(), ready=ready))
         self.renew()
 
     def _node(self) -> Json:
         """Return the Node as stored; made where there is none."""
-        store = self._cluster.store
-        return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host))
+        return self._store.get(NODES, self.host.name) or self._store.create(NODES, new_node(self.host))
 
     def _sync(self, pod: Json) -> None:
         """Do what one pod needs."""
@@ -170,7 +169,7 @@ class Kubelet:
         if is_deleting(pod):
             self._remove(pod)
         elif phase(pod) == "Running":
-            self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=False))
+            self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=False))
         current = self._cluster.current(PODS, pod)
         if current is not None:
             self._sync(current)
@@ -190,7 +189,7 @@ class Kubelet:
         self.running.add(uid(pod))
         ready, starting = setting(pod, "ready") != _NEVER, timedelta(seconds=seconds)
         address, now = self.host.address, self._cluster.now()
-        self._cluster.store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
+        self._store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
 
     def _end(self, pod: Json) -> None:
         """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""
@@ -209,7 +208,7 @@ class Kubelet:
         pod = self._cluster.current(PODS, ended)
         if pod is not None:
             self.running.discard(uid(pod))
-            begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
+            begin_deletion(self._store, PODS, pod, grace_seconds=0)
 
     def _drop(self, pod: Json) -> None:
         self.running.discard(uid(pod))
@@ -223,7 +222,7 @@ class Kubelet:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._cluster.current(PODS, misreported)
         if pod is not None and uid(pod) in self.running and not is_deleting(pod) and self._is_misreported(pod):
-            self._cluster.store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
+            self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
         self._cluster.agenda.after(seconds, self._in_life, self._life, work, args)

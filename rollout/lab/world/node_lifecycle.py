@@ -38,7 +38,7 @@ class NodeLifecycle:
     """Watches Leases and Nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._store = cluster, cluster.store
         self._heard: dict[str, float] = {}
 
     def lease_changed(self, change: Change) -> None:
@@ -70,20 +70,20 @@ class NodeLifecycle:
     def _monitor(self) -> None:
         silent_since = self._cluster.agenda.time - _GRACE_SECONDS
         for name, heard in self._heard.items():
-            if heard < silent_since and (node := self._cluster.store.get(NODES, name)):
-                self._cluster.store.put(NODES, silenced(node, self._cluster.now()))
+            if heard < silent_since and (node := self._store.get(NODES, name)):
+                self._store.put(NODES, silenced(node, self._cluster.now()))
 
     def _follow(self, name: str) -> None:
         """Set the taints that follow from the conditions and from a cordon."""
-        node = self._cluster.store.get(NODES, name)
+        node = self._store.get(NODES, name)
         if node is None:
             return
         taints = self._wanted_taints(node, list(spec_of(node).get("taints") or ()))
         spec = {field: value for field, value in spec_of(node).items() if field != "taints"}
-        self._cluster.store.put(NODES, {**node, "spec": {**spec, **({"taints": taints} if taints else {})}})
+        self._store.put(NODES, {**node, "spec": {**spec, **({"taints": taints} if taints else {})}})
 
     def _wanted_taints(self, node: Json, taints: list[Json]) -> list[Json]:
-        judged = self._cluster.store.get(LEASES, node["metadata"]["name"], "kube-node-lease") is not None
+        judged = self._store.get(LEASES, node["metadata"]["name"], "kube-node-lease") is not None
         ready = condition(node, "Ready")
         if judged or (ready is not None and ready["status"] == "Unknown"):
             verdict = ready["status"] if ready is not None else "Unknown"
@@ -103,22 +103,22 @@ class NodeLifecycle:
 
     def _give_up_pods(self, name: str) -> None:
         """Mark the pods of a node that is not Ready as not ready, so that budgets and services see it."""
-        node = self._cluster.store.get(NODES, name)
+        node = self._store.get(NODES, name)
         if node is None or is_ready(node):
             return
-        for pod in self._cluster.store.pods_on(name):
-            self._cluster.store.put(PODS, marked_unready(pod, self._cluster.now()))
+        for pod in self._store.pods_on(name):
+            self._store.put(PODS, marked_unready(pod, self._cluster.now()))
 
     def _collect_orphans(self, name: str) -> None:
         """Delete the pods of a Node that is gone at once: no kubelet is there to end them."""
-        if self._cluster.store.get(NODES, name) is None:
-            for pod in self._cluster.store.pods_on(name):
+        if self._store.get(NODES, name) is None:
+            for pod in self._store.pods_on(name):
                 self._cluster.delete(PODS, pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
-        node = self._cluster.store.get(NODES, name)
+        node = self._store.get(NODES, name)
         for taint in _no_execute(node) if node is not None else ():
-            for pod in self._cluster.store.pods_on(name):
+            for pod in self._store.pods_on(name):
                 seconds = seconds_on(spec_of(pod), taint)
                 if seconds is not None and is_active(pod) and not is_mirror(pod):
                     args = (name, pod, taint)
@@ -126,7 +126,7 @@ class NodeLifecycle:
 
     def _evict(self, name: str, tainted: Json, taint: Taint) -> None:
         """Delete a pod that has stayed under the taint as long as it tolerates it."""
-        node, pod = self._cluster.store.get(NODES, name), self._cluster.current(PODS, tainted)
+        node, pod = self._store.get(NODES, name), self._cluster.current(PODS, tainted)
         if node is None or pod is None or is_deleting(pod) or taint not in _no_execute(node):
             return
         target = {
@@ -136,7 +136,7 @@ class NodeLifecycle:
             "message": "Taint manager: deleting due to NoExecute taint",
         }
         marked = with_condition(pod, target, self._cluster.now())
-        self._cluster.delete(PODS, self._cluster.store.put(PODS, marked))
+        self._cluster.delete(PODS, self._store.put(PODS, marked))
 
 
 def _no_execute(node: Json) -> list[Json]:

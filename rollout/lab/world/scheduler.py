@@ -95,13 +95,11 @@ class Scheduler:
 
     def _schedule(self) -> None:
         """Bind one pod; the rest follows, so that a long queue does not hold up everything else."""
-        while self._queue:
+        if self._queue:
             where, _ = self._queue.popitem(last=False)
             pod = self._cluster.store.get(PODS, where[1], where[0])
             if pod is not None and not node_name(pod) and not is_deleting(pod):
                 self._place(where, pod)
-                break
-        if self._queue:
             self._cluster.agenda.soon(self._schedule)
 
     def _place(self, where: Key, pod: Json) -> None:
@@ -196,7 +194,7 @@ class Scheduler:
         return [(pod, self._rooms[node_name(pod)]) for pod in placed if node_name(pod) in self._rooms]
 
     def _bind(self, pod: Json, node: str) -> None:
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        scheduled = {"type": "PodScheduled", "status": "True"}
         bound = with_condition({**pod, "spec": {**pod["spec"], "nodeName": node}}, scheduled, self._cluster.now())
         self._cluster.store.put(PODS, bound)
 
@@ -208,7 +206,6 @@ class Scheduler:
             "status": "False",
             "reason": "Unschedulable",
             "message": f"0/{total} nodes are available: {reasons}." if reasons else "no nodes available",
-            "lastProbeTime": None,
         }
         self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
 

@@ -59,18 +59,18 @@ class WorkloadController(ABC):
     resource: ClassVar[Resource]
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._store = cluster, cluster.store
 
     def reconcile(self, namespace: str, name: str) -> None:
         """Bring the pods, then the status, of one object to what its spec asks for."""
-        obj = self._cluster.store.get(self.resource, name, namespace)
+        obj = self._store.get(self.resource, name, namespace)
         if obj is None or is_deleting(obj):
             return
         self._act(obj)
         current = self._cluster.current(self.resource, obj)
         if current is not None:
             seen = {"observedGeneration": current["metadata"].get("generation", 1)}
-            self._cluster.store.put(self.resource, {**current, "status": {**self._status(current), **seen}})
+            self._store.put(self.resource, {**current, "status": {**self._status(current), **seen}})
 
     @abstractmethod
     def _act(self, obj: Json) -> None:
@@ -87,12 +87,12 @@ class WorkloadController(ABC):
     def _create(self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json) -> None:
         """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
         where, prefix = namespace_of(obj), f"{obj['metadata']['name']}-"
-        namespace = self._cluster.store.get(NAMESPACES, where)
+        namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
             return
         template: Json = spec_of(obj)["template"].get("metadata") or {}
         known = {
-            "name": name or self._cluster.store.free_name(PODS, prefix, where, self._cluster.rng),
+            "name": name or self._store.free_name(PODS, prefix, where, self._cluster.rng),
             "namespace": where,
             "labels": {**(template.get("labels") or {}), **(labels or {})},
             "ownerReferences": [owner_reference(obj, self.resource)],
@@ -101,7 +101,7 @@ class WorkloadController(ABC):
             "annotations": template.get("annotations") or {},
         }
         # Its parts are shared with the template, so that many pods take little memory.
-        self._cluster.store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
+        self._store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
@@ -129,9 +129,9 @@ class Deployments(WorkloadController):
     def _act(self, obj: Json) -> None:
         owned = self._owned(obj)
         if owned is None:
-            self._cluster.store.create(REPLICASETS, _replica_set(obj))
+            self._store.create(REPLICASETS, _replica_set(obj))
         elif _replicas(owned) != _replicas(obj):
-            self._cluster.store.put(REPLICASETS, with_spec(owned, replicas=_replicas(obj)))
+            self._store.put(REPLICASETS, with_spec(owned, replicas=_replicas(obj)))
 
     @override
     def _status(self, obj: Json) -> Json:
@@ -139,7 +139,7 @@ class Deployments(WorkloadController):
         return {name: below.get(name, 0) for name in ("replicas", "readyReplicas")}
 
     def _owned(self, obj: Json) -> Json | None:
-        return self._cluster.store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
+        return self._store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
 
 
 def _set_name(obj: Json) -> str:
@@ -220,13 +220,13 @@ class DaemonSets(WorkloadController):
     def node_changed(self, change: Change) -> None:
         """Look at all DaemonSets again when a node came, went, or changed what decides about its pods."""
         if change.differs(spec_of, labels_of):
-            for obj in self._cluster.store.items(DAEMONSETS):
+            for obj in self._store.items(DAEMONSETS):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     @override
     def _act(self, obj: Json) -> None:
         present, spec = self._by_node(obj), _daemon_spec(obj)
-        for node in self._cluster.store.items(NODES):
+        for node in self._store.items(NODES):
             name = node["metadata"]["name"]
             pods = present.pop(name, [])
             if not pods and _fits(spec, node):
@@ -241,7 +241,7 @@ class DaemonSets(WorkloadController):
     @override
     def _status(self, obj: Json) -> Json:
         spec, present = _daemon_spec(obj), self._by_node(obj)
-        wanted = {node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _fits(spec, node)}
+        wanted = {node["metadata"]["name"] for node in self._store.items(NODES) if _fits(spec, node)}
         ready = [name for name in wanted if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))]
         return {"desiredNumberScheduled": len(wanted), "numberReady": len(ready)}
 
@@ -288,33 +288,32 @@ class GarbageCollector:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._store = cluster, cluster.store
 
     def changed(self, change: Change) -> None:
         """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
         if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
         namespace = change.obj["metadata"]["name"] if change.resource is NAMESPACES else namespace_of(change.obj)
-        standing = self._cluster.store.get(NAMESPACES, namespace)
+        standing = self._store.get(NAMESPACES, namespace)
         if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
-        sets = self._cluster.store.items(REPLICASETS)
+        sets = self._store.items(REPLICASETS)
         self._remove((REPLICASETS, item) for item in sets if (controller_of(item) or {}).get("uid") == owner_uid)
         self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
 
     def _empty(self, namespace: str) -> None:
         """Delete what lies in it; once the last of that is gone, the namespace goes."""
-        store = self._cluster.store
-        standing = store.get(NAMESPACES, namespace)
+        standing = self._store.get(NAMESPACES, namespace)
         if standing is None or not is_deleting(standing):
             return
         kinds = (resource for resource in STORED if resource.namespaced)
-        content = [(resource, obj) for resource in kinds for obj in store.items(resource, namespace)]
+        content = [(resource, obj) for resource in kinds for obj in self._store.items(resource, namespace)]
         self._remove(content)
         if not content:
-            store.remove(NAMESPACES, namespace)
+            self._store.remove(NAMESPACES, namespace)
 
     def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
         for resource, obj in objects:

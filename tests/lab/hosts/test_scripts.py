@@ -54,7 +54,7 @@ SCRIPTS = {
 }
 STATES = {
     "healthy": HostFaults(),
-    **{f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in SudoFault},
+    **{f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in (None, *SudoFault)},
     "bus-absent": HostFaults(bus=BusFault.ABSENT),
     "client-missing": HostFaults(missing=("update_engine_client",)),
     "sudo-missing": HostFaults(missing=("sudo",), bus=BusFault.DENIED),
