@@ -16,7 +16,8 @@ from rollout.adapters.silences import NodeSilences
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
-from rollout.cli.settings.schema import Alerts, Cluster, Executor, Settings, Ssh
+from rollout.cli.log import stage
+from rollout.cli.settings.schema import Alerts, Executor, Settings, Ssh
 from rollout.cli.terminal import say, shown_meanwhile
 from rollout.errors import KubeconfigError, UsageError
 from rollout.execution.base.deadline import Deadline
@@ -30,19 +31,22 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
-def cluster_api(options: Cluster) -> ClusterApi:
+def cluster_api(settings: Settings) -> ClusterApi:
     """Return the API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
-    return connect(options.kubeconfig, options.context or None)
+    with stage("connect") as note:
+        api = connect(settings.cluster.kubeconfig, settings.cluster.context or None)
+        note(api.server)
+    return api
 
 
-def context_of(options: Cluster) -> str:
+def context_of(settings: Settings) -> str:
     """Return the context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
 
     try:
-        return find_login(options.kubeconfig, options.context or None, os.environ).context
+        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None, os.environ).context
     except KubeconfigError:
         return ""
 

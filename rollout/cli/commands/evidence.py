@@ -8,7 +8,6 @@ from rollout.cli.files import check_target, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.stages.gather import with_patience
-from rollout.cli.stages.session import connect_cluster
 from rollout.cli.terminal import say, show_document
 from rollout.errors import ApiError, UsageError
 from rollout.gather.cluster.documents import read_memory
@@ -39,7 +38,7 @@ def evidence(
         raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
     is_folder = out is not None and out.is_dir()
     check_target(None if is_folder else out)
-    api = connect_cluster(settings.cluster)
+    api = wiring.cluster_api(settings)
     nodes = with_patience(read_nodes, api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
     if memory.problem:

@@ -71,7 +71,7 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings.cluster)
+    output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings)
     slots = with_patience(read_slots, api, namespace)
     nodes = {node.name: node for node in with_patience(read_nodes, api)}
     server = _server(api, namespace)
@@ -110,7 +110,7 @@ def _release(settings: Given, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
+    api, namespace = wiring.cluster_api(settings), settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)
     if slot is None:
         if node not in {known.name for known in with_patience(read_nodes, api)}:

@@ -50,7 +50,7 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
     server = ""
     with suppress(RolloutError):
         # where there is no way to it, each pass tells why
-        server = wiring.cluster_api(settings.cluster).server
+        server = wiring.cluster_api(settings).server
     with metered(settings, server, serves=True) as meter:
         ending = StopRequest()
         operation = Operation(settings, ending, meter, is_standing=not once)

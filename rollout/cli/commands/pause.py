@@ -107,7 +107,7 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
     """Return the API server, and the nodes of these names, which exist; or all of them."""
     if bool(names) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
-    api = wiring.cluster_api(settings.cluster)
+    api = wiring.cluster_api(settings)
     nodes = with_patience(read_nodes, api)
     written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
     return api, [one for one in nodes if one.name in written]
@@ -147,7 +147,7 @@ def release(
 
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
-    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
+    api, namespace = wiring.cluster_api(settings), settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content
     if before.problem and not anew:
         raise ApiError(before.problem, hint="Reset it: rollout release --all")

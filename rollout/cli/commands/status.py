@@ -20,12 +20,13 @@ def status(
       rollout status -l node-role.kubernetes.io/worker -o json
       rollout status --watch
     """
+    from rollout.cli import wiring
     from rollout.cli.stages import status as stage
-    from rollout.cli.stages.session import connect, connect_cluster
+    from rollout.cli.stages.session import connect
 
     policy = policy_of(settings)
     if watch or run:
         show = stage.watch_run if watch else stage.show_run
-        show(connect_cluster(settings.cluster), settings.lock.namespace, settings.output)
+        show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)
     else:
         stage.show_nodes(connect(settings, policy), only_pending=pending)

@@ -41,7 +41,7 @@ def serve(settings: Settings) -> None:
     from rollout.server.service import under_way
     from rollout.server.state import ServerSettings, World
 
-    options, api = settings.fleetlock, wiring.cluster_api(settings.cluster)
+    options, api = settings.fleetlock, wiring.cluster_api(settings)
     name = name_of(settings, api.server)
     metrics, tally = Metrics(name), FleetLockMetrics(name)
     grants = ServerSettings(

@@ -27,7 +27,7 @@ def scan(settings: Given, out: Path | None, fingerprints: Path | None, *, yes: b
     ssh, output = settings.ssh, settings.output
     file = out or ssh.known_hosts
     check_target(file)
-    before, api = host_keys.read_whole(file), wiring.cluster_api(settings.cluster)
+    before, api = host_keys.read_whole(file), wiring.cluster_api(settings)
     nodes = with_patience(read_nodes, api)
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}

@@ -126,7 +126,7 @@ class Operation:
         api: ClusterApi | None = None
         with suppress(RolloutError):
             # where there is no way to it, the pass has told why
-            api = wiring.cluster_api(self.settings.cluster)
+            api = wiring.cluster_api(self.settings)
         while not self.ending.requested:
             with suppress(ApiError):
                 if api is not None:

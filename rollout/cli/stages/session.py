@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rollout.cli import wiring
-from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.settings.schema import Cluster
 from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.observers import News
 from rollout.execution.gates import GatePorts
@@ -75,22 +73,14 @@ class Session:
     @property
     def place(self) -> str:
         """Which cluster: what the operator calls it, with its address."""
-        name = self.settings.cluster.name or wiring.context_of(self.settings.cluster)
+        name = self.settings.cluster.name or wiring.context_of(self.settings)
         return f"{name} ({self.api.server})" if name else self.api.server
 
 
 def connect(settings: Given, policy: Policy | None = None) -> Session:
     """Make the adapters."""
-    api = connect_cluster(settings.cluster)
+    api = wiring.cluster_api(settings)
     return Session(settings, selection_of(settings), policy or Policy(), api, wiring.host_shell(settings.ssh))
-
-
-def connect_cluster(cluster: Cluster) -> ClusterApi:
-    """Connect to the cluster alone: what no host is asked for is there sooner."""
-    with stage("connect") as note:
-        api = wiring.cluster_api(cluster)
-        note(api.server)
-    return api
 
 
 @dataclass(frozen=True, slots=True)
