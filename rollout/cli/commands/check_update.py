@@ -34,7 +34,7 @@ def check_update(settings: Given) -> None:
     from rollout.report.console import asking_progress
 
     session = connect(settings)
-    targets, concurrency = ask_hosts(session, read_nodes(session)), settings.ssh.probe_concurrency
+    targets, concurrency = ask_hosts(session, read_nodes(session.api)), settings.ssh.probe_concurrency
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(targets.meant)) as advance:
         for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):

@@ -68,7 +68,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield _lock(session)
         yield from _unwritable(session, rights)
         stage, subject = CheckName.NODES, session.selection.selector or "all nodes"
-        nodes = read_nodes(session)
+        nodes = read_nodes(session.api)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         meant = targets.among(nodes)
         memory = read_memory(session)

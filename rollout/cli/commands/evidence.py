@@ -7,11 +7,11 @@ from rollout.cli import wiring
 from rollout.cli.files import check_target, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.gather import read_nodes, with_patience
 from rollout.cli.terminal import say, show_document
 from rollout.errors import ApiError, UsageError
 from rollout.gather.cluster.documents import read_memory
-from rollout.gather.cluster.snapshot import read_identity, read_nodes
+from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.evidence import ProvingCluster
 from rollout.model.json_text import json_document
 from rollout.model.text import counted
@@ -39,7 +39,7 @@ def evidence(
     is_folder = out is not None and out.is_dir()
     check_target(None if is_folder else out)
     api = wiring.cluster_api(settings)
-    nodes = with_patience(read_nodes, api)
+    nodes = read_nodes(api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
     if memory.problem:
         raise ApiError(f"which nodes failed is not known: {memory.problem}")

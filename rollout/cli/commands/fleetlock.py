@@ -9,13 +9,12 @@ from rollout.cli.flags import argument, takes
 from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
-from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.gather import read_nodes, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
 from rollout.execution.lease import read_lease
 from rollout.execution.record.memory import change_slots
 from rollout.gather.cluster.documents import read_slots
-from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
@@ -73,7 +72,7 @@ def status(settings: Given) -> None:
     """
     output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings)
     slots = with_patience(read_slots, api, namespace)
-    nodes = {node.name: node for node in with_patience(read_nodes, api)}
+    nodes = {node.name: node for node in read_nodes(api)}
     server = _server(api, namespace)
     output.show(slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width))
 
@@ -113,7 +112,7 @@ def _release(settings: Given, node: str) -> bool:
     api, namespace = wiring.cluster_api(settings), settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)
     if slot is None:
-        if node not in {known.name for known in with_patience(read_nodes, api)}:
+        if node not in {known.name for known in read_nodes(api)}:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run = slot.run

@@ -26,7 +26,7 @@ def inventory(
       ansible-inventory -i inventory/ --graph
     """
     session = connect(settings, policy_of(settings))
-    targets, ssh = ask_hosts(session, nodes := read_nodes(session)), settings.ssh
+    targets, ssh = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     shown = inventory_document(targets.among(nodes), targets.hosts, targets.observations, connection)
     show_document(shown)

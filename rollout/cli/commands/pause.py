@@ -7,12 +7,11 @@ from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
-from rollout.cli.stages.gather import chosen, with_patience
+from rollout.cli.stages.gather import chosen, read_nodes, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
 from rollout.execution.record.memory import change_memory, pause_node, unpause_node
 from rollout.gather.cluster.documents import read_stored_memory
-from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.node_marks import pause_on, why_paused
@@ -108,7 +107,7 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
     if bool(names) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings)
-    nodes = with_patience(read_nodes, api)
+    nodes = read_nodes(api)
     written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
     return api, [one for one in nodes if one.name in written]
 

@@ -142,7 +142,7 @@ def abort(
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
         what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
         consent.ask(f"{what} {session.place}")
-    targets, stop = gather.ask_hosts(session, gather.read_nodes(session), named=()), StopRequest()
+    targets, stop = gather.ask_hosts(session, gather.read_nodes(session.api), named=()), StopRequest()
     # each node's end is told on standard error
     ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
     options = run_options(session, len(targets.selected))

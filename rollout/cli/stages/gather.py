@@ -65,10 +65,10 @@ def read_memory(session: Session, *, warns: bool = False) -> Memory:
     return memory
 
 
-def read_nodes(session: Session) -> tuple[Node, ...]:
+def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
     """Read the nodes alone."""
     with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
-        nodes = with_patience(snapshot_reading.read_nodes, session.api)
+        nodes = with_patience(snapshot_reading.read_nodes, api)
         note(f"{len(nodes)} nodes")
     return nodes
 

@@ -11,10 +11,9 @@ from rollout.cli import consent, wiring
 from rollout.cli.files import check_target, write_whole
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.stages.gather import choose, find_hosts, with_patience
+from rollout.cli.stages.gather import choose, find_hosts, read_nodes
 from rollout.cli.terminal import say, show, shown_meanwhile
 from rollout.errors import ExitCode
-from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted
 from rollout.report.host_keys import HostKeyRow, HostKeysReport, host_keys_text
@@ -28,7 +27,7 @@ def scan(settings: Given, out: Path | None, fingerprints: Path | None, *, yes: b
     file = out or ssh.known_hosts
     check_target(file)
     before, api = host_keys.read_whole(file), wiring.cluster_api(settings)
-    nodes = with_patience(read_nodes, api)
+    nodes = read_nodes(api)
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):

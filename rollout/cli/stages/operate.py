@@ -148,7 +148,7 @@ class _Pass:
     def make(self) -> ExitCode:
         session = self.session
         refuse_beside_living(session)
-        nodes = gather.read_nodes(session)
+        nodes = gather.read_nodes(session.api)
         if (unfinished := self._unfinished(nodes)) is not None:
             if unfinished.is_garbled:
                 # nobody can tell whose it is

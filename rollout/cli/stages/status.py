@@ -86,7 +86,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 def show_nodes(session: Session, *, only_pending: bool) -> None:
     """Show a row a node, and what to do next."""
     settings, policy, output = session.settings, session.policy, session.settings.output
-    targets = ask_hosts(session, nodes := read_nodes(session))
+    targets = ask_hosts(session, nodes := read_nodes(session.api))
     (memory, proven), now = seen_before(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
     shown, own = targets.among(nodes), targets.own_node
