@@ -36,7 +36,7 @@ class LocalCommand:
     def __init__(self, words: Sequence[str]) -> None:
         self._words = tuple(words)
 
-    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
+    def __call__(self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]) -> str:
         """Why it does not let pass: its exit status with the last line that it wrote; empty where it does."""
         with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
             try:

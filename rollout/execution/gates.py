@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
@@ -53,14 +52,8 @@ class Hold:
 OPEN = Hold()
 
 
-class GateCommand(Protocol):
-    """The operator's own command."""
-
-    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
-        """Run it with this added to its environment; why it does not let pass, empty where it does."""
-        ...
-
-
+GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
+"""Run the operator's own command with this environment, for so many seconds or until stopped: why it is a no."""
 Confirmation = Callable[[str, Callable[[], bool]], bool]
 """Ask somebody at a terminal, unless stopped meanwhile: whether they agree."""
 AlertSource = Callable[[], tuple[str, ...]]
@@ -179,7 +172,7 @@ class PolicyGates:
         if self.ports.command is None:
             return ""
         environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
-        return self.ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
+        return self.ports.command(environment, self._policy.timeout, self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
         schedule = self._schedules[node.pool]

@@ -57,14 +57,9 @@ class Health:
     @classmethod
     def of_all(cls, several: "Iterable[Health]") -> "Health":
         """Whatever was well by any of these, the first to name a workload saying how well."""
-        whole = cls({}, frozenset())
-        for health in several:
-            whole = whole.joined(health)
-        return whole
-
-    def joined(self, later: "Health") -> "Health":
-        """Return this one, with what was well later: whatever was well at either time."""
-        return Health({**later.workloads, **self.workloads}, self.ready_nodes | later.ready_nodes)
+        known = tuple(several)
+        workloads = {uid: workload for health in reversed(known) for uid, workload in health.workloads.items()}
+        return cls(workloads, frozenset().union(*(health.ready_nodes for health in known)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +113,6 @@ def has_begun(run: str, nodes: Iterable[Node]) -> bool:
     return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
 
 
-class _NotUnderstoodError(Exception):
-    """Why a record is not understood, in half a sentence."""
-
-
 def record_of(namespace: str) -> Document:
     """Where the record stands, as it is written plainly."""
     return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
@@ -132,7 +123,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     document = record_of(namespace)
     try:
         _, body = document.read(api)
-        return _read(msgspec.convert(body, type=_ConfigMap), document.origin) if body else None
+        return _read(msgspec.convert(body, type=_ConfigMap), document.origin) if body is not None else None
     except NotUnderstoodError as error:
         problem = error.message
     except NOT_READ as error:
@@ -148,8 +139,8 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
     try:
         _check_annotations(config_map.annotations)
         plan, health = _plan(config_map, run), _health(config_map)
-    except _NotUnderstoodError as error:
-        plan, problem = None, f"{origin}: {error}"
+    except NotUnderstoodError as error:
+        plan, problem = None, f"{origin}: {error.message}"
     return StoredRecord(
         run=run if is_run_id(run) else "",
         started_by=config_map.annotations.get(marks.STARTED_BY, ""),
@@ -166,12 +157,12 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
 def _check_annotations(annotations: dict[str, str]) -> None:
     ours = {name for name in annotations if name.startswith(marks.PREFIX)}
     if strange := sorted(ours - set(marks.ON_RECORD)):
-        raise _NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
+        raise NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
     if not is_run_id(run := annotations.get(marks.RUN, "")):
-        raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
+        raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
     for name, words in ((marks.ENDED, ("true", "false")), (marks.ORIGIN, (marks.OPERATE,))):
         if (word := annotations.get(name, words[0])) not in words:
-            raise _NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
+            raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
 
 def _health(config_map: _ConfigMap) -> Health | None:
@@ -179,27 +170,24 @@ def _health(config_map: _ConfigMap) -> Health | None:
     try:
         health = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None)
     except NOT_READ as error:
-        raise _NotUnderstoodError(f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
+        raise NotUnderstoodError(f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
     workloads = health.workloads.values() if health else ()
     if strange := next((workload for workload in workloads if not workload.is_named), None):
-        raise _NotUnderstoodError(f"{HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
+        raise NotUnderstoodError(f"{HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
     return health
 
 
 def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if strange := sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY}):
-        raise _NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
+        raise NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
     if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
-        raise _NotUnderstoodError("it holds two plans")
-    try:
-        return replace(decode_plan(_document(config_map), "its plan"), plan_id=run)
-    except PlanFileError as error:
-        raise _NotUnderstoodError(error.message) from error
-
-
-def _document(config_map: _ConfigMap) -> bytes:
+        raise NotUnderstoodError("it holds two plans")
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
-    return (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+    document = (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+    try:
+        return replace(decode_plan(document, "its plan"), plan_id=run)
+    except PlanFileError as error:
+        raise NotUnderstoodError(error.message) from error
 
 
 def _unpacked(packed: bytes) -> bytes:
@@ -208,11 +196,11 @@ def _unpacked(packed: bytes) -> bytes:
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
     except zlib.error as error:
-        raise _NotUnderstoodError(f"{PACKED_KEY}: {error}") from error
+        raise NotUnderstoodError(f"{PACKED_KEY}: {error}") from error
     if len(document) > LARGEST_DOCUMENT:
-        raise _NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
+        raise NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
     if not unpacking.eof or unpacking.unused_data:
-        raise _NotUnderstoodError(f"{PACKED_KEY} is truncated, or has trailing data")
+        raise NotUnderstoodError(f"{PACKED_KEY} is truncated, or has trailing data")
     return document
 
 

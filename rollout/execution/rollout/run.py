@@ -133,7 +133,7 @@ class Run:
         """Measure what is well before the wave; where it was begun before an interruption, add what was well then."""
         health = self.settler.baseline([node.name for node in wave.nodes])
         if self.inherited.health and self._is_begun(wave):
-            health = self.inherited.health.joined(health)
+            health = Health.of_all((self.inherited.health, health))
         self._keep(health)
         return health
 
