@@ -15,7 +15,7 @@ _Labels = tuple[tuple[str, str], ...]
 class Demand:
     """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
 
-    labels: tuple[tuple[str, str], ...]
+    labels: _Labels
     alternatives: tuple[tuple[NodeTerm, ...], ...]
     tolerations: tuple[Toleration, ...]
 

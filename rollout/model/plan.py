@@ -36,12 +36,15 @@ class ExclusionReason(StrEnum):
     FAILED_RECENTLY = "failed-recently"
     UNPROVEN = "unproven"
 
+    @property
+    def is_trouble(self) -> bool:
+        """Whether a node that was asked for is not done for it, which endings name and answer with exit code 4.
 
-class ExclusionKind(StrEnum):
-    """What an exclusion makes of the operator's wish: it was not fulfilled, or there was nothing to fulfil."""
-
-    NOT_DONE = "not-done"
-    LEFT_OUT = "left-out"
+        Else it is left out: a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon
+        or a pause), one that failed, which was told then, and rests until a later pass, and one whose version another
+        cluster is still to prove. Whatever else keeps a node from its update is trouble that nobody has decided on.
+        """
+        return self not in _LEFT_OUT
 
 
 _LEFT_OUT = frozenset(
@@ -56,16 +59,6 @@ _LEFT_OUT = frozenset(
         ExclusionReason.UNPROVEN,
     }
 )
-
-
-def kind_of(reason: ExclusionReason) -> ExclusionKind:
-    """Say which reasons an ending names and answers with exit code 4: the one place for it.
-
-    Left out is a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon or a pause),
-    one that failed, which was told then, and rests until a later pass, and one whose version another cluster is still
-    to prove. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
-    """
-    return ExclusionKind.LEFT_OUT if reason in _LEFT_OUT else ExclusionKind.NOT_DONE
 
 
 class BlockerKind(StrEnum):

@@ -5,7 +5,7 @@ each field means is said where it is published: docs/json.md.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, RolloutPlan, kind_of
+from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
 
@@ -162,7 +162,12 @@ class RunResult:
     @property
     def not_done(self) -> tuple[NotDone, ...]:
         """Nodes that were asked for and never begun, for other reasons than that their turn did not come."""
-        troubled = (*excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
+        skipped = [
+            NotDone(node.node, node.reason or Outcome.SKIPPED, node.message)
+            for node in self.skipped
+            if node.reason is None or node.reason.is_trouble
+        ]
+        troubled = (*excluded_by_trouble(self.excluded), *skipped)
         named = {node.node for node in troubled}
         return (*(node for node in self.failed_before if node.node not in named), *troubled)
 
@@ -176,17 +181,12 @@ class RunResult:
         """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
         reasons = [exclusion.reason for exclusion in self.excluded]
         reasons += [node.reason for node in self.skipped if node.reason is not None]
-        return Counter(sorted(reason.value for reason in reasons if kind_of(reason) is ExclusionKind.LEFT_OUT))
+        return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
 
     @property
     def complete(self) -> bool:
         """Whether every node that was asked for is done, or was rightly left out."""
         return not (self.failed or self.not_started or self.not_done)
-
-    def _skipped_by_trouble(self) -> Iterator[NotDone]:
-        for node in self.skipped:
-            if node.reason is None or kind_of(node.reason) is ExclusionKind.NOT_DONE:
-                yield NotDone(node.node, node.reason or Outcome.SKIPPED, node.message)
 
 
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
@@ -194,7 +194,7 @@ def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     return tuple(
         NotDone(exclusion.node, exclusion.reason, exclusion.message)
         for exclusion in excluded
-        if kind_of(exclusion.reason) is ExclusionKind.NOT_DONE
+        if exclusion.reason.is_trouble
     )
 
 

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 from rich.theme import Theme
 
-from rollout.model.plan import ExclusionKind, ExclusionReason, kind_of
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome
 
 
@@ -81,7 +81,7 @@ _GOOD = "succeeded|up to date"
 _WAITING = "not started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
 _BAD = "|".join(
     (
-        *(reason.replace("-", "[ -]") for reason in ExclusionReason if kind_of(reason) is ExclusionKind.NOT_DONE),
+        *(reason.replace("-", "[ -]") for reason in ExclusionReason if reason.is_trouble),
         "unknown|failed",
         *(outcome for outcome in Outcome if outcome not in (Outcome.SUCCEEDED, Outcome.SKIPPED)),
     )

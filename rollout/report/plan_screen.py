@@ -8,12 +8,10 @@ from itertools import groupby
 from rollout.model.plan import (
     BlockerKind,
     Exclusion,
-    ExclusionKind,
     ExclusionReason,
     PlannedNode,
     RolloutPlan,
     Wave,
-    kind_of,
 )
 from rollout.model.text import counted, elapsed, natural_key, printable, shortened
 from rollout.planning.plan.rules import relaxed_rules
@@ -133,7 +131,7 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     """Yield what stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
-    troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
+    troubled = [left for left in plan.excluded if left.reason.is_trouble]
     causes = (((left.reason, left.message if is_wide else _cause(plan, left)), left.node) for left in troubled)
     for (reason, message), names in grouped(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
@@ -149,7 +147,7 @@ def _cause(plan: RolloutPlan, left: Exclusion) -> str:
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     """Who has nothing to do, or is held back; with why, where there is room for everything."""
-    left = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.LEFT_OUT]
+    left = [left for left in plan.excluded if not left.reason.is_trouble]
     if is_wide:
         alike = grouped(((item.reason, item.message), item.node) for item in left).items()
         yield from (f"· {shortened(names)}  {reason}: {printable(message)}" for (reason, message), names in alike)

@@ -15,7 +15,7 @@ from rollout.cli.settings.values import Setting, written
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
+from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome
 from rollout.report.metric_families import Families
 from rollout.server.protocol import Kind
@@ -34,9 +34,9 @@ def words(kind: type[Enum], heading: str) -> str:
 
 def reasons() -> str:
     """The reasons with what an ending makes of a node that was asked for."""
-    endings = {ExclusionKind.NOT_DONE: f"not done: {ExitCode.PARTIAL.value}", ExclusionKind.LEFT_OUT: "left out: 0"}
+    endings = {True: f"not done: {ExitCode.PARTIAL.value}", False: "left out: 0"}
     rows = [
-        (f"`{reason}`", meaning, endings[kind_of(ExclusionReason(reason))])
+        (f"`{reason}`", meaning, endings[ExclusionReason(reason).is_trouble])
         for reason, meaning in _WORDS["ExclusionReason"].items()
     ]
     return _table(("reason", "means", "the run ends with"), rows)
