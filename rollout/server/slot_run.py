@@ -31,7 +31,7 @@ from rollout.server.admission import SlotAdmission
 from rollout.server.holders import is_given_back
 from rollout.server.nodes import node_of, plan_of, selected, staged_on, version_of
 from rollout.server.state import World
-from rollout.server.steps import HeldSlot, steps_of
+from rollout.server.steps import HeldSlot
 
 
 class NoShell:
@@ -153,7 +153,7 @@ class SlotRunner:
             precedence=self._precedence,
             remember=remember,
         )
-        result = process_node(context, steps_of(HeldSlot(stage.slot, self._world.book, self._settings.slot_timeout)))
+        result = process_node(context, HeldSlot(stage.slot, self._world.book, self._settings.slot_timeout).steps)
         remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result

@@ -8,7 +8,7 @@ waited for. Proof is what the kubelet reports: another boot id of the same machi
     ready      the kubelet of the new boot reports Ready; the host's own report of steady state is waited for
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,7 +42,7 @@ _SAFE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """One slot's turn; what writes on the slot raises `ApiError`."""
+    """One slot's turn, a step a phase; what writes on the slot raises `ApiError`."""
 
     slot: Slot
     book: SlotBook
@@ -73,17 +73,166 @@ class HeldSlot:
         """Return the end of that many seconds since this has been waited for."""
         return context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
 
+    @property
+    def steps(self) -> Mapping[Phase, Step]:
+        """The steps that differ from those over SSH."""
+        return {
+            Phase.PENDING: _begin,
+            Phase.DRAINING: self._empty,
+            Phase.DRAINED: partial(self._closing, self._await_grant),
+            Phase.REBOOTING: partial(self._closing, self._await_boot),
+            Phase.BOOTED: self._prove_ready,
+            Phase.READY: self._finish,
+        }
 
-def steps_of(held: HeldSlot) -> Mapping[Phase, Step]:
-    """Return the steps that differ from those over SSH."""
-    return {
-        Phase.PENDING: _begin,
-        Phase.DRAINING: lambda context, progress: _empty(held, context, progress),
-        Phase.DRAINED: lambda context, progress: _closing(held, context, progress, _await_grant),
-        Phase.REBOOTING: lambda context, progress: _closing(held, context, progress, _await_boot),
-        Phase.BOOTED: lambda context, progress: _prove_ready(held, context, progress),
-        Phase.READY: lambda context, progress: _finish(held, context, progress),
-    }
+    def _empty(self, context: NodeContext, progress: Progress) -> Progress:
+        """Drained is what may be granted: so the whole last look comes before that is written.
+
+        A node that was drained before another server has taken it up waits for its host all the while.
+        """
+        is_first = self.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
+        task = replace(context, spent=self.waited(context, Awaited.DRAIN) if is_first else 0.0)
+        for attempt in range(_MOST_DRAINS):
+            drain(task)
+            if not (attempt or progress.drains):
+                delay_reboot(context)
+            try:
+                last_look(task)
+            except RefilledError:
+                if attempt + 1 == _MOST_DRAINS:
+                    raise
+            else:
+                break
+        mark_phase(context, Phase.DRAINED)
+        return progress.to(Phase.DRAINED)
+
+    def _closing(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
+        """Take a step during which a grant may be given: a node is given back only once none can be any more.
+
+        The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
+        """
+        try:
+            return wait(context, progress)
+        except FencedError:
+            raise
+        except RolloutError as error:
+            self.close()
+            node = _looked_at(context)
+            if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+                self.reopen()
+                return progress.to(Phase.REBOOTING)
+            if progress.phase is Phase.REBOOTING and (node.is_ready or self.now.released):
+                node = self._after_last_grant(context)
+                if not (node.is_ready or self.now.released):
+                    # it goes down now
+                    self.reopen()
+                    return progress
+            if _has_rebooted(context, node) and _is_same(context, node):
+                self.reopen()
+                mark_phase(context, Phase.REBOOTING)
+                return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
+            if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
+                raise _not_rebooted(node, self.timeout) from None
+            raise error from None
+
+    def _after_last_grant(self, context: NodeContext) -> Node:
+        """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
+
+        The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An
+        operator's word leaves a host that is down by then where it is.
+        """
+        for node in self._looks(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
+            if _has_rebooted(context, node) or not (node.is_ready or self.now.released):
+                break
+        return node
+
+    def _looks(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
+        """Yield the Node as it is, again and again, until this has been waited for so long; at least once."""
+        deadline: Deadline | None = None
+        while True:
+            context.check()
+            yield _looked_at(context)
+            if deadline and deadline.expired:
+                return
+            deadline = deadline or self.deadline(context, awaited, seconds)
+            deadline.pause(_PAUSE)
+
+    def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
+        """Until the host asks again; pods that come meanwhile are drained again, a slot it forgets is taken back."""
+        refill = _Refill(context)
+        context.step(Phase.DRAINED, "waiting for its host to ask again")
+        for node in self._looks(context, Awaited.ASK, self.timeout):
+            if self.now.released:
+                raise GivenUpError
+            if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+                return progress.to(Phase.REBOOTING)
+            if _has_rebooted(context, node):
+                context.report.notice(f"{context.name} has rebooted without waiting for its grant")
+                mark_phase(context, Phase.REBOOTING)
+                return progress.to(Phase.REBOOTING)
+            try:
+                refill.check()
+            except RefilledError as error:
+                return self._drain_again(context, progress, error)
+        raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {self.timeout}")
+
+    def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
+        """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
+
+        A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
+        """
+        refill = _Refill(context)
+        for node in self._looks(context, Awaited.BOOT, self.timeout):
+            if _has_rebooted(context, node):
+                if not _is_same(context, node):
+                    message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
+                    raise NodeFailure(Outcome.NOT_BACK, message)
+                mark_phase(context, Phase.BOOTED)
+                return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
+            if self.now.released or (node.is_ready and self.now.returned):
+                raise GivenUpError("it is not expected any more")
+            if node.is_ready and self.now.closing:
+                break
+            if node.is_ready:
+                try:
+                    refill.check()
+                except RefilledError as error:
+                    return self._drain_again(context, progress, error)
+                except DrainError as error:
+                    context.report.notice(f"{context.name} was granted its reboot: {error.message}")
+        raise _not_rebooted(node, self.timeout)
+
+    def _drain_again(self, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+        """Its host has its whole time once more when the node is drained."""
+        again = drain_again(context, progress, refilled)
+        self.reopen()
+        return again
+
+    def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
+        """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
+        for node in self._looks(context, Awaited.READY, context.policy.ready_timeout):
+            if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
+                mark_phase(context, Phase.READY)
+                return replace(progress, boot=_boot_of(node)).to(Phase.READY)
+            context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
+        raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
+
+    def _finish(self, context: NodeContext, progress: Progress) -> Progress:
+        """Give the node back once its host has reported, or the slot's time is up: it is proven to be back anyway."""
+        context.step(Phase.READY, "waiting for its host to report steady state")
+        node = self._await_report(context)
+        boot = _boot_of(node)
+        after_reboot(context, boot)
+        return succeed(context, replace(progress, boot=boot))
+
+    def _await_report(self, context: NodeContext) -> Node:
+        """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
+        for node in self._looks(context, Awaited.REPORT, self.timeout):
+            if node.is_ready and (self.now.returned or self.now.released):
+                break
+        if not node.is_ready:
+            raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
+        return node
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -96,139 +245,6 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 
-def _empty(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
-    """Drained is what may be granted: so the whole last look comes before that is written.
-
-    A node that was drained before another server has taken it up waits for its host all the while.
-    """
-    is_first = held.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
-    task = replace(context, spent=held.waited(context, Awaited.DRAIN) if is_first else 0.0)
-    for attempt in range(_MOST_DRAINS):
-        drain(task)
-        if not (attempt or progress.drains):
-            delay_reboot(context)
-        try:
-            last_look(task)
-        except RefilledError:
-            if attempt + 1 == _MOST_DRAINS:
-                raise
-        else:
-            break
-    mark_phase(context, Phase.DRAINED)
-    return progress.to(Phase.DRAINED)
-
-
-_Waiting = Callable[[HeldSlot, NodeContext, Progress], Progress]
-
-
-def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Waiting) -> Progress:
-    """Take a step during which a grant may be given: a node is given back only once none can be any more.
-
-    The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
-    """
-    try:
-        return wait(held, context, progress)
-    except FencedError:
-        raise
-    except RolloutError as error:
-        held.close()
-        node = _looked_at(context)
-        if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
-            held.reopen()
-            return progress.to(Phase.REBOOTING)
-        if progress.phase is Phase.REBOOTING and (node.is_ready or held.now.released):
-            node = _after_last_grant(held, context)
-            if not (node.is_ready or held.now.released):
-                # it goes down now
-                held.reopen()
-                return progress
-        if _has_rebooted(context, node) and _is_same(context, node):
-            held.reopen()
-            mark_phase(context, Phase.REBOOTING)
-            return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
-        if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
-            raise _not_rebooted(node, held.timeout) from None
-        raise error from None
-
-
-def _after_last_grant(held: HeldSlot, context: NodeContext) -> Node:
-    """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
-
-    The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An operator's
-    word leaves a host that is down by then where it is.
-    """
-    for node in _looks(held, context, Awaited.CALM, min(_SAFE_SECONDS, held.timeout)):
-        if _has_rebooted(context, node) or not (node.is_ready or held.now.released):
-            break
-    return node
-
-
-def _looks(held: HeldSlot, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-    """Yield the Node as it is, again and again, until this has been waited for so long; at least once."""
-    deadline: Deadline | None = None
-    while True:
-        context.check()
-        yield _looked_at(context)
-        if deadline and deadline.expired:
-            return
-        deadline = deadline or held.deadline(context, awaited, seconds)
-        deadline.pause(_PAUSE)
-
-
-def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
-    """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
-    refill = _Refill(context)
-    context.step(Phase.DRAINED, "waiting for its host to ask again")
-    for node in _looks(held, context, Awaited.ASK, held.timeout):
-        if held.now.released:
-            raise GivenUpError
-        if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
-            return progress.to(Phase.REBOOTING)
-        if _has_rebooted(context, node):
-            context.report.notice(f"{context.name} has rebooted without waiting for its grant")
-            mark_phase(context, Phase.REBOOTING)
-            return progress.to(Phase.REBOOTING)
-        try:
-            refill.check()
-        except RefilledError as error:
-            return _drain_again(held, context, progress, error)
-    raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {held.timeout}")
-
-
-def _await_boot(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
-    """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
-
-    A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
-    """
-    refill = _Refill(context)
-    for node in _looks(held, context, Awaited.BOOT, held.timeout):
-        if _has_rebooted(context, node):
-            if not _is_same(context, node):
-                message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
-                raise NodeFailure(Outcome.NOT_BACK, message)
-            mark_phase(context, Phase.BOOTED)
-            return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
-        if held.now.released or (node.is_ready and held.now.returned):
-            raise GivenUpError("it is not expected any more")
-        if node.is_ready and held.now.closing:
-            break
-        if node.is_ready:
-            try:
-                refill.check()
-            except RefilledError as error:
-                return _drain_again(held, context, progress, error)
-            except DrainError as error:
-                context.report.notice(f"{context.name} was granted its reboot: {error.message}")
-    raise _not_rebooted(node, held.timeout)
-
-
-def _drain_again(held: HeldSlot, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Its host has its whole time once more when the node is drained."""
-    again = drain_again(context, progress, refilled)
-    held.reopen()
-    return again
-
-
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     """Judge a host that was to reboot: one still up in its old boot works as before, one that is away does not."""
     if node.is_ready:
@@ -238,16 +254,6 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 
-def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
-    """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
-    for node in _looks(held, context, Awaited.READY, context.policy.ready_timeout):
-        if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
-            mark_phase(context, Phase.READY)
-            return replace(progress, boot=_boot_of(node)).to(Phase.READY)
-        context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-    raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
-
-
 def _not_ready(context: NodeContext, message: str) -> NodeFailure:
     hint = f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host"
     return NodeFailure(Outcome.NOT_READY, message, hint=hint)
@@ -255,25 +261,6 @@ def _not_ready(context: NodeContext, message: str) -> NodeFailure:
 
 def _boot_of(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
-
-
-def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
-    """Give the node back once its host has reported, or the slot's time is up: it is proven to be back either way."""
-    context.step(Phase.READY, "waiting for its host to report steady state")
-    node = _await_report(held, context)
-    boot = _boot_of(node)
-    after_reboot(context, boot)
-    return succeed(context, replace(progress, boot=boot))
-
-
-def _await_report(held: HeldSlot, context: NodeContext) -> Node:
-    """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
-    for node in _looks(held, context, Awaited.REPORT, held.timeout):
-        if node.is_ready and (held.now.returned or held.now.released):
-            break
-    if not node.is_ready:
-        raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
-    return node
 
 
 def _looked_at(context: NodeContext) -> Node:
