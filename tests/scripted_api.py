@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 
 KINDS = {
+    "cephclusters": "CephCluster",
     "configmaps": "ConfigMap",
     "daemonsets": "DaemonSet",
     "deployments": "Deployment",

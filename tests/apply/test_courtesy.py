@@ -126,7 +126,6 @@ def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
 HALF_A_DAY = 43_200
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("flags", "waiting", "when"),
     [

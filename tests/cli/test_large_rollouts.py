@@ -98,7 +98,6 @@ def measured(process: subprocess.Popen[str]) -> Iterator[list[int]]:
         looking.join()
 
 
-@pytest.mark.timeout(400)
 def test_what_a_killed_pass_leaves_the_next_one_finishes(lab: Lab, tmp_path: Path) -> None:
     """As a kubelet ends a pod that takes longer than its grace."""
     before, said = stage(lab, WAITING, "4400.0.1"), tmp_path / "said"

@@ -216,7 +216,6 @@ def assert_nothing_left(running: Lab, told: str) -> None:
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(machine: Machine, tmp_path: Path, strategy: str) -> None:
     with lab(tmp_path / "lab") as running:

@@ -208,7 +208,6 @@ def failing(block: Block, pasted: Pasted) -> str:
 
 @pytest.mark.sample(3)
 @pytest.mark.kubectl
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_each_block_of_a_page_does_what_it_is_there_for(
     page: Path, start_lab: StartLab, variables: Mapping[str, str]
@@ -226,7 +225,6 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
 
 @pytest.mark.exhaustive
 @pytest.mark.kubectl
-@pytest.mark.timeout(200)
 def test_the_lab_of_its_page_is_one_to_rehearse_on(variables: Mapping[str, str]) -> None:
     """Started by the page's own line; in another terminal the lines that the lab itself prints are the page's."""
     folder, (start, typed, *_) = Path(variables["HOME"]), blocks(LAB)

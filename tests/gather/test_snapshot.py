@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
 from rollout.gather.cluster import snapshot
+from rollout.gather.cluster.storage import CEPH_CLUSTERS, LONGHORN_SETTINGS, read_stored
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
+from rollout.model.cluster import ClusterIdentity, DaemonSet, OwnerRef, VolumeAttachment
+from tests.planning.builders import pod
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
 
 Json = dict[str, Any]
@@ -119,6 +122,18 @@ def test_attachments_of_one_node(tmp_path: Path) -> None:
     with scripted(serving(CLUSTER)) as server:
         found = snapshot.read_attachments(client(tmp_path, server), "n1")
     assert [attachment.name for attachment in found] == ["va1"]
+
+
+def test_a_storage_that_is_not_known_hides_no_other(tmp_path: Path) -> None:
+    """Longhorn's kinds are of another version."""
+    osds = [replace(pod(f"osd-{number}", f"n{number}", app="rook-ceph-osd"), namespace="rook") for number in (1, 2)]
+    owner = OwnerRef("longhorn.io/v1beta3", "InstanceManager", "manager", "uid")
+    ceph = {"metadata": {"name": "ceph", "namespace": "rook"}, "status": {"ceph": {"health": "HEALTH_OK"}}}
+    with scripted(serving({CEPH_CLUSTERS: listed(ceph)})) as server:
+        manager = replace(pod("manager", "n1", owner=""), owner=owner)
+        stored, unseen = read_stored(client(tmp_path, server), [manager, *osds])
+    assert [f"NotFound: {LONGHORN_SETTINGS}" in why for why in unseen] == [True]
+    assert [(data.object, data.spare) for data in stored] == [("cephclusters.ceph.rook.io/rook/ceph", 1)]
 
 
 def test_names_never_leave_their_place_in_the_path() -> None:

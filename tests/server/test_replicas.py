@@ -154,7 +154,6 @@ def go_on(server: Serving) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slot(
     seed: int, started: Started, serve: Serve

@@ -24,7 +24,6 @@ def outcome_of(lab: Lab, node: str) -> str:
     return str(json.loads(marks_of(lab, node)["last-result"])["outcome"])
 
 
-@pytest.mark.timeout(240)
 def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
@@ -72,7 +71,6 @@ def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
     return live
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("scenario", "flags", "asks_until", "outcome"),
     [
@@ -107,7 +105,6 @@ def test_time_outs_go_on_while_servers_come_and_go(
     assert (outcome_of(lab, client.node), is_cordoned(lab, client.node)) == (outcome, False)
 
 
-@pytest.mark.timeout(240)
 def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Started, serve: Serve) -> None:
     """It asks again and again, and gets its grant each time: the last one is as good as the first."""
     lab = started("default", 5)

@@ -14,7 +14,7 @@ from tests.apply.conftest import Rollout, Started, command
 from tests.ended import Ended
 from tests.operate.conftest import open_now
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
-from tests.state import annotations, holder_of, is_cordoned, marks_of, write
+from tests.state import annotations, holder_of, is_cordoned, marks_of, unlock, write
 from tests.waiting import wait_until
 
 APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
@@ -34,7 +34,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(started: Started, se
     client.reboot()
     client.await_release(server)
     wait_until(lambda: not holder_of(lab))
-    rollout(lab, *APPLY).ends(0)
+    rollout(lab, *APPLY, "--node", "cp-1").ends(0)
 
 
 def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
@@ -53,7 +53,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
         assert client.ask(server).kind == "locked_by_rollout"
     wait_until(lambda: "rollout abort" in client.ask(server).value)
     assert not slots_of(lab)
-    rollout(lab, "abort", "-y", "--set", "lock.duration=3s").ends(0)
+    rollout(lab, "abort", "-y", *unlock(lab)).ends(0)
     # what was evicted before the kill has been replaced by now, by a pod that does not end either
     pods = lab.call(lambda: list(lab.store.items(PODS)))
     stuck_on = {pod["spec"].get("nodeName") for pod in pods if pod["metadata"]["name"].startswith("stubborn")}

@@ -119,7 +119,6 @@ def of_another(server: Serving, method: str, path: str, asked_as: str = "", seco
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(240)
 def test_one_client_keeps_neither_others_nor_probes_out(started: Started, serve: Serve) -> None:
     """Each of its reports waits for a proof that does not come."""
     lab = started("drain-hangs", 6)
@@ -146,7 +145,6 @@ def test_one_client_keeps_neither_others_nor_probes_out(started: Started, serve:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(240)
 def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     server, clients = serve(lab, "--slots", "2"), [Client(lab, name) for name in workers(lab)[:2]]

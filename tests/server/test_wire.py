@@ -10,7 +10,7 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
-from tests.apply.conftest import command
+from tests.ended import invoked
 from tests.server.conftest import Client, Serving, new_certificate, serving, slots_of, workers
 from tests.waiting import wait_until
 
@@ -115,7 +115,6 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
 def test_flags_that_cannot_be_meant_are_refused(
     lab: Lab, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    process = command(lab, tmp_path, "fleetlock", "serve", *arguments)
-    _, said = process.communicate(timeout=60)
-    assert words in " ".join(said.split())
-    assert process.returncode in (1, 64)
+    ended = invoked(tmp_path, lab.environment, ("fleetlock", "serve", *arguments))
+    assert words in " ".join(ended.stderr.split())
+    assert ended.code in (1, 64)

@@ -51,7 +51,6 @@ def give_drop_in(lab: Lab, url: str, *, authority: str) -> None:
     lab.call(write)
 
 
-@pytest.mark.timeout(300)
 def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
     certificate, key = new_certificate(tmp_path)
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
