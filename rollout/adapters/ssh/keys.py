@@ -13,11 +13,10 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,11 @@ class KeyRing:
             yield opened
             return
         with _agent_keys(identities.agent) as held:
-            yield tuple(islice(_distinct(self._any(identities, held)), _MOST_TRIED))
+            # the agent may hold what is on file as well
+            distinct = dict[tuple[str, bytes], paramiko.PKey]()
+            for key in self._any(identities, held):
+                distinct.setdefault(_shown(key), key)
+            yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
         """Yield the agent's keys of the files, the files', and the agent's others."""
@@ -133,14 +136,10 @@ def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     yield key
 
 
-def _distinct(keys: Iterable[paramiko.PKey]) -> Iterator[paramiko.PKey]:
-    """Each key and certificate once: the agent may hold what is on file as well."""
-    seen = set[bytes]()
-    for key in keys:
-        shown = key.public_blob.key_blob if key.public_blob is not None else key.asbytes()
-        if shown not in seen:
-            seen.add(shown)
-            yield key
+def _shown(key: paramiko.PKey) -> tuple[str, bytes]:
+    """Return the type and the bytes that a host is shown: of a certificate, where the key has one."""
+    blob = key.public_blob
+    return (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
 
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
@@ -188,23 +187,15 @@ def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
         raise
 
 
-def _read_certificate(type_: str, blob: bytes) -> serialization.SSHCertificate | None:
-    """Return the certificate of an OpenSSH key blob; None where it is none that can be read."""
-    with suppress(ValueError, UnsupportedAlgorithm):
-        identity = serialization.load_ssh_public_identity(type_.encode() + b" " + base64.b64encode(blob))
-        return identity if isinstance(identity, serialization.SSHCertificate) else None
-    return None
-
-
 def described(key: paramiko.PKey) -> str:
     """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
-    blob = key.public_blob
-    shown = (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
-    certificate = _read_certificate(*shown)
-    if certificate is None:
-        return key.fingerprint
-    words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
-    return f"{words}, which has expired" if certificate.valid_before <= time.time() else words
+    type_, blob = _shown(key)
+    with suppress(ValueError, UnsupportedAlgorithm):
+        certificate = serialization.load_ssh_public_identity(type_.encode() + b" " + base64.b64encode(blob))
+        if isinstance(certificate, serialization.SSHCertificate):
+            words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
+            return f"{words}, which has expired" if certificate.valid_before <= time.time() else words
+    return key.fingerprint
 
 
 def _too_open(file: Path) -> bool:
@@ -259,16 +250,10 @@ def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(_PATIENCE)
-        try:
+        held: tuple[HeldKey, ...] = ()
+        with suppress(OSError, paramiko.SSHException):
             line.connect(os.environ.get(_AGENT_VARIABLE, "") if path is None else str(Path(path).expanduser()))
             agent = _Agent(line)
-        except (OSError, paramiko.SSHException):
-            held: tuple[HeldKey, ...] = ()
-        else:
-            held = tuple(_usable(agent, key) for key in agent.get_keys())
+            kinds = ((_Certified if key.name.endswith(_CERTIFICATE) else HeldKey, key) for key in agent.get_keys())
+            held = tuple(kind(agent, key.blob, key.comment) for kind, key in kinds)
         yield held
-
-
-def _usable(agent: _Agent, key: AgentKey) -> HeldKey:
-    kind = _Certified if key.name.endswith(_CERTIFICATE) else HeldKey
-    return kind(agent, key.blob, key.comment)

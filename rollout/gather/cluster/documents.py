@@ -38,7 +38,7 @@ _UNASKED = "does not support dry run"
 
 
 class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] | None = None
+    data: dict[str, str] = {}
 
 
 class _Header(msgspec.Struct):
@@ -97,7 +97,7 @@ class Document:
             raise NotUnderstoodError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
         try:
             whole = msgspec.json.decode(body, type=dict[str, Any])
-            return (msgspec.convert(whole, type=_ConfigMap).data or {}).get(self.key), whole
+            return msgspec.convert(whole, type=_ConfigMap).data.get(self.key), whole
         except NOT_READ as error:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
 
@@ -157,7 +157,7 @@ class Document:
             "kind": "ConfigMap",
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
-        return {**base, "data": {**(base.get("data") or {}), self.key: text}}
+        return {**base, "data": {**base.get("data", {}), self.key: text}}
 
 
 _KEY, _SLOTS_KEY = "memory.json", "slots.json"

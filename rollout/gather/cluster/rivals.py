@@ -65,7 +65,7 @@ class _Spec(wire.Wire, frozen=True):
 
 class _Status(wire.Wire, frozen=True):
     observed_generation: int = 0
-    desired_number_scheduled: int | None = None
+    desired_number_scheduled: int = 0
 
 
 class _Meta(wire.Meta, frozen=True):
@@ -165,7 +165,7 @@ def _has_plans(api: ClusterApi) -> bool:
 def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
-        lock = decoder_of(_Lock).decode(written) if written else _Lock()
+        lock = decoder_of(_Lock).decode(written)
     except msgspec.MsgspecError:
         return (), False
     held = (lock, *lock.locks) if lock.node_id else lock.locks
