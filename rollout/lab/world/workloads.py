@@ -312,7 +312,7 @@ class GarbageCollector:
         kinds = (resource for resource in STORED if resource.namespaced)
         content = [(resource, obj) for resource in kinds for obj in self._store.items(resource, namespace)]
         self._remove(content)
-        if not content:
+        if not content and not standing["metadata"].get("finalizers"):
             self._store.remove(NAMESPACES, namespace)
 
     def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
