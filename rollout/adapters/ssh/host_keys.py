@@ -13,13 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
-from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, name_on_file, parsed_key
+from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, name_on_file, parsed_key, text_of
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
-# In bytes: a million lines are no file of hosts any more.
-_MOST = 16 << 20
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
@@ -87,16 +85,6 @@ def _judged(
     return ScannedHost(node, host, standing, shown, confirmed_by, before)
 
 
-def read_whole(file: Path | None) -> str:
-    """Return the file as it stands; empty where there is none, `InputError` where it is none of known hosts."""
-    if file is None or not file.exists():
-        return ""
-    text = _text(file)
-    if len(text) > _MOST:
-        raise InputError(f"known hosts file {file}: larger than {_MOST >> 20} MiB", hint="Name another with --out.")
-    return text
-
-
 def written(before: str, taken: Sequence[ScannedHost]) -> str:
     """Write the taken keys in: in place of a host's other ones, or at the end."""
     lines = before.splitlines()
@@ -128,9 +116,9 @@ def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
     """Read the fingerprints in a file, or in a folder's files named after Nodes; `InputError` where there is none."""
     if place.is_dir():
         files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}
-        listed = {node: "\n".join(_text(file) for file in named if file.is_file()) for node, named in files.items()}
+        listed = {node: "\n".join(text_of(file) for file in named if file.is_file()) for node, named in files.items()}
     else:
-        listed = {"": _text(place)}
+        listed = {"": text_of(place)}
     fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in listed.items()}
     if not any(fingerprints.values()):
         raise InputError(
@@ -138,11 +126,3 @@ def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
             hint="A fingerprint is written SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
         )
     return fingerprints
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(_MOST + 1).decode("ascii", errors="surrogateescape")
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error

@@ -107,7 +107,7 @@ class KnownHosts:
             self._read(file)
 
     def _read(self, file: Path) -> None:
-        for number, line in enumerate(_text(file).split("\n"), 1):
+        for number, line in enumerate(text_of(file).split("\n"), 1):
             marker, names, key = _fields(line)
             if key is None:
                 continue
@@ -267,13 +267,14 @@ def vouches(text: str, *, by_authority: bool) -> bool:
     return any(key is not None and marker in markers for marker, _, key in map(_fields, text.split("\n")))
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Return the file, to be written back as it stands; empty where there is none, `InputError` where it is closed."""
     try:
-        return file.read_bytes().decode(errors="replace")
+        return file.read_bytes().decode("ascii", errors="surrogateescape")
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise InputError(f"known hosts file {file}: {error.strerror}") from error
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _fields(line: str) -> tuple[str, str, HostKey | None]:

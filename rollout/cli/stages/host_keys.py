@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rollout.adapters.ssh import host_keys
 from rollout.adapters.ssh.host_keys import KeyState, ScannedHost
-from rollout.adapters.ssh.known_hosts import name_on_file
+from rollout.adapters.ssh.known_hosts import name_on_file, text_of
 from rollout.cli import consent, wiring
 from rollout.cli.files import check_target, write_whole
 from rollout.cli.settings.reading import Given
@@ -26,7 +26,7 @@ def scan(settings: Given, out: Path | None, fingerprints: Path | None, *, yes: b
     ssh, output = settings.ssh, settings.output
     file = out or ssh.known_hosts
     check_target(file)
-    before, api = host_keys.read_whole(file), wiring.cluster_api(settings)
+    before, api = text_of(file) if file else "", wiring.cluster_api(settings)
     nodes = read_nodes(api)
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
