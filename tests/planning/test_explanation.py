@@ -61,7 +61,7 @@ def limited() -> PlanInputs:
 CAUSES = {
     "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
-    "room": (full(), "w-2", 1, "shop/p-2 would fit nowhere"),
+    "room": (full(), "w-2", 1, "shop/p-2 is down until its node returns"),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),

@@ -31,7 +31,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.planning.eligibility.selector import parse_selector
-from rollout.planning.plan.build import PlanInputs, assemble, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.build import decide as decided
 from rollout.planning.plan.continuation import without_accepted_blockers
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan
@@ -236,7 +236,7 @@ def show_explanation(name: str, session: Session, inputs: PlanInputs) -> None:
         raise UsageError(f"there is no node {name}", hint=gather.close_names(name, inputs.snapshot.nodes))
     decisions = decided(inputs)
     explanation = explain(decisions, name)
-    text = partial(explanation_text, explanation, assemble(decisions).estimate)
+    text = partial(explanation_text, explanation, decisions.plan.estimate)
     session.settings.output.show(explanation, text, is_prose=True)
 
 

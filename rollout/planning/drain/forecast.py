@@ -41,10 +41,11 @@ class Drainable:
         """Return the pods that are evicted and the budgets that are asked about each."""
         return ((verdict.pod, keys) for verdict in self.verdicts if (keys := self.guarded.get(verdict.pod.uid)))
 
-    def blocked_pods(self) -> Iterator[str]:
-        """Yield the pods, as findings name them, whose budget a blocker is about."""
+    def blocked(self) -> Iterator[str]:
+        """Yield what blockers are about: objects, and the pods, as findings name them, whose budget one is."""
         blocked = {blocker.object for blocker in self.blockers}
-        for verdict in self.verdicts:
+        yield from blocked
+        for verdict in self.verdicts if blocked else ():
             if any(finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
@@ -145,7 +146,8 @@ class DrainForecaster:
             is_free = tight.isdisjoint(asked.get(pod.uid, ()))
             return is_free, 0 if is_free else -pod.requests.cpu_milli, 0 if is_free else -pod.requests.memory
 
-        with self.scheduler.emptied(node, sorted(moving, key=rank)) as staying:
+        with self.scheduler.emptied({node: sorted(moving, key=rank)}) as left:
+            staying = left.get(node, ())
             kept = {pod.uid for pod in staying}.union(guarded.keys() - {pod.uid for pod in moving})
             holds = Counter(key for uid in kept for key in guarded.get(uid, ()))
             lost = {

@@ -17,7 +17,7 @@ from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_
 from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
-_LOOKS = 3
+_LOOKS = 6
 
 
 @dataclass(slots=True)
@@ -88,88 +88,43 @@ class Scheduler:
         return self._where.get(pod.uid, pod.node)
 
     @contextmanager
-    def departed(self, leaving: Sequence[tuple[str, Pod]]) -> Iterator[Mapping[str, str]]:
-        """Let these pods leave their nodes for places elsewhere, by UID, empty for nowhere; and undo it afterwards."""
-        targets = self.move_out([pod for _, pod in leaving])
-        yield targets
-        self.move_back(leaving, targets)
+    def emptied(self, leaving: Mapping[str, Sequence[Pod]]) -> Iterator[Mapping[str, Sequence[Pod]]]:
+        """Let these pods leave their nodes, and yield those with no other place; then undo it."""
+        yield self.empty(leaving)
+        self.put_back(leaving)
 
-    def crowded(self, leaving: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
-        """Return the nodes of which more pods find no place while all these are away than alone, and why for one.
-
-        Which of a node's pods find none is chance.
-        """
-        if len(leaving) == 1:
-            return {}
-        homes = [(name, pod) for name, pods in leaving.items() for pod in pods]
-        self.close(leaving)
-        homeless: dict[str, list[str]] = {}
-        with self.departed(homes) as targets:
-            for name, pod in homes:
-                if not targets[pod.uid]:
-                    homeless.setdefault(name, []).append(f"{pod.key} would fit nowhere: {self.why_nowhere(pod)}")
-        return {
-            name: whys[0] for name, whys in homeless.items() if len(whys) > self._homeless_alone(name, leaving[name])
-        }
-
-    def _homeless_alone(self, node: str, pods: Sequence[Pod]) -> int:
-        self.close((node,))
-        with self.departed([(node, pod) for pod in pods]) as targets:
-            return sum(not target for target in targets.values())
-
-    @contextmanager
-    def emptied(self, node: str, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
-        """Let these pods leave their node, which alone is closed, and yield those with no other place; then undo it.
+    def empty(self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()) -> Mapping[str, Sequence[Pod]]:
+        """Let these pods leave their nodes, closed `beside` others, and return those with no other place.
 
         One goes after another, so that each is tried while others are there, and again once others have gone.
         """
-        self.close((node,))
-        staying, moved = list(pods), list[Pod]()
-        while leaving := [pod for pod in staying if self._leaves(pod, node)]:
-            moved += leaving
-            staying = [pod for pod in staying if self.node_of(pod) == node]
-        yield staying
-        for pod in moved:
-            self.take_out(pod)
-            self.put(pod, node)
+        self.close((*leaving, *beside))
+        staying: Mapping[str, Sequence[Pod]] = leaving
+        while any(staying.values()):
+            left = {name: [pod for pod in pods if not self._leaves(pod, name)] for name, pods in staying.items()}
+            if sum(map(len, left.values())) == sum(map(len, staying.values())):
+                break
+            staying = left
+        return {name: pods for name, pods in staying.items() if pods}
+
+    def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
+        """Put these pods on their nodes again."""
+        for name, pods in leaving.items():
+            for pod in pods:
+                if self.node_of(pod) != name:
+                    self.take_out(pod)
+                    self.put(pod, name)
+        self._closing += 1
 
     def _leaves(self, pod: Pod, node: str) -> bool:
-        """Move a pod to another place, if there is one."""
+        """Move a pod to a node that is open, if there is one."""
         self.take_out(pod)
         target = self.place(pod)
-        self.put(pod, target or node)
-        return target not in ("", node)
-
-    def move_out(self, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """Take pods from where they stand, and put them where they find places."""
-        for pod in pods:
-            self.take_out(pod)
-        return self.put_anywhere(pods)
-
-    def move_back(self, leaving: Sequence[tuple[str, Pod]], targets: Mapping[str, str]) -> None:
-        """Put pods back to their nodes from these places."""
-        for node, pod in leaving:
-            if targets[pod.uid]:
-                self.take_out(pod)
+        if not target or target in self.closed:
             self.put(pod, node)
-
-    def put_anywhere(self, pods: Sequence[Pod]) -> Mapping[str, str]:
-        """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
-        targets: dict[str, str] = {}
-        waiting: Sequence[Pod] = pods
-        while waiting:
-            homeless = []
-            for pod in waiting:
-                targets[pod.uid] = target = self.place(pod)
-                if target:
-                    self.put(pod, target)
-                else:
-                    homeless.append(pod)
-            drawn = [pod for pod in homeless if pod.placement.attractions]
-            if len(homeless) == len(waiting) or not drawn:
-                break
-            waiting = drawn
-        return targets
+            return False
+        self.put(pod, target)
+        return True
 
     def place(self, pod: Pod) -> str:
         """Return a node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.

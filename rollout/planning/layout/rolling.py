@@ -174,7 +174,9 @@ def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leavi
         return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
 
     def is_crowded(size: int) -> bool:
-        return bool(scheduler.crowded({name: leaving.get(name, ()) for name in worst[:size]}))
+        together = {name: leaving.get(name, ()) for name in worst[:size]}
+        staying = _staying(together, scheduler)
+        return staying > 0 and staying > sum(_staying({name: pods}, scheduler) for name, pods in together.items())
 
     worst = list(Following(rules, sorted(members, key=much, reverse=True)).begin())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
@@ -182,3 +184,8 @@ def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leavi
         return rules
     holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
     return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
+
+
+def _staying(leaving: Leaving, scheduler: Scheduler) -> int:
+    with scheduler.emptied(leaving) as staying:
+        return sum(map(len, staying.values()))

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.model.plan import Rolling
+from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
 from rollout.planning.layout.sharing import Limits, Piece, Rates, sum_of
@@ -42,6 +42,7 @@ class Placed:
     rounds: int = 1
     refused: Mapping[str, str] = field(default_factory=dict)
     rolling: Rolling | None = None
+    estimate: Estimate = field(default_factory=Estimate)
     because: str = ""
     note: str = ""
 

@@ -37,13 +37,12 @@ from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.storage import copies_spare, copies_taken, storage_blockers
-from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
 from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, pool_key, sum_of
 from rollout.planning.layout.waves import Layout, Placed
-from rollout.planning.plan.document import identify
+from rollout.planning.plan.document import sealed
 from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
@@ -89,26 +88,21 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a plan says, and what it was decided by."""
+    """A plan, and what it was decided by."""
 
-    inputs: PlanInputs
+    plan: RolloutPlan
     drainable: Mapping[str, Drainable]
-    exclusions: tuple[Exclusion, ...]
-    start_blockers: tuple[Blocker, ...]
+    waves: tuple[Placed, ...]
     limits: Limits
-    layout: Layout
-    owners: Owners
-    foresight: Foresight
-    simulator: Simulator
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
     """Decide who takes part, in which waves, and what stands in the way."""
-    return assemble(decide(inputs))
+    return decide(inputs).plan
 
 
 def decide(inputs: PlanInputs) -> Decisions:
-    """Everything that a plan says, before it is put in its form."""
+    """Return the plan with what explains it."""
     upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
     candidate = partial(_candidate, inputs=inputs, pools=pools, remembering=inputs.remembering)
     candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
@@ -128,31 +122,36 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
     pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas)
-    soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
-    tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
-    forecaster.scheduler.taint(tainted)
-    waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, forecaster.index)
     nodes = {item.node.name: item.node for item in drainable}
-    index, rates = forecaster.index, limits.rates
-    simulator = Simulator(inputs.snapshot, inputs.policy, pools, pace, rates, index, nodes, leaving, tainted)
-    if any(_is_rolling(wave, pools) for wave in waves):
-        scheduler, parts = Scheduler.of(inputs.snapshot), _rolled(waves, pools, limits)
-        waves = tuple(slow_first(uncrowded(part, leaving, scheduler), simulator.seconds(part)) for part in parts)
-        layout = replace(layout, lower_bound=len(waves))
-    return Decisions(
-        inputs,
-        {item.node.name: item for item in drainable},
-        _in_pools(exclusions, candidates, pools),
-        (
+    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
+    if any(_is_rolling(wave, pools) for wave in layout.waves):
+        layout = _rolled(layout.waves, simulator, forecaster.scheduler)
+    if inputs.policy.prefer_no_schedule_taint:
+        forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
+    foresight = simulator.play(layout.waves, forecaster.scheduler)
+    waves = explained(foresight.waves, limits)
+    planned = _planned(waves, foresight.arrivals, {item.node.name: item for item in drainable})
+    plan = RolloutPlan(
+        format_version=FORMAT_VERSION,
+        plan_id="",
+        created_at=whole_second(inputs.created_at),
+        cluster=inputs.snapshot.identity,
+        selection=inputs.selection,
+        policy=inputs.policy,
+        waves=planned,
+        excluded=_in_pools(exclusions, candidates, pools),
+        blockers=(
             *(_rival_blockers(inputs) if drainable else ()),
             *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
+            *(blocker for item in drainable for blocker in item.blockers),
         ),
-        limits,
-        replace(layout, waves=explained(waves, limits)),
-        owners,
-        foresight,
-        simulator,
+        warnings=tuple(_warnings(inputs, drainable, owners, planned, foresight.warnings)),
+        summary=_summary(planned, layout.lower_bound),
+        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in planned), pace.basis)
+        if planned
+        else TimeEstimate(),
     )
+    return Decisions(sealed(plan), {item.node.name: item for item in drainable}, waves, limits)
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -160,11 +159,14 @@ def _is_rolling(wave: Placed, pools: Pools) -> bool:
     return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
 
 
-def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits) -> Iterator[Placed]:
-    """Yield the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
-    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
+def _rolled(waves: Sequence[Placed], simulator: Simulator, scheduler: Scheduler) -> Layout:
+    """Return the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    parts = list[Placed]()
+    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=simulator.pools)):
         group = list(alike)
-        yield from rolled(group, limits) if is_rolling else group
+        parts += rolled(group, simulator.limits) if is_rolling else group
+    placed = [uncrowded(part, simulator.leaving, scheduler) for part in parts]
+    return Layout(tuple(slow_first(part, simulator.seconds(part)) for part in placed), len(placed))
 
 
 def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
@@ -174,48 +176,27 @@ def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], 
     return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
 
 
-def assemble(decisions: Decisions) -> RolloutPlan:
-    """Return the decisions as a plan."""
-    inputs, items = decisions.inputs, decisions.drainable.values()
-    waves, estimate = _waves(decisions)
-    warnings = [
-        warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
-    ]
+def _warnings(
+    inputs: PlanInputs,
+    drainable: Sequence[Drainable],
+    owners: Owners,
+    waves: Sequence[Wave],
+    foreseen: Iterable[PlanWarning],
+) -> Iterator[PlanWarning]:
+    for item in drainable:
+        yield from (*item.warnings, *owners.all_at_once(item.node.name))
+    blocked = {(item.node.name, name) for item in drainable for name in item.blocked()}
+    yield from (warning for warning in foreseen if (warning.node, warning.object) not in blocked)
     planned = [node for wave in waves for node in wave.nodes]
-    remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
-    logged_in = _login_warnings(planned, inputs.observations)
-    draft = RolloutPlan(
-        format_version=FORMAT_VERSION,
-        plan_id="",
-        created_at=whole_second(inputs.created_at),
-        cluster=inputs.snapshot.identity,
-        selection=inputs.selection,
-        policy=inputs.policy,
-        waves=waves,
-        excluded=decisions.exclusions,
-        blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
-        warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in, *_idle_rules(inputs)),
-        summary=_summary(waves, decisions.layout.lower_bound),
-        estimate=estimate,
-    )
-    return replace(draft, plan_id=identify(draft))
+    yield from memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
+    yield from _login_warnings(planned, inputs.observations)
+    yield from _idle_rules(inputs)
 
 
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
     return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
-
-
-def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
-    """Return what is said of pods without a place, and their budgets, unless a blocker says so already."""
-    blocked = {
-        (item.node.name, key)
-        for item in decisions.drainable.values()
-        if item.blockers
-        for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
-    }
-    return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
@@ -226,19 +207,17 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
             yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
-def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
-    layout = decisions.layout.waves
-    untimed = [
-        Wave(index, _nodes(placed, decisions), placed.because, placed.note)
-        for index, placed in enumerate(layout, start=1)
-    ]
-    return decisions.simulator.timed(untimed, layout)
-
-
-def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:
-    arrivals = decisions.foresight.arrivals
+def _planned(waves: Sequence[Placed], arrivals: Mapping[str, int], items: Mapping[str, Drainable]) -> tuple[Wave, ...]:
     return tuple(
-        decisions.drainable[piece.name].planned(arrivals.get(piece.name, 0), piece.pool) for piece in placed.pieces
+        Wave(
+            index,
+            tuple(items[piece.name].planned(arrivals[piece.name], piece.pool) for piece in wave.pieces),
+            wave.because,
+            wave.note,
+            wave.estimate,
+            wave.rolling,
+        )
+        for index, wave in enumerate(waves, start=1)
     )
 
 

@@ -1,5 +1,6 @@
 """Why one node is where it is in the plan, and what its drain will do, pod by pod."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.errors import UsageError
@@ -8,7 +9,7 @@ from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
 from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Layout, Placed
+from rollout.planning.layout.waves import Placed
 from rollout.planning.plan.build import Decisions
 
 
@@ -52,42 +53,38 @@ class Explanation:
 
 def explain(decisions: Decisions, node: str) -> Explanation:
     """Explain a node of these decisions; `UsageError` where they do not know it."""
-    if node in decisions.drainable:
-        return _placed(decisions, decisions.drainable[node])
-    excluded = next((entry for entry in decisions.exclusions if entry.node == node), None)
+    plan = decisions.plan
+    for wave in plan.waves:
+        for planned in wave.nodes:
+            if planned.name == node:
+                return Explanation(
+                    node=node,
+                    wave=wave.index,
+                    because=wave.because,
+                    together_with=tuple(other.name for other in wave.nodes if other.name != node),
+                    not_earlier=_not_earlier(decisions.waves, wave.index, node, decisions.limits),
+                    arrivals=planned.arrivals,
+                    pods=tuple(_fates(decisions.drainable[node])),
+                    blockers=tuple(blocker for blocker in plan.blockers if blocker.node == node),
+                    warnings=tuple(warning for warning in plan.warnings if warning.node == node),
+                )
+    excluded = next((entry for entry in plan.excluded if entry.node == node), None)
     if excluded is None:
         raise UsageError(f"the plan has no node {node}", hint="It is not selected. See: rollout status")
     return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
 
 
-def _placed(decisions: Decisions, item: Drainable) -> Explanation:
-    name = item.node.name
-    index, own = next((i, placed) for i, placed in enumerate(decisions.layout.waves, start=1) if name in placed.names)
-    foreseen = (warning for warning in decisions.foresight.warnings if warning.node == name)
-    return Explanation(
-        node=name,
-        wave=index,
-        because=own.because,
-        together_with=tuple(other for other in own.names if other != name),
-        not_earlier=_not_earlier(decisions.layout, index, name, decisions.limits),
-        arrivals=decisions.foresight.arrivals.get(name, 0),
-        pods=tuple(_fates(item)),
-        blockers=item.blockers,
-        warnings=(*item.warnings, *decisions.owners.all_at_once(name), *foreseen),
-    )
-
-
-def _not_earlier(layout: Layout, index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
-    own = layout.waves[index - 1]
+def _not_earlier(waves: Sequence[Placed], index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
+    own = waves[index - 1]
     piece = next(candidate for candidate in own.pieces if candidate.name == name)
     earlier = []
-    for number, wave in enumerate(layout.waves[: index - 1], start=1):
-        if wave.part != own.part or piece.control_plane:
+    for number, wave in enumerate(waves[: index - 1], start=1):
+        if wave.part != own.part:
             because: tuple[str, ...] = (
                 f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",
             )
-            if piece.control_plane and wave.part == own.part:
-                because = ("control-plane nodes go one at a time",)
+        elif piece.control_plane:
+            because = ("control-plane nodes go one at a time",)
         else:
             because = _reasons(wave, piece, limits)
         earlier.append(NotThere(number, because))

@@ -123,7 +123,7 @@ class PodFlow:
     residents: dict[str, dict[str, Pod]]
     on_ready: Callable[[str], None] = lambda _owner: None
     away: Counter[str] = field(default_factory=Counter)
-    _closed: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
     _drains: dict[str, _Drain] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
     _wanting: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
@@ -138,14 +138,14 @@ class PodFlow:
     def close(self, names: Sequence[str]) -> None:
         """Begin these nodes: they take no pods until they are back, and have no soft taint any more."""
         self.scheduler.untaint(names)
-        self._closed.update(names)
-        self.scheduler.close(self._closed)
+        self.closed.update(names)
+        self.scheduler.close(self.closed)
 
     def open(self, name: str) -> None:
         """Take a node back: what found no place may go there."""
         del self._drains[name]
-        self._closed.discard(name)
-        self.scheduler.close(self._closed)
+        self.closed.discard(name)
+        self.scheduler.close(self.closed)
         self._place_pending(list(self._pending.values()))
 
     @property
@@ -235,7 +235,7 @@ class PodFlow:
     def _place(self, pod: Pod, traits: _Traits) -> None:
         """Start a pod on a node that takes it, or let it wait for one."""
         target = self.scheduler.place(pod)
-        if not target or target in self._closed:
+        if not target or target in self.closed:
             self._pending[pod.uid] = pod
             if pod.placement.minds_others:
                 self._minding[pod.uid] = pod

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.plan import Estimate, Rolling, TimeEstimate, Wave
+from rollout.model.cluster import Node, Pod
+from rollout.model.plan import Estimate, PlanWarning, Rolling
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
 from rollout.planning.layout.rolling import Following
-from rollout.planning.layout.sharing import Rates
+from rollout.planning.layout.sharing import Limits, Piece
 from rollout.planning.layout.waves import Placed
 from rollout.planning.play.pace import Pace, past_run
+from rollout.planning.play.places import Places
 from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 
 # Where nothing is known of the past, a rollout of more is reckoned by the rates of its budgets, which takes no time.
@@ -49,73 +50,54 @@ def _is_known(pod: Pod, pace: Pace) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Foresight:
+    """What playing a layout has shown: its waves as they can be taken, each with its times.
+
+    `arrivals` counts, by node, the pods that earlier waves moved there.
+    """
+
+    waves: tuple[Placed, ...]
+    arrivals: Mapping[str, int]
+    warnings: tuple[PlanWarning, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Simulator:
     """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`; `tainted` have the taint.
 
     `index` knows the budgets that are asked.
     """
 
-    snapshot: ClusterSnapshot
     policy: Policy
     pools: Pools
     pace: Pace
-    rates: Rates
+    limits: Limits
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
-    tainted: Sequence[str]
 
-    def timed(self, waves: Sequence[Wave], layout: Sequence[Placed]) -> tuple[tuple[Wave, ...], TimeEstimate]:
-        """Return the waves with their times, and how long the whole is likely to take."""
-        if not waves:
-            return (), TimeEstimate()
-        pods = sum(map(len, self.leaving.values()))
-        is_small = pods * len(self.nodes) <= _MOST_PLAYED
-        if not (is_small or self.pace.is_known or any(placed.rolling for placed in layout)):
-            assumed = tuple(map(self._assumed, waves, layout))
-            return assumed, TimeEstimate(_total(assumed), self.pace.basis)
-        played = tuple(map(self._timed, waves, layout, self._play(layout)))
-        return played, TimeEstimate(_total(played), self.pace.basis)
+    def play(self, layout: Sequence[Placed], scheduler: Scheduler) -> Foresight:
+        """Play the waves one after another, on a cluster as it is before the rollout.
 
-    def _play(self, layout: Sequence[Placed]) -> Sequence["_Run"]:
-        """Return the waves one after another."""
-        scheduler = Scheduler.of(self.snapshot)
-        scheduler.taint(self.tainted)
+        Nodes whose pods find no place only because of those that are away with them take their turn in a later wave.
+        """
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
-        permits = {key: rate.permits for key, rate in self.rates.by_key.items()}
+        permits = {key: rate.permits for key, rate in self.limits.rates.by_key.items()}
         flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
-        kinds = (_Together if placed.rolling is None else _Following for placed in layout)
-        runs = [kind(self, flow, placed) for kind, placed in zip(kinds, layout, strict=True)]
-        for run in runs:
-            run.begun_at = flow.agenda.now
-            run.play(is_last=run is runs[-1])
-            run.ended_at = flow.agenda.now
-        return runs
-
-    def _assumed(self, wave: Wave, placed: Placed) -> Wave:
-        """Return a wave by the rates of its budgets."""
-        pods = [pod for name in placed.names for pod in self.leaving.get(name, ())]
-        most = max(timeout(self.pools.rules(piece.pool)) for piece in placed.pieces)
-        drain = self.wait + min(most, max(self.rates.drain(placed.pieces), self.slowest(placed.names)))
-        reboot, soak = (
-            self.delay + self.pace.reboot(drain + self.delay, len(placed.names)),
-            round(self.policy.gates.soak),
-        )
-        starting = self.pace.starting({pod.owner.uid for pod in pods if pod.owner})
-        settle = max(starting - reboot, self.pace.settle(pods)) if pods else 0
-        return replace(wave, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
-
-    def _timed(self, wave: Wave, placed: Placed, run: "_Run") -> Wave:
-        soak, seconds, names = round(self.policy.gates.soak), run.ended_at - run.begun_at, placed.names
-        drain = max(run.empty[name] - run.begins[name] for name in names)
-        reboot = self.pace.reboot(drain + self.delay, len(names)) + self.delay
-        if placed.rolling is None:
-            settle = max(0, seconds - drain - reboot - soak)
-            return replace(wave, estimate=Estimate(seconds, drain, reboot, settle, soak))
-        # Each is reckoned as most are, so that the slowest of them may end later than all of that.
-        estimate = Estimate(max(seconds, self.wait + self.slowest(names) + reboot), drain, reboot, 0, soak)
-        begins = {name: run.begins[name] for name in names}
-        return replace(wave, rolling=replace(placed.rolling, begins=begins), estimate=estimate)
+        places = Places(flow, self.limits.allowed)
+        moves = sum(map(len, self.leaving.values())) * len(self.leaving)
+        together = _Together if self.pace.is_known or moves <= _MOST_PLAYED else _Assumed
+        played, ahead, waiting = list[Placed](), list(layout), list[Piece]()
+        while ahead or waiting:
+            if waiting and not (ahead and ahead[0].part == played[-1].part):
+                ahead.insert(0, replace(played[-1], pieces=()))
+            wave = ahead.pop(0)
+            if wave.rolling is None:
+                wave, waiting = places.fitted(wave, waiting, self.limits)
+            run = (together if wave.rolling is None else _Following)(self, flow, places, wave)
+            run.play(is_last=not (ahead or waiting))
+            played.append(run.timed())
+        return Foresight(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     @property
     def wait(self) -> int:
@@ -131,7 +113,7 @@ class Simulator:
         """How long each of these nodes is away with no other beside it; a host may boot more slowly than most."""
         reboot = self.pace.reboot(0, 1)
         return {
-            piece.name: self.rates.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
+            piece.name: self.limits.rates.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
             for piece in placed.pieces
         }
 
@@ -140,21 +122,17 @@ class Simulator:
         return slowest_ending([self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace)
 
 
-def _total(waves: Sequence[Wave]) -> int:
-    return sum(wave.estimate.seconds for wave in waves)
-
-
 class _Run:
     """The nodes of one wave, each at its own step: when it begins, is empty, and is back.
 
     All are seconds from the beginning of the rollout; `_most` is how many each drain may take.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
-        self.simulator, self.flow, self.names, self.rules = simulator, flow, placed.names, placed.rolling or Rolling(1)
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: Places, placed: Placed) -> None:
+        self.simulator, self.flow, self.places, self.placed, self.names = simulator, flow, places, placed, placed.names
         self._most = {piece.name: timeout(simulator.pools.rules(piece.pool)) for piece in placed.pieces}
         self.begins, self.empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
-        self.begun_at = self.ended_at = 0
+        self.begun_at = flow.agenda.now
 
     @property
     def now(self) -> int:
@@ -165,6 +143,19 @@ class _Run:
     def are_back(self) -> bool:
         """Whether all of its nodes are."""
         return len(self.back) == len(self.names)
+
+    def timed(self) -> Placed:
+        """Return the wave with its times, once it has been played."""
+        simulator, soak, seconds = self.simulator, round(self.simulator.policy.gates.soak), self.now - self.begun_at
+        drain = max(self.empty[name] - self.begins[name] for name in self.names)
+        reboot = simulator.pace.reboot(drain + simulator.delay, len(self.names)) + simulator.delay
+        if self.placed.rolling is None:
+            settle = max(0, seconds - drain - reboot - soak)
+            return replace(self.placed, estimate=Estimate(seconds, drain, reboot, settle, soak))
+        # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+        seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
+        rolling = replace(self.placed.rolling, begins={name: self.begins[name] for name in self.names})
+        return replace(self.placed, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak))
 
     def begin(self, name: str, ending: int, nodes: int) -> None:
         """One of so many that go together begins; its last pod takes so many seconds `ending` at least."""
@@ -210,6 +201,7 @@ class _Together(_Run):
     def play(self, *, is_last: bool) -> None:
         """Play it; behind the last wave the rollout does not wait for settling."""
         names, agenda, simulator = self.names, self.flow.agenda, self.simulator
+        self.places.put_back(names)
         pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(simulator.policy.gates.soak)
         self.flow.close(names)
         slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
@@ -223,6 +215,29 @@ class _Together(_Run):
         agenda.pass_until(self.now + soak)
 
 
+class _Assumed(_Run):
+    """Nodes side by side whose pods move at once, by the rates of their budgets."""
+
+    def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - asked of all
+        """Let all pods be where they have places."""
+        self._pods = [pod for name in self.names for pod in self.pods(name)]
+        for name in self.names:
+            del self.flow.residents[name]
+        for pod in self._pods:
+            self.flow.residents.setdefault(self.flow.scheduler.node_of(pod), {})[pod.uid] = pod
+        self.flow.scheduler.untaint(self.names)
+
+    def timed(self) -> Placed:
+        """Return the wave with its times."""
+        simulator, policy, names = self.simulator, self.simulator.policy, self.names
+        ending = max(simulator.limits.rates.drain(self.placed.pieces), simulator.slowest(names))
+        drain = simulator.wait + min(max(self._most.values()), ending)
+        reboot, soak = simulator.delay + simulator.pace.reboot(drain, len(names)), round(policy.gates.soak)
+        starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
+        settle = max(starting - reboot, simulator.pace.settle(self._pods)) if self._pods else 0
+        return replace(self.placed, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
+
+
 class _Following(_Run):
     """Nodes that follow one another: the next begins once the cluster has settled from one.
 
@@ -231,9 +246,9 @@ class _Following(_Run):
     that are back and wait, by the owner of which too few pods are ready.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
-        super().__init__(simulator, flow, placed)
-        self._following = Following(self.rules, self.names)
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: Places, placed: Placed) -> None:
+        super().__init__(simulator, flow, places, placed)
+        self._following = Following(placed.rolling or Rolling(1), self.names)
         self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
         self._befores: dict[str, dict[str, int]] = defaultdict(dict)
         self._away: dict[str, set[str]] = defaultdict(set)
@@ -271,6 +286,7 @@ class _Following(_Run):
             self._befores[owner][name] = missing
             self._away[owner].add(name)
         self._floor[name] = simulator.pace.settle(pods) if pods else 0
+        self.places.foresee(name)
         self.flow.close((name,))
         self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
 
