@@ -213,7 +213,7 @@ class _Wave:
         name = pod["metadata"]["name"]
         try:
             target = Target("create", "", PODS, "eviction", NAMESPACE, name)
-            self._evictor.evict(target, {"metadata": {"name": name}})
+            self._evictor.evict(target, {"metadata": {"name": name}}, {})
         except StatusError:
             self._held.setdefault(name, (node_name(pod), pod["metadata"]["labels"]["app"], self._sim.clock.now()))
         else:

@@ -139,7 +139,7 @@ def is_emptied(sim: Simulation, name: str) -> bool:
 def ask(evictor: Evictor, pod: Json) -> None:
     target = Target("create", "", PODS, "eviction", NAMESPACE, name := pod["metadata"]["name"])
     try:
-        evictor.evict(target, {"metadata": {"name": name}})
+        evictor.evict(target, {"metadata": {"name": name}}, {})
     except StatusError as error:
         if error.code not in REFUSALS:
             raise

@@ -109,7 +109,7 @@ class Endpoints:
         return self._object(call, self._writer.delete_object(call.target.resource, self._current(call), request))
 
     def _evict(self, call: Call) -> Answer:
-        return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), dry_run=call.dry_run)))
+        return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query)))
 
     def _current(self, call: Call) -> Json:
         return self._writer.current(call.target.resource, call.target.name, call.target.namespace)

@@ -5,6 +5,7 @@ precondition is looked at, so an eviction meant for another pod costs the budget
 takes nothing, so two dry runs can both succeed where only one eviction is allowed.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from rollout.lab.api.requests import Target
@@ -18,10 +19,18 @@ from rollout.lab.api.statuses import (
     success,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.api.writing import DeletionRequest, Writer, check_uid, deletion_request
-from rollout.lab.objects import condition, is_deleting, is_ready, labels_of, with_condition
+from rollout.lab.api.writing import Writer, check_uid, deletion_request
+from rollout.lab.objects import (
+    condition,
+    is_deleting,
+    is_ready,
+    labels_of,
+    namespace_of,
+    phase,
+    with_condition,
+    with_status,
+)
 
-_UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
 _TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _CREATED = 201
 _DISRUPTION_TARGET = {
@@ -39,50 +48,34 @@ class Evictor:
         self._store = store
         self._writer = writer
 
-    def evict(self, target: Target, eviction: Json, *, dry_run: bool = False) -> Json:
-        """Evict a pod; raises what a real server answers instead of 201."""
-        _check_body(target, eviction)
+    def evict(self, target: Target, eviction: Json, query: Mapping[str, str]) -> Json:
+        """Evict a pod; raises what a real server answers instead of 201.
+
+        No budget protects pods that do not run yet or any more, and those already going.
+        """
+        if (eviction.get("metadata") or {}).get("name") != target.name:
+            raise bad_request("name in URL does not match name in Eviction object")
         self._writer.check_namespace(PODS, target.namespace, target.name)
-        request = deletion_request({"dryRun": "All"} if dry_run else {}, eviction.get("deleteOptions"))
+        request = deletion_request(query, eviction.get("deleteOptions"))
         pod = self._writer.current(PODS, target.name, target.namespace)
-        if _unguarded(pod):
-            self._writer.delete_object(PODS, pod, request)
-        else:
-            self._evict_guarded(pod, request)
+        if phase(pod) == "Running" and not is_deleting(pod):
+            self._ask_budget(pod, dry_run=request.dry_run)
+            check_uid(PODS, pod, request.uid)
+            if not request.dry_run:
+                pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
+        self._writer.delete_object(PODS, pod, request)
         return success(_CREATED)
 
-    def _evict_guarded(self, pod: Json, request: DeletionRequest) -> None:
-        budgets = self._store.items(BUDGETS, pod["metadata"]["namespace"])
+    def _ask_budget(self, pod: Json, *, dry_run: bool) -> None:
+        budgets = self._store.items(BUDGETS, namespace_of(pod))
         covering = [budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))]
         if len(covering) > 1:
             raise server_error(_TOO_MANY_BUDGETS)
         for budget in covering:
             if is_ready(pod) or not _unhealthy_may_go(budget):
-                self._take(budget, pod, dry_run=request.dry_run)
-        self._mark_and_delete(pod, request)
-
-    def _take(self, budget: Json, pod: Json, *, dry_run: bool) -> None:
-        """Use one allowed disruption up, or refuse."""
-        _check_budget(budget)
-        if not dry_run:
-            after = taken(budget["status"], pod["metadata"]["name"], self._store.now())
-            self._store.put(BUDGETS, {**budget, "status": after})
-
-    def _mark_and_delete(self, pod: Json, request: DeletionRequest) -> None:
-        check_uid(PODS, pod, request.uid)
-        if not request.dry_run:
-            pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
-        self._writer.delete_object(PODS, pod, request)
-
-
-def _check_body(target: Target, eviction: Json) -> None:
-    if (eviction.get("metadata") or {}).get("name") != target.name:
-        raise bad_request("name in URL does not match name in Eviction object")
-
-
-def _unguarded(pod: Json) -> bool:
-    """Pods that no budget protects: those that do not run yet or any more, and those already going."""
-    return (pod.get("status") or {}).get("phase") in _UNGUARDED_PHASES or is_deleting(pod)
+                _check_budget(budget)
+                if not dry_run:
+                    self._store.put(BUDGETS, _taken(budget, pod["metadata"]["name"], self._store.now()))
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
@@ -96,17 +89,15 @@ def _unhealthy_may_go(budget: Json) -> bool:
 
 def _check_budget(budget: Json) -> None:
     metadata, status = budget["metadata"], budget["status"]
-    name = metadata["name"]
     if status.get("observedGeneration", 0) < metadata.get("generation", 0):
-        still = f"The disruption budget {name} is still being processed by the server."
+        still = f"The disruption budget {metadata['name']} is still being processed by the server."
         raise budget_refuses(still, retry_seconds=BUDGET_RETRY_SECONDS)
-    allowed = status.get("disruptionsAllowed", 0)
-    if allowed == 0:
-        raise budget_refuses(_why_exhausted(name, status))
+    if not status.get("disruptionsAllowed"):
+        raise budget_refuses(_why_exhausted(budget))
 
 
-def _why_exhausted(name: str, status: Json) -> str:
-    failed = condition({"status": status}, "DisruptionAllowed")
+def _why_exhausted(budget: Json) -> str:
+    name, status, failed = budget["metadata"]["name"], budget["status"], condition(budget, "DisruptionAllowed")
     if failed is not None and failed.get("reason") == "SyncFailed":
         why = failed.get("message", "")
         return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
@@ -114,12 +105,12 @@ def _why_exhausted(name: str, status: Json) -> str:
     return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
 
 
-def taken(status: Json, pod: str, now: datetime) -> Json:
-    """Return a budget's status with one disruption used up for a pod; its controller clears the entry again."""
-    allowed = status["disruptionsAllowed"] - 1
-    disrupted = {**(status.get("disruptedPods") or {}), pod: timestamp(now)}
-    after: Json = {"status": {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
-    if allowed == 0:
-        exhausted = {"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": ""}
-        after = with_condition(after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now)
-    return dict(after["status"])
+def _taken(budget: Json, pod: str, now: datetime) -> Json:
+    """Return a budget with one disruption used up for a pod; its controller clears the entry again."""
+    status = budget["status"]
+    allowed, disrupted = status["disruptionsAllowed"] - 1, status.get("disruptedPods") or {}
+    after = with_status(budget, disruptionsAllowed=allowed, disruptedPods={**disrupted, pod: timestamp(now)})
+    if allowed:
+        return after
+    exhausted = {"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": ""}
+    return with_condition(after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now)

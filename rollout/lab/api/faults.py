@@ -93,7 +93,9 @@ class _ActiveFault:
         self._met = 0
 
     def strikes(self, target: Target, now: float, random: Random) -> bool:
-        if not self._in_force(now) or not self.rule.covers(target):
+        # An outage lasts from the request that it meets; its duration is no window for meeting one.
+        in_force = now >= self.starts and (now < self.ends or self.rule.answer is FaultAnswer.OUTAGE)
+        if not in_force or not self.rule.covers(target):
             return False
         self._met += 1
         if self._met < self.rule.from_request or self.struck == self.rule.requests:
@@ -102,10 +104,6 @@ class _ActiveFault:
             return False
         self.struck += 1
         return True
-
-    def _in_force(self, now: float) -> bool:
-        # An outage lasts from the request that it meets; its duration is no window for meeting one.
-        return now >= self.starts and (now < self.ends or self.rule.answer is FaultAnswer.OUTAGE)
 
 
 class FaultPlan:
@@ -133,9 +131,7 @@ class FaultPlan:
     def strike(self, target: Target) -> ApiFault | None:
         """Return the fault that this request meets, if any."""
         now = self._now()
-        struck = (active for active in self._active if active.strikes(target, now, self._random))
-        active = next(struck, None)
-        return None if active is None else active.rule
+        return next((active.rule for active in self._active if active.strikes(target, now, self._random)), None)
 
     def remaining(self, rule: ApiFault) -> float:
         """Return simulated seconds until a rule ends; 0 where it is no longer in force."""

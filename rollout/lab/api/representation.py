@@ -75,11 +75,6 @@ def _of(have: str, want: str) -> Cell:
     return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
 
 
-def _entries(obj: Json, path: str) -> list[Json]:
-    value = field_of(obj, path)
-    return value if isinstance(value, list) else []
-
-
 def _node_status(node: Json, _now: datetime) -> str:
     verdict = "Ready" if is_ready(node) else "NotReady" if condition(node, "Ready") else "Unknown"
     return f"{verdict},SchedulingDisabled" if field_of(node, "spec.unschedulable") else verdict
@@ -91,13 +86,13 @@ def _node_roles(node: Json, _now: datetime) -> str:
 
 
 def _node_address(node: Json, _now: datetime) -> str:
-    addresses = _entries(node, "status.addresses")
+    addresses = field_of(node, "status.addresses") or ()
     return next((address["address"] for address in addresses if address["type"] == "InternalIP"), "")
 
 
 def _pod_ready(pod: Json, _now: datetime) -> str:
     """All containers are as ready as their pod."""
-    count = len(_entries(pod, "spec.containers"))
+    count = len(field_of(pod, "spec.containers") or ())
     return f"{count if is_ready(pod) else 0}/{count}"
 
 

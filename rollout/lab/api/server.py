@@ -10,7 +10,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
-from datetime import datetime
 from email.utils import format_datetime
 from weakref import WeakSet
 
@@ -138,13 +137,13 @@ class ApiServer:
             raise
         if isinstance(answer, Watch):
             self._log(request, call, web.HTTPOk.status_code)
-            date, bookmarks = _http_date(self._clock.now()), self._clock.scaled(BOOKMARK_SECONDS)
-            return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=date)
+            bookmarks = self._clock.scaled(BOOKMARK_SECONDS)
+            return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=self._date())
         self._log(request, call, answer.status)
         return await self._respond(request, answer)
 
     async def _respond(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-        response = _response(request, answer, _http_date(self._clock.now()))
+        response = _response(request, answer, self._date())
         if not answer.breaks_off:
             return response
         return await _break_off(request, response)
@@ -185,6 +184,10 @@ class ApiServer:
         except StatusError as refusal:
             return refused(refusal)
 
+    def _date(self) -> str:
+        """Return the Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
+        return format_datetime(self._clock.now(), usegmt=True)
+
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
         self.requests.append(
             RequestRecord(
@@ -214,11 +217,6 @@ class _Connections(web.Server):
         """Break all of them."""
         for transport in list(self._transports):
             transport.abort()
-
-
-def _http_date(moment: datetime) -> str:
-    """Return the Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
-    return format_datetime(moment, usegmt=True)
 
 
 def _response(request: web.BaseRequest, answer: Answer, date: str) -> web.Response:

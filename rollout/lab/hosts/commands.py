@@ -240,7 +240,7 @@ async def _units(session: Session, match: re.Match[str]) -> Output:
     return Output(out="".join(lines))
 
 
-_SCRIPTS: Final[tuple[tuple[re.Pattern[str], Callable[[Session, re.Match[str]], Awaitable[Output]]], ...]] = (
+_SCRIPTS: Final = (
     (re.compile(r"mark\(\) \{"), _marked),
     (re.compile(r"ask\(\) \{"), _checked),
     (_SHELL, _in_shell),
