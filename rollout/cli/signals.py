@@ -68,6 +68,19 @@ def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Have SIGINT wait until this context is left, which is soon: as for a screen half drawn. Main thread only."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def _listened(
     listen: Callable[[int], None], numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rollout.cli.failures import report
+from rollout.cli.signals import uninterrupted
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
@@ -223,3 +224,17 @@ def ran(program: str) -> tuple[str, str]:
 
 def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> None:
     assert ran(WHILE_WAITING) == ("interrupted True\n", "")
+
+
+def test_an_interruption_waits_for_a_screen_that_is_half_drawn() -> None:
+    drawn = list[str]()
+
+    def draw() -> None:
+        with uninterrupted():
+            drawn.append("upper half")
+            signal.raise_signal(signal.SIGINT)
+            drawn.append("lower half")
+
+    with pytest.raises(KeyboardInterrupt):
+        draw()
+    assert drawn == ["upper half", "lower half"]

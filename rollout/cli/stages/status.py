@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Output
-from rollout.cli.signals import interrupted_by_signals
+from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
@@ -182,20 +182,21 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """
     # a server that is not there, or a user who may not see the lock, is told of before anything is drawn
     with_patience(read_lease, api, namespace)
-    brief = api.within(_ANSWER_SECONDS)
     from rollout.report.console import SharedConsole
 
-    with interrupted_by_signals(StopRequest()):
+    ending = StopRequest()
+    looks = _looks(api.within(_ANSWER_SECONDS), namespace, ending)
+    with interrupted_by_signals(ending):
         console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
         if output.as_json or not console.is_terminal or console.is_dumb_terminal:
-            _print_changes(brief, namespace, output)
+            _print_changes(looks, output)
         else:
-            _draw(brief, namespace, console)
+            _draw(looks, console)
 
 
-def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
+def _print_changes(looks: Iterator[_Look | None], output: Output) -> None:
     printed = b""
-    for look in filter(None, _looks(api, namespace)):
+    for look in filter(None, looks):
         if (document := look.document()) != printed:
             show_document(document) if output.as_json else show(look.text())
             printed = document
@@ -203,7 +204,7 @@ def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
             return
 
 
-def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
+def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
     """Draw each look over the one before, with a line below it; the last one stays, without that line."""
     from rich.console import Group
     from rich.live import Live
@@ -214,7 +215,7 @@ def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
     seen, has_begun = "", False
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         try:
-            for look in _looks(api, namespace):
+            for look in looks:
                 below = f"{_AWAY} · {_LEAVE}"
                 if look is not None:
                     seen = wrapped(look.text(), console.width)
@@ -222,14 +223,15 @@ def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
                         return
                     has_begun = has_begun or not look.is_over
                     below = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
-                live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
+                with uninterrupted():
+                    live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
         finally:
             live.update(painted(seen), refresh=True)
 
 
-def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
-    """Look for ever, with pauses; None while the API server is away."""
-    while True:
+def _looks(api: ClusterApi, namespace: str, ending: StopRequest) -> Iterator[_Look | None]:
+    """Look until this is interrupted, with pauses; None while the API server is away."""
+    while not ending.requested:
         look, began = None, time.monotonic()
         try:
             look = _look(api, namespace)
@@ -238,4 +240,5 @@ def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
                 raise
         took = time.monotonic() - began
         yield look
-        wiring.system_clock().sleep(max(_PAUSE, _PAUSE_PER_LOOK * took) if look else _PAUSE)
+        wiring.system_clock().wait(ending, max(_PAUSE, _PAUSE_PER_LOOK * took) if look else _PAUSE)
+    raise KeyboardInterrupt
