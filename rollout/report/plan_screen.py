@@ -166,8 +166,26 @@ def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -
         if len(groups) <= _MANY:
             break
     everywhere = {zones.get(node.name, "") for node in plan.nodes}
-    is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
-    return [_row(group, zones, everywhere, is_wide=width is None, is_mixed=is_mixed) for group in groups]
+    is_wide, is_mixed = width is None, width is None or len(set(map(planned_version, plan.nodes))) > 1
+
+    def row(group: Sequence[Wave]) -> Row:
+        nodes = [node for wave in group for node in _in_order(wave)]
+        here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
+        is_everywhere = len(here) > 2 and everywhere == here.keys() and not is_wide  # noqa: PLR2004 - one or two are named
+        seconds = sum(wave.estimate.seconds for wave in group)
+        first, last = group[0].index, group[-1].index
+        notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
+        return (
+            str(first) if first == last else f"{first}\N{EN DASH}{last}",
+            _every_name(group[0]) if is_wide else _names(group, nodes),
+            "all" if is_everywhere else " ".join(here).strip(),
+            str(sum(map(_pods, group))),
+            roughly(seconds) if seconds else "",
+            "\n".join(_versions(nodes)) if is_mixed else "",
+            "; ".join(dict.fromkeys(printable(note) for note in notes if note)),
+        )
+
+    return list(map(row, groups))
 
 
 def _equal(wave: Wave) -> tuple[object, ...]:
@@ -177,26 +195,6 @@ def _equal(wave: Wave) -> tuple[object, ...]:
 
 def _similar(wave: Wave) -> tuple[object, ...]:
     return wave.index if wave.rolling else 0, len(wave.nodes), wave.note.partition(";")[0], _versions(wave.nodes)
-
-
-def _row(
-    group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_wide: bool, is_mixed: bool
-) -> Row:
-    nodes = [node for wave in group for node in _in_order(wave)]
-    here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
-    is_everywhere = len(here) > 2 and everywhere == here.keys() and not is_wide  # noqa: PLR2004 - one or two are named
-    seconds = sum(wave.estimate.seconds for wave in group)
-    first, last = group[0].index, group[-1].index
-    notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
-    return (
-        str(first) if first == last else f"{first}\N{EN DASH}{last}",
-        _every_name(group[0]) if is_wide else _names(group, nodes),
-        "all" if is_everywhere else " ".join(here).strip(),
-        str(sum(map(_pods, group))),
-        roughly(seconds) if seconds else "",
-        "\n".join(_versions(nodes)) if is_mixed else "",
-        "; ".join(dict.fromkeys(printable(note) for note in notes if note)),
-    )
 
 
 def _every_name(wave: Wave) -> str:
