@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished
 from rollout.model.text import NOTHING, counted, elapsed, joined, or_nothing, printable, shortened
-from rollout.report.columns import Column, table_text
+from rollout.report.columns import Column, Row, table_text
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
@@ -52,25 +52,26 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
     """Show one row a run. `width` in columns; None for no limit, and what is the same of all as well."""
     if not runs:
         return "No run is recorded here."
-    differ = width is None or len({run.cluster for run in runs}) > 1
-    return table_text(_COLUMNS, [_row(run, is_wide=width is None, differ=differ) for run in runs], width)
+    is_wide = width is None
+    differ = is_wide or len({run.cluster for run in runs}) > 1
 
+    def row(run: RunReport) -> Row:
+        # commands are told where they are not `apply` alone, the cluster where runs differ in it
+        left = len(run.not_started) + len(run.not_done)
+        counts = [f"{run.failed} failed"] if run.failed else []
+        counts += [f"{counted(left, 'node')} left"] if left else []
+        commands = [entry.command for entry in run.commands]
+        return (
+            printable(run.run),
+            f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
+            elapsed(run.seconds),
+            printable(", ".join(commands)) if is_wide or commands != ["apply"] else "",
+            str(len(run.nodes)) if run.nodes else NOTHING,
+            or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
+            ", ".join((ended(run), *counts)),
+        )
 
-def _row(run: RunReport, *, is_wide: bool, differ: bool) -> Sequence[str]:
-    """Return a row; commands are told where they are not `apply` alone, the cluster where runs `differ` in it."""
-    left = len(run.not_started) + len(run.not_done)
-    counts = [f"{run.failed} failed"] if run.failed else []
-    counts += [f"{counted(left, 'node')} left"] if left else []
-    commands = [entry.command for entry in run.commands]
-    return (
-        printable(run.run),
-        f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
-        elapsed(run.seconds),
-        printable(", ".join(commands)) if is_wide or commands != ["apply"] else "",
-        str(len(run.nodes)) if run.nodes else NOTHING,
-        or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
-        ", ".join((ended(run), *counts)),
-    )
+    return table_text(_COLUMNS, list(map(row, runs)), width)
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
