@@ -13,7 +13,6 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess
@@ -267,7 +266,6 @@ class Admission:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
         policy, clock = self._settings.policy, self._world.clock
         plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
-        cluster = PatientApi(self._api, clock, seconds=PATIENCE)
-        report = Reporter(Observers(()), clock)
+        cluster, report = PatientApi(self._api, clock, seconds=PATIENCE), self._world.quiet
         if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(plan.nodes[0]).why:
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rollout.errors import DrainError
 from rollout.execution.base.deadline import Deadline, PatientApi
-from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
@@ -65,7 +64,7 @@ def _held_until(world: World, slot: Slot) -> float:
 def _look(world: World, slot: Slot, node: Node) -> None:
     """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
     policy, cluster = world.settings.policy, PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
-    report, entry = Reporter(Observers(()), world.clock), planned(node, slot, policy)
+    report, entry = world.quiet, planned(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
         task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)

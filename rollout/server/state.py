@@ -8,6 +8,7 @@ from datetime import datetime
 
 from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
@@ -218,6 +219,11 @@ class World:
     def now(self) -> datetime:
         """The time by the API server's clock, where that is known."""
         return self.api.server_time() or self.clock.now()
+
+    @property
+    def quiet(self) -> Reporter:
+        """Tell nobody."""
+        return Reporter(Observers(()), self.clock)
 
     @property
     def patient_api(self) -> ClusterApi:

@@ -10,7 +10,6 @@ from functools import partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock
 from rollout.model.cluster import ReadyState
@@ -85,8 +84,7 @@ class Worker:
         state = self._leadership.look()
         if state not in (Holder.NOBODY, Holder.GONE):
             return
-        outage = OutageNotice(Reporter(Observers(()), self._world.clock))
-        cluster = PatientApi(self._world.api, self._world.clock, outage, self._settings.api_patience)
+        cluster = PatientApi(self._world.api, self._world.clock, seconds=self._settings.api_patience)
         lock = LeaseLock(
             cluster,
             self._settings.namespace,
