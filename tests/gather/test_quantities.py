@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rollout.gather.cluster.demands import milli, parse_quantity, read_placement, whole
+from rollout.gather.cluster.demands import parse_quantity, read_placement, whole
 from rollout.model.cluster import LabelSelector
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.model.selectors import Requirement, SelectorOperator
@@ -21,7 +21,7 @@ from rollout.model.selectors import Requirement, SelectorOperator
     ],
 )
 def test_cpu_in_thousandths_of_a_core_rounded_up(text: str, cpu: int) -> None:
-    assert milli(text) == cpu
+    assert whole(text, 1000) == cpu
 
 
 @pytest.mark.parametrize(

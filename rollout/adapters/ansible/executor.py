@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTimeError
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,9 +63,10 @@ class AnsibleExecutor:
         with self._lock:
             queue = self._attended.get(host.name)
         if queue is not None:
-            return queue.ask(host, command, timeout=timeout)
-        with closing(self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)) as answers:
-            _name, answer = next(answers)
+            answer = queue.ask(host, command, timeout=timeout)
+        else:
+            with closing(self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)) as answers:
+                _name, answer = next(answers)
         if isinstance(answer, SshError):
             raise answer
         return answer
@@ -158,8 +158,8 @@ class CommandQueue:
         self._run: PlaybookRun | None = None
         self._places: dict[str, _Place] = {}
 
-    def ask(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Return the answer to the host's next turn; raise `SshError` or one of its subclasses."""
+    def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
+        """Return the answer to the host's next turn."""
         waiting: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -169,14 +169,11 @@ class CommandQueue:
             place.waiting[turn] = waiting
             _put(place.folder, turn, command, math.ceil(timeout))
         try:
-            answer = waiting.result(timeout + _SLACK_SECONDS)
-        except NotInTimeError as error:
+            return waiting.result(timeout + _SLACK_SECONDS)
+        except TimeoutError:
             # Not taken up yet, it never is; what is under way already may still be carried out.
             _put(place.folder, turn, "true", 1)
-            raise SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s") from error
-        if isinstance(answer, SshError):
-            raise answer
-        return answer
+            return SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s")
 
     def close(self) -> None:
         """No further turn for anybody: the run ends by itself, or is ended."""

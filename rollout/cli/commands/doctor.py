@@ -120,7 +120,7 @@ def _lock(session: Session) -> Check:
         holder = lock.holder
         is_alive = bool(holder) and not lock.has_ended and is_holder_alive(session.api, session.namespace)
     except ApiError as error:
-        return cluster.unseen_lock_check(subject, error.message, error.hint)
+        return cluster.unseen_lock_check(subject, error)
     if unfinished is None:
         return cluster.lock_check(subject, holder, is_alive=is_alive)
     return cluster.lock_check(

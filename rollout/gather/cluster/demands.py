@@ -162,25 +162,15 @@ def parse_quantity(text: str) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def milli(text: str) -> int:
-    """Return a quantity in thousandths, rounded up as the scheduler does."""
-    return _ceil(parse_quantity(text) * 1000)
-
-
-@lru_cache(maxsize=4096)
-def whole(text: str) -> int:
-    """Return a quantity in whole units, rounded up."""
-    return _ceil(parse_quantity(text))
-
-
-def _ceil(number: Decimal) -> int:
-    return int(number.to_integral_value(ROUND_CEILING))
+def whole(text: str, parts: int = 1) -> int:
+    """Return a quantity in whole units, or in so many parts of one, rounded up as the scheduler does."""
+    return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
     """CPU, memory, pods and whatever else is in a map of quantities; ValueError where one cannot be read."""
     return Resources(
-        cpu_milli=milli(str(quantities.get("cpu", 0))),
+        cpu_milli=whole(str(quantities.get("cpu", 0)), 1000),
         memory=whole(str(quantities.get("memory", 0))),
         pods=whole(str(quantities.get("pods", 0))),
         others=() if quantities.keys() <= _FIELDS else _others(quantities),

@@ -68,11 +68,11 @@ def lock_check(
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 
-def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
+def unseen_lock_check(subject: str, error: ApiError) -> Check:
     """Return the verdict on a lock that the API server does not show."""
     namespace, _, name = subject.partition("/")
-    fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
-    return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)
+    fix = error.hint or f"Try: kubectl -n {namespace} get lease {name}"
+    return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", fix)
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout.gather.cluster.demands import milli, whole
+from rollout.gather.cluster.demands import whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
 from rollout.lab.objects import is_deleting, labels_of, namespace_of, spec_of, status_of
@@ -109,7 +109,7 @@ def room_of(node: Json, used: Used) -> NodeRoom:
         labels=labels_of(node),
         taints=tuple(spec_of(node).get("taints") or ()),
         unschedulable=bool(spec_of(node).get("unschedulable")),
-        cpu=milli(str(allocatable.get("cpu", 0))),
+        cpu=whole(str(allocatable.get("cpu", 0)), 1000),
         memory=whole(str(allocatable.get("memory", 0))),
         pods=whole(str(allocatable.get("pods", 110))),
         used=used,
@@ -121,7 +121,7 @@ def requests_of(pod: Json) -> tuple[int, int]:
     cpu = memory = 0
     for container in spec_of(pod).get("containers") or ():
         requests: Json = (container.get("resources") or {}).get("requests") or {}
-        cpu += milli(str(requests.get("cpu", 0)))
+        cpu += whole(str(requests.get("cpu", 0)), 1000)
         memory += whole(str(requests.get("memory", 0)))
     return cpu, memory
 
