@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from rollout.adapters.ssh.known_hosts import HostKey, parsed_key
+from rollout.adapters.ssh.known_hosts import HostKey, line_fields
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 
@@ -14,7 +14,7 @@ OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 def keys(lab: Lab) -> dict[str, HostKey]:
     """The hosts' real keys, by the first field of their lines."""
     lines = lab.known_hosts.read_text().splitlines()
-    return {line.split()[0]: key for line in lines if (key := parsed_key(line)) is not None}
+    return {line.split()[0]: key for line in lines if (key := line_fields(line)[2]) is not None}
 
 
 def consoles(lab: Lab, command: Command, folder: Path) -> Path:

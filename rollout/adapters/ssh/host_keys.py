@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
-from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, name_on_file, parsed_key, text_of
+from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, line_fields, name_on_file, text_of
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
@@ -101,15 +101,12 @@ def written(before: str, taken: Sequence[ScannedHost]) -> str:
 
 def _without(line: str, entry: ScannedHost) -> str | None:
     """Return a line of the file without this host's old key; None where nothing is left of it. Marked ones stay."""
-    names, _, rest = line.partition(" ")
-    key = parsed_key(line)
-    if key is None or key not in entry.before or line.startswith("@"):
+    marker, names, key = line_fields(line)
+    if key is None or key not in entry.before or marker:
         return line
     own = name_on_file(entry.host)
-    if names.startswith("|1|"):
-        return None
     others = [name for name in names.split(",") if name.lower() != own]
-    return f"{','.join(others)} {rest}" if others else None
+    return line.replace(names, ",".join(others), 1) if others and not names.startswith("|1|") else None
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:

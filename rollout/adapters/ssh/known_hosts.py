@@ -108,7 +108,7 @@ class KnownHosts:
 
     def _read(self, file: Path) -> None:
         for number, line in enumerate(text_of(file).split("\n"), 1):
-            marker, names, key = _fields(line)
+            marker, names, key = line_fields(line)
             if key is None:
                 continue
             entry = Entry(key, f"{file}:{number}")
@@ -264,7 +264,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 def vouches(text: str, *, by_authority: bool) -> bool:
     """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
-    return any(key is not None and marker in markers for marker, _, key in map(_fields, text.split("\n")))
+    return any(key is not None and marker in markers for marker, _, key in map(line_fields, text.split("\n")))
 
 
 def text_of(file: Path) -> str:
@@ -277,7 +277,7 @@ def text_of(file: Path) -> str:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _fields(line: str) -> tuple[str, str, HostKey | None]:
+def line_fields(line: str) -> tuple[str, str, HostKey | None]:
     """Return marker, names and key; no key where a line is empty, a comment or damaged: it speaks for no host."""
     marker, *words = line.split() if line.lstrip().startswith("@") else ("", *line.split())
     if len(words) < len(("names", "type", "key")) or (not marker and words[0].startswith("#")):
@@ -286,11 +286,6 @@ def _fields(line: str) -> tuple[str, str, HostKey | None]:
         return marker, words[0], HostKey(words[1], base64.b64decode(words[2], validate=True))
     except ValueError:
         return marker, words[0], None
-
-
-def parsed_key(line: str) -> HostKey | None:
-    """Return the key of a line; None where it speaks for no host."""
-    return _fields(line)[2]
 
 
 def _hashed(names: str) -> Callable[[str], bool]:
