@@ -17,14 +17,14 @@ from typing import Final, Self, TypeVar
 from rollout.lab.api.faults import ApiFault
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import Scoreboard
-from rollout.lab.simulation import Simulation, simulation
+from rollout.lab.simulation import LabFiles, Simulation, simulation
 
 T = TypeVar("T")
 
 _CALL_SECONDS: Final = 60.0
 
 
-class Lab:
+class Lab(LabFiles):
     """A running lab; a context manager that stops it.
 
     `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port that all hosts share,
@@ -41,10 +41,9 @@ class Lab:
         self._thread = threading.Thread(target=self._main, args=(directory, speed), name="rollout-lab", daemon=True)
         self._thread.start()
         running = self._simulation = self._ready.result()
-        files, self.ssh_port = running.files, running.fleet.shared_port
-        self.directory, self.kubeconfig, self.inventory = files.directory, files.kubeconfig, files.inventory
-        self.known_hosts, self.key = files.known_hosts, files.key
-        self.environment = files.environment(self.ssh_port)
+        super().__init__(running.files.directory)
+        self.ssh_port = running.fleet.shared_port
+        self.environment = self.variables(self.ssh_port)
         self.store, self.world, self.api = running.store, running.world, running.api
         self.faults, self.requests = running.api.faults, running.api.requests
         self.machines, self.agents = running.fleet.machines, running.fleet.agents

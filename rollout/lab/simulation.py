@@ -52,7 +52,7 @@ class LabFiles:
         self.known_hosts = directory / "known_hosts"
         self.key = directory / "id_ed25519"
 
-    def environment(self, shared_port: int | None) -> dict[str, str]:
+    def variables(self, shared_port: int | None) -> dict[str, str]:
         """Return the variables that make clients use the lab; without a shared port they need the inventory."""
         by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
         known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')  # for ssh, which splits at spaces itself

@@ -129,7 +129,7 @@ class Played:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**self.files.environment(None), "KUBECONFIG": str(self.cluster.kubeconfig)}
+        return {**self.files.variables(None), "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     @property
     def reboots(self) -> dict[str, int]:

@@ -30,7 +30,14 @@ from rollout.lab.api.validation import check
 from rollout.lab.objects import with_metadata
 
 # Fields of the metadata that no client decides.
-_SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_SERVER_OWNED = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "managedFields",
+)
 # An update of these must name the version it is based on.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 # An update of one of these that is not there makes it.
@@ -84,7 +91,7 @@ class Writer:
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
-        for field in (*_SERVER_OWNED, "managedFields"):
+        for field in _SERVER_OWNED:
             metadata.pop(field, None)
         if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -169,13 +176,9 @@ def check_uid(resource: Resource, current: Json, uid: str) -> None:
 
 def _within(target: Target, current: Json, wanted: Json) -> Json:
     """Return the wanted object with everything that this write may not change as it was."""
-    before = current["metadata"]
-    metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
-    metadata.pop("managedFields", None)
-    for field in (*_SERVER_OWNED, "namespace"):
-        metadata.pop(field, None)
-        if field in before:
-            metadata[field] = before[field]
+    before, owned = current["metadata"], (*_SERVER_OWNED, "namespace")
+    sent = {key: value for key, value in (wanted.get("metadata") or {}).items() if key not in owned}
+    metadata = {**sent, "name": before["name"], **{field: before[field] for field in owned if field in before}}
     kept = _kept(target, current, wanted)
     if target.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
@@ -184,12 +187,10 @@ def _within(target: Target, current: Json, wanted: Json) -> Json:
 
 def _kept(target: Target, current: Json, wanted: Json) -> Json:
     """Return the object with its new status alone, or with all but that."""
-    if target.subresource:
-        return {**current, "status": wanted.get("status") or {}}
     if "status" not in target.resource.subresources:
         return wanted
-    kept = {"status": current["status"]} if "status" in current else {}
-    return {**{key: value for key, value in wanted.items() if key != "status"}, **kept}
+    rest, of_status = (current, wanted) if target.subresource else (wanted, current)
+    return {**rest, "status": of_status.get("status") or {}}
 
 
 # Of these objects it is kept who has written which fields last, in these parts. A client can tell that all stand on one

@@ -39,11 +39,14 @@ class Unit:
 class Units:
     """The units of one host, by full name."""
 
-    def __init__(self, *, locksmithd: bool, flatcar: bool = True, zincati: bool = False) -> None:
-        running = (*([UPDATE_ENGINE] if flatcar else []), *_ALWAYS_ON, *([ZINCATI] if zincati else []))
-        self._units = {name: Unit(name, active=True, enabled=True) for name in running}
-        if flatcar:
-            self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
+    def __init__(self, settings: "HostSettings") -> None:
+        self._units = {name: Unit(name, active=True, enabled=True) for name in _ALWAYS_ON}
+        if settings.zincati is not None:
+            self._units[ZINCATI] = Unit(ZINCATI, active=True, enabled=True)
+        if settings.system in (None, System.FLATCAR):
+            runs = bool(settings.locksmithd)
+            self._units[UPDATE_ENGINE] = Unit(UPDATE_ENGINE, active=True, enabled=True)
+            self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=runs, enabled=runs, masked=not runs)
 
     def find(self, name: str) -> Unit | None:
         """Return the unit of this name; a name without a suffix means a service."""
@@ -198,11 +201,7 @@ class Machine:
         self.system = settings.system or System.FLATCAR
         self.files: dict[str, str] = {**settings.files, **settings.boot_files}
         self.journal: list[str] = []
-        self.units = Units(
-            locksmithd=bool(settings.locksmithd),
-            flatcar=self.system is System.FLATCAR,
-            zincati=settings.zincati is not None,
-        )
+        self.units = Units(settings)
         self.os_version = settings.version or _VERSION
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
