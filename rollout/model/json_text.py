@@ -20,8 +20,11 @@ T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
-    """One line, without its end."""
-    return _safe(msgspec.json.encode(value, enc_hook=enc_hook))
+    """One line, without its end. What is beyond ASCII stands within strings only, where it can be escaped."""
+    written = msgspec.json.encode(value, enc_hook=enc_hook)
+    if written.isascii() and b"\x7f" not in written:
+        return written
+    return _BEYOND_ASCII.sub(_escaped, written.decode()).encode()
 
 
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
@@ -35,13 +38,6 @@ def read_json(text: str, kind: type[T]) -> T | None:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _safe(written: bytes) -> bytes:
-    """Escape what is beyond ASCII: it stands within strings only, where it can be."""
-    if written.isascii() and b"\x7f" not in written:
-        return written
-    return _BEYOND_ASCII.sub(_escaped, written.decode()).encode()
 
 
 def _escaped(match: re.Match[str]) -> str:

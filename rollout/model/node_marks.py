@@ -46,7 +46,8 @@ def is_begun(node: Node) -> bool:
 
 def misunderstanding(node: Node) -> str:
     """Which annotation of ours is not understood; empty where all are, and where there is none."""
-    if stranger := _stranger_on(node):
+    ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
+    if stranger := min((name for name in ours if name not in marks.ON_NODE), default=""):
         return f"its annotation {stranger} is unknown to this version of rollout"
     for name in marks.TRANSIENT if is_begun(node) else ():
         value = node.annotations.get(name)
@@ -98,12 +99,6 @@ def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
     """Its texts; what a newer version has added to them may be anything, and takes none of them away."""
     written = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in written.items() if isinstance(value, str)}
-
-
-def _stranger_on(node: Node) -> str:
-    """Return an annotation under our prefix that this version neither writes nor reads; empty where there is none."""
-    ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
-    return min((name for name in ours if name not in marks.ON_NODE), default="")
 
 
 def _is_text(value: str) -> bool:

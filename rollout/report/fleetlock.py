@@ -68,16 +68,10 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
-            return _awaited(slot)
-
-
-def _awaited(slot: Slot) -> str:
-    """Tell what its turn waits for, and since when."""
-    if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
-        what = "its host gave its reboot up: given back once it has stayed up for a minute"
-    else:
-        what = _AWAITED.get(slot.awaited, "")
-    return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
+            what = _AWAITED.get(slot.awaited, "")
+            if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
+                what = "its host gave its reboot up: given back once it has stayed up for a minute"
+            return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 
 class SlotsReport(TypedDict):

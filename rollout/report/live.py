@@ -158,7 +158,10 @@ class LiveProgress:
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {printable(self._doing)}", "dim")
         ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
         took, is_over = self._monotonic() - view.told_at, ended >= view.planned
-        time_spent = elapsed(took) if is_over else _against(took, self._estimate)
+        time_spent = elapsed(took)
+        if self._estimate and not is_over:
+            is_late = took > self._estimate
+            time_spent += ", longer than estimated" if is_late else f" of about {elapsed(self._estimate)}"
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
@@ -190,14 +193,3 @@ def _at_this_pace(view: RunView, planned: float) -> float:
     if view.told_at is None or not (planned and done):
         return planned
     return (max(node.entered for node in ended) - view.told_at) * sum(shares.values()) / done
-
-
-def _against(took: float, estimate: float) -> str:
-    """How long it has taken, against the estimate while that holds."""
-    if not estimate:
-        return elapsed(took)
-    return (
-        f"{elapsed(took)} of about {elapsed(estimate)}"
-        if took <= estimate
-        else f"{elapsed(took)}, longer than estimated"
-    )

@@ -33,8 +33,9 @@ def estimate_text(plan: RolloutPlan) -> str:
     """Tell how long it takes, why that may be wrong, and how many pods move: in one line."""
     parts = []
     if plan.estimate.seconds:
-        doubt = _assumption(plan.estimate)
-        parts.append(f"About {_in_words(plan.estimate.seconds)}{f' ({doubt})' if doubt else ''}.")
+        assumed = next(filter(None, map(_ASSUMED.fullmatch, plan.estimate.basis)), None)
+        doubt = f" (no history yet: {assumed[1]} min a reboot assumed)" if assumed else ""
+        parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
     if pods := plan.summary.pods_to_move:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
     return " ".join(parts)
@@ -44,11 +45,6 @@ def usual_reboot(estimate: TimeEstimate) -> str:
     """Return how long a reboot took in past runs; empty where none is recorded."""
     known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
     return known[1] if known else ""
-
-
-def _assumption(estimate: TimeEstimate) -> str:
-    assumed = next(filter(None, map(_ASSUMED.fullmatch, estimate.basis)), None)
-    return f"no history yet: {assumed[1]} min a reboot assumed" if assumed else ""
 
 
 def roughly(seconds: float) -> str:

@@ -184,7 +184,8 @@ class Admission:
         node = read_node(self._api, name)
         candidate = self._eligible(node)
         self._check_rivals()
-        slot = self._slot(ask, node)
+        run, at = f"{RUN_PREFIX}{secrets.token_hex(6)}", timestamp(self._world.now)
+        slot = Slot(ask.group, node.name, node.uid, ask.id, run, at, node.boot_id, version_of(node))
         self._check_gates(node, slot)
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
@@ -257,10 +258,6 @@ class Admission:
             first, more = blockers[0], f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
             why = f"{first.kind}: {first.object} {first.message}{more}"
             raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
-
-    def _slot(self, ask: Ask, node: Node) -> Slot:
-        run, at = f"{RUN_PREFIX}{secrets.token_hex(6)}", timestamp(self._world.now)
-        return Slot(ask.group, node.name, node.uid, ask.id, run, at, node.boot_id, version_of(node))
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
