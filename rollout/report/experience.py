@@ -43,7 +43,8 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     freed = {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
     drains, reboots, endings = list[float](), list[float](), list[float]()
-    for node, end in sorted(_succeeded(view), key=lambda pair: pair[1].at):
+    succeeded = ((node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded)
+    for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
         process = _process_at(view, end.at)
         moments = _moments(node, end, process)
         if moments is None:
@@ -55,10 +56,6 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
             endings.append(_seconds(freed.get((process, node.name), begun), empty))
     settles = () if waits_between_waves else tuple(_settles(view, policy.settle_timeout))
     return Past(tuple(drains), tuple(reboots), settles, tuple(endings), view.pod_endings)
-
-
-def _succeeded(view: RunView) -> Iterator[tuple[NodeView, NodeFinished]]:
-    return ((node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded)
 
 
 def _moments(node: NodeView, end: NodeFinished, process: datetime) -> tuple[datetime, datetime, datetime] | None:

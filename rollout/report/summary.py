@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, RunResult
+from rollout.model.progress import Findings, NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
@@ -207,19 +207,17 @@ def _release(result: RunResult) -> str:
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
-    """Yield what was seen of a node that failed, a line each."""
+    """Yield what was seen of a node that failed, a line each; conditions that say the same of the Node have one.
+
+    A silent kubelet leaves them all alike.
+    """
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
-    yield from _conditions(findings.conditions)
-    if findings.console:
-        yield f"console: {printable(findings.console)}"
-
-
-def _conditions(conditions: Iterable[NodeCondition]) -> Iterable[str]:
-    """Bad conditions, those that say the same of the Node in one line: a silent kubelet leaves them all alike."""
-    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in conditions)
+    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in findings.conditions)
     for condition, types in alike.items():
         why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
         since = f" since {printable(condition.since)}" if condition.since else ""
         subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
         yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
+    if findings.console:
+        yield f"console: {printable(findings.console)}"

@@ -104,8 +104,17 @@ def is_given_back(slot: Slot, node: Node) -> bool:
 
 def release(world: World, ask: Ask) -> Answer:
     """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
-    name = _name(world, ask)
-    slot = _held(world, ask, name) or _left_over(world, ask, name)
+    # empty where that cannot be any node
+    name = ""
+    try:
+        name = world.machines.name_of(ask.id)
+    except Denied as denied:
+        if denied.answer.kind not in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
+            raise
+    slot = _slot_of(world.book.seen(1.0), ask, name)
+    if slot is None and name:
+        # that a host which is known holds none is a yes, and told by none but a fresh look
+        slot = _slot_of(world.book.read(), ask, name) or _left_over(world, ask, name)
     if slot is None:
         return NOT_HELD
     if slot.id != ask.id:
@@ -117,28 +126,12 @@ def release(world: World, ask: Ask) -> Answer:
     return _awaited(world, slot)
 
 
-def _held(world: World, ask: Ask, name: str) -> Slot | None:
-    """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
-    slot = _slot_of(world.book.seen(1.0), ask, name)
-    return _slot_of(world.book.read(), ask, name) if slot is None and name else slot
-
-
-def _name(world: World, ask: Ask) -> str:
-    """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
-    try:
-        return world.machines.name_of(ask.id)
-    except Denied as denied:
-        if denied.answer.kind in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
-            return ""
-        raise
-
-
 def _left_over(world: World, ask: Ask, name: str) -> Slot | None:
     """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
     It takes nobody's place, and nothing is ever granted by it.
     """
-    if not name or not is_fleetlock_run(world.machines.nodes[name].annotations.get(marks.RUN, "")):
+    if not is_fleetlock_run(world.machines.nodes[name].annotations.get(marks.RUN, "")):
         return None
     node = read_node(world.patient_api, name)
     run = node.annotations.get(marks.RUN, "")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.execution.base.deadline import PatientApi, StopRequest, is_passing
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
@@ -147,8 +147,7 @@ class Machines:
                 try:
                     self._view = stack.enter_context(view)
                 except ApiError as error:
-                    if not is_passing(error):
-                        self._cluster.notice(error)
+                    self._cluster.notice(error)
                     self._cluster.clock.wait(stop, _AGAIN)
             self._cluster.clock.wait(stop, _FOREVER)
 
