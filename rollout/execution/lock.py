@@ -31,7 +31,6 @@ from rollout.execution.lease import (
     Holder,
     Lease,
     LeaseMeta,
-    LeaseState,
     LeaseWatch,
     locked,
     unlocking,
@@ -119,9 +118,9 @@ class LeaseLock:
                 hint="This process stops here; see who runs the other rollout.",
             )
 
-    def _is_mine(self, lease: Lease | None) -> bool:
+    def _is_mine(self, lease: Lease) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
-        return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self.holder, self._acquired)
+        return (lease.held_by, lease.spec.acquire_time) == (self.holder, self._acquired)
 
     def _may_go_on(self, before: Lease | None, current: Lease) -> bool:
         """Whether it was not taken, renewed or freed since: others have written only beside the lock.
@@ -146,7 +145,7 @@ class LeaseLock:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
         while True:
             try:
-                self._patiently(lambda: self._note(write()))
+                self._patiently(lambda: self._hold(write))
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (self._is_mine(current) or self._may_go_on(before, current)):
@@ -197,7 +196,9 @@ class LeaseLock:
                 raise locked(lease.state, self.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)
-                self.notice(self._waiting(lease.state))
+                left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
+                holds = f"{lease.held_by} holds the lock: watching up to {left} for a renewal"
+                self.notice(f"{holds}; if its process is gone: {unlocking(lease.state, self.namespace)}")
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
             if current is None:
@@ -205,49 +206,37 @@ class LeaseLock:
             lease = current
         return lease
 
-    def _waiting(self, lease: LeaseState) -> str:
-        """For whom it waits, and for how long."""
-        left = Duration(round(max(1.0, lease.duration - self._watch.unrenewed)))
-        unlock = unlocking(lease, self.namespace)
-        return f"{lease.holder} holds the lock: watching up to {left} for a renewal; if its process is gone: {unlock}"
-
-    def _note(self, answer: bytes) -> None:
-        self._stored = decode(answer, Lease, self._path).metadata
-        self._renewed_at = self._clock.monotonic()
-        self.cluster.over(marks.LEASE_NAME)
+    def _hold(self, write: Callable[[], bytes | None]) -> None:
+        """Write it: where it is ours then, it is from when that was sent."""
+        sent = self._clock.monotonic()
+        if (answer := write()) is not None:
+            self._stored, self._renewed_at = decode(answer, Lease, self._path).metadata, sent
+            self.cluster.over(marks.LEASE_NAME)
 
     def _keep(self) -> None:
+        """Renew it again and again; no failure of whatever kind may end the thread that does."""
         failures = 0
         while not self._clock.wait(self._ended, self._pause(failures)):
-            failures = 0 if self._has_renewed() else failures + 1
+            try:
+                self._renew()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
+                failures += 1
+                with suppress(Exception):
+                    self.cluster.notice(error)
 
     def _pause(self, failures: int) -> float:
         """Seconds to the next renewal: soon after one that failed, ever later after several."""
         return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) if failures else self._interval
 
-    def _has_renewed(self) -> bool:
-        """Whether a renewal came through; no failure of whatever kind may end the thread that renews."""
-        try:
-            self._renew()
-        except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
-            with suppress(Exception):
-                self.cluster.notice(error)
-            return False
-        return True
-
     def _renew(self) -> None:
         with self._turn:
             if self._lost_to is not None or self._ended.is_set():
                 return
-            started = self._clock.monotonic()
             try:
-                answer = self._written(self._hurried)
+                self._hold(lambda: self._written(self._hurried))
             except ApiNotFoundError:
                 self._lost_to = ""
-                return
-            if answer is not None:
-                self._note(answer)
-                self._renewed_at = started
 
     def _written(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write it, and again after a conflict: an unanswered attempt of ours may have succeeded.
