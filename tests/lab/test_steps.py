@@ -16,7 +16,7 @@ from rollout.lab.hostplan import scale, with_fleetlock
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario, steps_of
 from rollout.lab.scenarios import scenario_names
-from tests.ended import Ended, answered, end_of, start
+from tests.ended import Ended, answered, end_of, invoked, start
 
 # A smaller one shows the same.
 SMALLER = {"large": 30, "typical-large": 30}
@@ -32,6 +32,8 @@ TROUBLE = {
 
 def typed(home: Path, lab: Lab, words: list[str]) -> Ended:
     """As at a terminal, at which any question is answered with no."""
+    if words[0] in ("status", "plan", "doctor"):
+        return invoked(home, lab.environment, words)
     return answered(home, lab.environment, words, "no")
 
 
