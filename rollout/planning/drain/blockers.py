@@ -36,9 +36,7 @@ def drain_findings(
         of_pods += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
         if verdict.action is Action.EVICT:
             of_drain += _overdue(node, pod, headcount, patience) if pod.deleted_at else ()
-            budgets = index.covering(pod)
-            if budgets and not (len(budgets) == 1 and headcount.is_open(budgets[0])):
-                of_drain += _held_by_budgets(node, pod, budgets, headcount, patience)
+            of_drain += _held_by_budgets(node, pod, index.covering(pod), headcount, patience)
     blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
     warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
     return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*of_pods, *warnings)))

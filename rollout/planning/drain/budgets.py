@@ -137,14 +137,13 @@ class Headcount:
 
     `now` is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became unready
     its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than the
-    `patience` in seconds that is asked with, a drain's deadline. `_open` remembers `is_open`, asked for every pod.
+    `patience` in seconds that is asked with, a drain's deadline.
     """
 
     now: datetime | None
     ended: Mapping[str, int]
     unowned: Mapping[str, int]
     unready: tuple[Pod, ...] = ()
-    _open: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
@@ -171,14 +170,6 @@ class Headcount:
         if budget.sync_error or self.lacks_scale(budget):
             return True
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
-
-    def is_open(self, budget: Budget) -> bool:
-        """Whether it allows something now, and by itself always will again."""
-        is_open = self._open.get(budget.key)
-        if is_open is None:
-            is_open = budget.disruptions_allowed > 0 and not self.can_never_allow(budget)
-            self._open[budget.key] = is_open
-        return is_open
 
     def permits(self, budget: Budget) -> int:
         """Return how many of its pods may be away at a time: as it is now, or once all are well where none may now."""

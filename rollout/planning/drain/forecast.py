@@ -143,8 +143,7 @@ class DrainForecaster:
         tight = {key for key, pods in counts.items() if pods > most[key] and self.budgets[key].disruptions_allowed > 0}
 
         def rank(pod: Pod) -> tuple[bool, int, int]:
-            is_free = tight.isdisjoint(asked.get(pod.uid, ()))
-            return is_free, 0 if is_free else -pod.requests.cpu_milli, 0 if is_free else -pod.requests.memory
+            return tight.isdisjoint(asked.get(pod.uid, ())), -pod.requests.cpu_milli, -pod.requests.memory
 
         with self.scheduler.emptied({node: sorted(moving, key=rank)}) as left:
             staying = left.get(node, ())

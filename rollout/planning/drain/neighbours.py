@@ -205,11 +205,7 @@ class Neighbours:
         key = (term_key, *drawn)
         if key not in self._tallies:
             tally = self._tallies[key] = Tally(self._places_of(term_key[0]))
-            selections = [frozenset(map(id, self._selected(drawn_key))) for drawn_key in drawn]
-            self._fill(
-                tally,
-                [kind for kind in self._selected(term_key) if all(id(kind) in selection for selection in selections)],
-            )
+            self._fill(tally, set(self._selected(term_key)).intersection(*map(self._selected, drawn)))
         return self._tallies[key]
 
     def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
@@ -234,10 +230,8 @@ class Neighbours:
 
     def _places_for(self, spread: Spread, kind: _Kind) -> Places:
         """Return the nodes that a spread counts: with all keys that the pod is spread by, and open to it as it says."""
-        placement, keys = (
-            kind.placement,
-            tuple(dict.fromkeys(constraint.topology for constraint in kind.placement.spreads)),
-        )
+        placement = kind.placement
+        keys = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
         chosen = None if spread.ignores_affinity else (tuple(kind.node_selector.items()), placement.node_terms)
         tolerations = placement.tolerations if spread.heeds_taints else None
         if len(keys) == 1 and chosen in (None, ((), None)) and tolerations is None:

@@ -60,9 +60,11 @@ class Schedule:
 
     def freezing(self, now: datetime) -> tuple[str, ...]:
         """Return the freezes that `now` lies in, as written."""
-        near = (list(_near([freeze], now - _BACK, now)) for freeze in self.freezes)
-        held = (any(opening.holds(now) for opening in openings) for openings in near)
-        return tuple(text for text, is_held in zip(self.written, held, strict=True) if is_held)
+        return tuple(
+            text
+            for text, freeze in zip(self.written, self.freezes, strict=True)
+            if any(opening.holds(now) for opening in _near([freeze], now - _BACK, now))
+        )
 
     def closed(self, now: datetime) -> str:
         """Why no node may be started now, and when one may again; empty where one may."""

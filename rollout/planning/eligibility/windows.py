@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Duration
@@ -212,11 +212,7 @@ def checked_zone(name: str, where: str = "") -> str:
 
 
 def _zone(name: str, where: str) -> ZoneInfo:
-    checked_zone(name, f" in {where}")
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"the timezone {name!r} of {where} cannot be read", hint=_HINT) from error
+    return ZoneInfo(checked_zone(name, f" in {where}"))
 
 
 @cache

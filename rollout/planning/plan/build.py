@@ -103,9 +103,7 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Return the plan with what explains it."""
-    upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
-    candidate = partial(_candidate, inputs=inputs, pools=pools, remembering=inputs.remembering)
-    candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    pools, candidates = inputs.pools, _candidates(inputs)
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs)
@@ -235,10 +233,22 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rules, upgraded_by: str) -> Candidate:
-    rules, seen = pools.rules_for(node.labels), inputs.observations.get(node.name)
-    memory, own = inputs.snapshot.memory, inputs.own_node
-    return Candidate(node, seen, rules, inputs.selection, upgraded_by, memory, remembering, own)
+def _candidates(inputs: PlanInputs) -> list[Candidate]:
+    snapshot, remembering = inputs.snapshot, inputs.remembering
+    upgraded = nodes_being_upgraded(snapshot.pods)
+    return [
+        Candidate(
+            node,
+            inputs.observations.get(node.name),
+            inputs.pools.rules_for(node.labels),
+            inputs.selection,
+            upgraded.get(node.name, ""),
+            snapshot.memory,
+            remembering,
+            inputs.own_node,
+        )
+        for node in _selected_nodes(inputs)
+    ]
 
 
 def _forecasts(

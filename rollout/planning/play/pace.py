@@ -42,16 +42,6 @@ class Past:
     endings: tuple[float, ...] = ()
     owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
-    def in_order(self) -> "Past":
-        """Return the same, the shortest of each first, as estimates ask for them many thousand times."""
-        return replace(
-            self,
-            drains=tuple(sorted(self.drains)),
-            reboots=tuple(sorted(self.reboots)),
-            settles=tuple(sorted(self.settles)),
-            endings=tuple(sorted(self.endings)),
-        )
-
 
 NO_PAST = Past()
 
@@ -82,7 +72,14 @@ class Pace:
         """Return the pace of these nodes and pods."""
         runs = tuple(sorted(seconds for node in nodes if (seconds := past_run(node)) is not None))
         settle = round(mean(past.settles)) if past.settles else _START_SECONDS
-        return cls(past.in_order(), runs, settle, _starts_of(pods), _endings_of(pods, past.owners))
+        past = replace(
+            past,
+            drains=tuple(sorted(past.drains)),
+            reboots=tuple(sorted(past.reboots)),
+            settles=tuple(sorted(past.settles)),
+            endings=tuple(sorted(past.endings)),
+        )
+        return cls(past, runs, settle, _starts_of(pods), _endings_of(pods, past.owners))
 
     @property
     def is_known(self) -> bool:

@@ -34,19 +34,14 @@ def timeout(rules: Policy) -> int:
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
     """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
-    known, strange = [0], list[int]()
+    seconds, strange = 0, list[int]()
     for pods in nodes:
-        graces = [rules.grace_of(pod.grace_period) for pod in pods if not _is_known(pod, pace)]
+        known = {pod.owner.uid: pod for pod in pods if pod.owner and pod.owner.uid in pace.endings}
+        graces = [rules.grace_of(pod.grace_period) for pod in pods if not (pod.owner and pod.owner.uid in known)]
         strange += [max(graces)] if graces else []
-        tellers = {
-            pod.owner.uid: rules.grace_of(pod.grace_period) for pod in pods if pod.owner and _is_known(pod, pace)
-        }
-        known += [pace.ending_of((uid,), grace) for uid, grace in tellers.items()]
-    return max(*known, pace.ending(max(strange), len(strange)) if strange else 0)
-
-
-def _is_known(pod: Pod, pace: Pace) -> bool:
-    return pod.owner is not None and pod.owner.uid in pace.endings
+        for uid, pod in known.items():
+            seconds = max(seconds, pace.ending_of((uid,), rules.grace_of(pod.grace_period)))
+    return max(seconds, pace.ending(max(strange), len(strange)) if strange else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +127,7 @@ class _Run:
         self.simulator, self.flow, self.places, self.placed, self.names = simulator, flow, places, placed, placed.names
         self._most = {piece.name: timeout(simulator.pools.rules(piece.pool)) for piece in placed.pieces}
         self.begins, self.empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
+        self.soonest = dict[str, int]()
         self.begun_at = flow.agenda.now
 
     @property
@@ -179,11 +175,7 @@ class _Run:
         self.empty[name] = empty = min(max(self.now, earliest), latest)
         rebooting = empty + simulator.delay
         back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
-        self.flow.agenda.at(max(back, self.soonest(name)), lambda: self.give_back(name))
-
-    def soonest(self, name: str) -> int:
-        """When it is back at the soonest."""
-        return self.begins[name]
+        self.flow.agenda.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
 
     def give_back(self, name: str) -> None:
         """Take it back: pods may go there."""
@@ -260,10 +252,6 @@ class _Following(_Run):
         self._admit()
         self.flow.agenda.run(lambda: self.are_back and (is_last or not self._before))
 
-    def soonest(self, name: str) -> int:
-        """Return a host may boot more slowly than most."""
-        return self.begins[name] + round(past_run(self.simulator.nodes[name]) or 0)
-
     def give_back(self, name: str) -> None:
         """Take it back; it keeps its place until the cluster has settled from it."""
         super().give_back(name)
@@ -285,6 +273,7 @@ class _Following(_Run):
         for owner, missing in before.items():
             self._befores[owner][name] = missing
             self._away[owner].add(name)
+        self.soonest[name] = self.now + round(past_run(simulator.nodes[name]) or 0)  # it may boot more slowly than most
         self._floor[name] = simulator.pace.settle(pods) if pods else 0
         self.places.foresee(name)
         self.flow.close((name,))
