@@ -66,10 +66,8 @@ class LiveView(Generic[T]):
         self._cut()
 
     def _cut(self) -> None:
-        with self._changed:
-            stream = self._stream
-        if stream is not None:
-            stream.__exit__(None, None, None)
+        if self._stream is not None:
+            self._stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
         """Return what is there now, as far as the server has told."""
@@ -80,8 +78,7 @@ class LiveView(Generic[T]):
     @property
     def news(self) -> int:
         """A number that grows with all that is heard of the server."""
-        with self._changed:
-            return self._generation
+        return self._generation
 
     def wait(self, seconds: float) -> bool:
         """Return when something changed since `items` was last read, or after `seconds`; whether it has."""
@@ -130,9 +127,7 @@ class LiveView(Generic[T]):
 
     def _watch(self) -> None:
         query = {**self.query, "resourceVersion": self._version}
-        stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
-        with self._changed:
-            self._stream = stream
+        self._stream = stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         if self._ended.is_set():
             return
         with stream as lines:

@@ -80,12 +80,8 @@ class HeldPods:
 
     def hold(self, pod: Pod, reason: Reason) -> None:
         """Note that this pod may not go now."""
-        held = self._holds.get(pod.uid)
-        if held is None:
-            now = self.task.now
-            self._holds[pod.uid] = _Hold(pod, reason, self.task.report.now, now)
-        else:
-            held.reason = reason
+        began = _Hold(pod, reason, self.task.report.now, self.task.now)
+        self._holds.setdefault(pod.uid, began).reason = reason
 
     def release(self, uid: str) -> None:
         """Note that this pod may go, or is gone."""

@@ -52,8 +52,7 @@ class Precedence:
         """Forget this node: its drain has ended."""
         with self._turn:
             self._demands.pop(node, None)
-            for known in [known for known in self._deferring if known[0] == node]:
-                del self._deferring[known]
+            self._deferring = {known: since for known, since in self._deferring.items() if known[0] != node}
 
     def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
         """Return the node for which this one leaves a budget's permits, of which there are so many; empty: none."""

@@ -51,7 +51,8 @@ def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -
                 )
             task.step(phase, f"waiting for checks: {missing}")
             task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
-    _thank(task, label, annotations)
+    taken = dict.fromkeys((*annotations, marks.HOOK_LABEL))
+    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": taken}})
 
 
 def _missing(nodes: Sequence[Node], names: Sequence[str]) -> str:
@@ -69,12 +70,6 @@ def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
         return {"metadata": {"labels": {label: _TRUE}, "annotations": {**answers, marks.HOOK_LABEL: label}}}
 
     write(task, change)
-
-
-def _thank(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Remove the label and the answers."""
-    answers = dict.fromkeys((*annotations, marks.HOOK_LABEL))
-    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": answers}})
 
 
 _ROLE = "node-role.kubernetes.io/"

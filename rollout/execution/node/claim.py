@@ -44,21 +44,20 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
     """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
 
     A node that was cordoned before stays marked as not ours to uncordon, and one that load balancers left out before as
-    not ours to give back to them, where they are to leave nodes out. `detected` is the mark of
-    what asked for the reboot. `RefusedError` where it is not admitted now: nothing is left on it.
+    not ours to give back to them, where they are to leave nodes out. `detected` is the mark of what asked for the
+    reboot. `RefusedError` where it is not admitted now: nothing is left on it.
     """
-    task = context
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
-    ready = ready_of(task.pods())
-    before = _marked(task)
+    ready = ready_of(context.pods())
+    before = _marked(context)
 
     def change(node: Node) -> dict[str, Any]:
-        _check_free(task, ours(task, node))
+        _check_free(context, ours(context, node))
         _check_cordon(before, node)
-        excludes = task.policy.exclude_from_load_balancers and _ours_to_include(node)
+        excludes = context.policy.exclude_from_load_balancers and _ours_to_include(node)
         annotations = {
-            **_mark(task, Phase.CORDONED),
+            **_mark(context, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
@@ -66,16 +65,16 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
         excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
-        labels = {**excluding, **fluo_labels(task.policy, facts.running_version, facts.os_id, facts.group)}
+        labels = {**excluding, **fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group)}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
 
     patience = context.cluster.deadline(_PATIENCE)
     try:
-        write(task, change, partial(_admitted, context, facts, patience))
+        write(context, change, partial(_admitted, context, facts, patience))
     except NodeFailure as error:
         if error.outcome is Outcome.SKIPPED:
-            _withdraw(task, before)
+            _withdraw(context, before)
         raise
 
 

@@ -80,7 +80,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
             **labels_taken_back,
             **(fluo_labels(task.policy, version) if outcome is Outcome.SUCCEEDED else {}),
             **_turns_labels(node),
-            **_balancers_label(node),
+            **({marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}),
         }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **without_taint(node)}}
@@ -138,11 +138,6 @@ def _turns_labels(node: Node) -> dict[str, None]:
     hook = node.annotations.get(marks.HOOK_LABEL, "")
     is_ours = hook.endswith(("/before-reboot", "/after-reboot"))
     return {label: None for label in (marks.DEFERRED, hook if is_ours else "") if label in node.labels}
-
-
-def _balancers_label(node: Node) -> dict[str, None]:
-    """Take the label away that we had set to have load balancers leave the node out."""
-    return {marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}
 
 
 def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:

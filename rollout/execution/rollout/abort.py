@@ -23,7 +23,6 @@ from rollout.execution.record.record import RunRecord, record_of
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
-from rollout.model.cluster import Node
 from rollout.model.fleetlock import NO_SLOTS
 from rollout.model.host import Host
 from rollout.model.memory import Pause
@@ -147,9 +146,10 @@ class _Undoing:
             node = task.node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
-            if over:
-                _check_works(node, away=away)
+            if over and not away and node.is_ready:
                 return
+            if over:
+                raise StepError(f"it may be rebooting right now and is {'Ready' if node.is_ready else 'not Ready'}")
             away = not self._answers_in_old_boot(task) or away
             # A host may take long to answer: the Node is judged by how it stands after that.
             over = deadline.expired
@@ -168,9 +168,3 @@ class _Undoing:
         host = NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))
         facts = look_once(host)
         return facts is not None and in_boot_before(host, facts)
-
-
-def _check_works(node: Node, *, away: bool) -> None:
-    """`StepError` for a node that was away at some look, or is not Ready."""
-    if away or not node.is_ready:
-        raise StepError(f"it may be rebooting right now and is {'Ready' if node.is_ready else 'not Ready'}")
