@@ -94,13 +94,8 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     fleet.use_fleetlock(scenario.fleetlock)
     authority, token = credentials.new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
     store = ObjectStore(now=clock.now)
-    api = ApiServer(
-        store,
-        clock,
-        token=token,
-        ssl_context=credentials.server_context(authority, directory),
-        denials=scenario.denials,
-    )
+    api = ApiServer(store, clock, token=token, ssl_context=credentials.server_context(authority, directory))
+    api.access.denials.update(scenario.denials)
     world = World(store, clock, timings=scenario.timings, rng=rng)
     _populate(world, fleet, scenario, plans, copy)
     running = Simulation(store, world, api, fleet, ScoreKeeper(world), files)

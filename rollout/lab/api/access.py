@@ -5,7 +5,7 @@ grants, nothing but what they hold, as with RBAC. The self review answers from t
 disagrees with what the server then does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -51,9 +51,9 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Access:
     """Authentication by one bearer token, and authorization by a set of denials."""
 
-    def __init__(self, token: str, denials: Iterable[Denial] = ()) -> None:
+    def __init__(self, token: str) -> None:
         self._token = token
-        self.denials = set(denials)
+        self.denials = set[Denial]()
         self.grants: tuple[Callable[[Act], bool], ...] | None = None
         self._not_ready_for = 0
 

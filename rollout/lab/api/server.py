@@ -8,14 +8,14 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from email.utils import format_datetime
 from weakref import WeakSet
 
 from aiohttp import web
 
-from rollout.lab.api.access import Access, Denial
+from rollout.lab.api.access import Access
 from rollout.lab.api.endpoints import Answer, Endpoints, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
@@ -47,10 +47,9 @@ class ApiServer:
         *,
         token: str,
         ssl_context: ssl.SSLContext | None = None,
-        denials: Iterable[Denial] = (),
     ) -> None:
         self.store = store
-        self.access = Access(token, denials)
+        self.access = Access(token)
         self.faults = FaultPlan(now=clock.monotonic)
         self.requests = RequestLog()
         self.host, self.port = "127.0.0.1", 0

@@ -43,19 +43,19 @@ _HEARTBEAT_SECONDS, _BEATS_A_REPORT = 10.0, 30
 class Kubelet:
     """Registers its Node, renews its Lease, and starts and ends containers.
 
-    `running` holds the UIDs of the pods whose containers run; all of it is lost when the host goes down.
+    `_runs` says of the pods, by UID, whether their containers run or are being started; all of it is lost when the host
+    goes down.
     """
 
     def __init__(self, cluster: Cluster, host: Machine) -> None:
         self.host = host
         self.alive = False
-        self.running: set[str] = set()
+        self._runs: dict[str, bool] = {}
         self._cluster, self._store = cluster, cluster.store
         self._address = host.address
         self._ready = False
         # Counts lives: what was planned in an earlier life is not done in a later one.
         self._life = 0
-        self._starting: set[str] = set()
         self._ending: dict[str, float] = {}
 
     def begin(self) -> None:
@@ -71,8 +71,7 @@ class Kubelet:
         if event is HostEvent.DOWN:
             self.alive = False
             self._life += 1
-            self.running.clear()
-            self._starting.clear()
+            self._runs.clear()
             self._ending.clear()
         elif event is HostEvent.UP:
             self._after(_START_SECONDS, self._come_up)
@@ -157,11 +156,11 @@ class Kubelet:
         """Do what one pod needs."""
         if is_deleting(pod):
             self._end(pod)
-        elif is_finished(pod) or uid(pod) in self._starting:
+        elif is_finished(pod):
             return
-        elif uid(pod) not in self.running:
+        elif uid(pod) not in self._runs:
             self._begin_start(pod)
-        elif self._is_misreported(pod):
+        elif self._runs[uid(pod)] and self._is_misreported(pod):
             self._after(_SYNC_SECONDS, self._correct, pod)
 
     def _recover(self, pod: Json) -> None:
@@ -175,7 +174,7 @@ class Kubelet:
             self._sync(current)
 
     def _begin_start(self, pod: Json) -> None:
-        self._starting.add(uid(pod))
+        self._runs[uid(pod)] = False
         timings = self._cluster.timings
         wanted = setting(pod, "startup-seconds")
         seconds = float(wanted) if wanted else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
@@ -183,10 +182,10 @@ class Kubelet:
 
     def _start(self, created: Json, seconds: float) -> None:
         pod = self._cluster.current(PODS, created)
-        self._starting.discard(uid(created))
         if pod is None or not is_active(pod):
+            self._runs.pop(uid(created), None)
             return
-        self.running.add(uid(pod))
+        self._runs[uid(pod)] = True
         ready, starting = setting(pod, "ready") != _NEVER, timedelta(seconds=seconds)
         address, now = self.host.address, self._cluster.now()
         self._store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
@@ -207,12 +206,11 @@ class Kubelet:
         """Let a pod go whose containers have ended, or leave it to its finalizers."""
         pod = self._cluster.current(PODS, ended)
         if pod is not None:
-            self.running.discard(uid(pod))
+            self._runs.pop(uid(pod), None)
             begin_deletion(self._store, PODS, pod, grace_seconds=0)
 
     def _drop(self, pod: Json) -> None:
-        self.running.discard(uid(pod))
-        self._starting.discard(uid(pod))
+        self._runs.pop(uid(pod), None)
         self._ending.pop(uid(pod), None)
 
     def _is_misreported(self, pod: Json) -> bool:
@@ -221,7 +219,7 @@ class Kubelet:
     def _correct(self, misreported: Json) -> None:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._cluster.current(PODS, misreported)
-        if pod is not None and uid(pod) in self.running and not is_deleting(pod) and self._is_misreported(pod):
+        if pod is not None and self._runs.get(uid(pod)) and not is_deleting(pod) and self._is_misreported(pod):
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
