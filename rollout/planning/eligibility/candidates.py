@@ -18,7 +18,7 @@ from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.planning.eligibility.memory import UNJUDGED, Rules, objection
+from rollout.planning.eligibility.memory import UNJUDGED, Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.eligibility.selector import parse_selector
 
@@ -67,9 +67,6 @@ class Candidate:
     def detection(self) -> Detection:
         """What says that it needs a reboot, as far as its host said anything."""
         return self.facts.detection if self.facts else Detection()
-
-
-Objection = tuple[ExclusionReason, str]
 
 
 def excluded_by_name(name: str, selection: Selection) -> bool:

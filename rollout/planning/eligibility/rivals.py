@@ -23,14 +23,6 @@ RIVALS = (*_IN_THE_CLUSTER, LOCKSMITHD, ZINCATI, *SelfReboot)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
-    FLUO: _SCALE_DOWN,
-    CLUO: _SCALE_DOWN,
-    UPGRADE_CONTROLLER: _SCALE_DOWN,
-    CRO: _SCALE_DOWN,
-    KRM: _SCALE_DOWN,
-    FLEETLOCK: _SCALE_DOWN,
-    BRUPOP: _SCALE_DOWN,
-    TUPPR: _SCALE_DOWN,
     MCO: """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')""",
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
@@ -54,7 +46,7 @@ def _is_paused(coordinator: Coordinator, nodes: frozenset[str]) -> bool:
 
 
 def _rival(coordinator: Coordinator) -> Rival:
-    way_out = _WAYS_OUT[coordinator.rival].format(
+    way_out = _WAYS_OUT.get(coordinator.rival, _SCALE_DOWN).format(
         namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
     )
     held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""

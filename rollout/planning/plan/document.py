@@ -69,14 +69,13 @@ def _decode(kind: type, value: Any) -> Any:
     raise ValueError(f"a {kind.__name__} is written as text")
 
 
-def identify(plan: RolloutPlan) -> str:
-    """Identity of a plan: a digest of all the rest of it, so that an edited file betrays itself."""
-    return hashlib.sha256(_encode_content(replace(plan, plan_id=""))).hexdigest()[:16]
-
-
 def sealed(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan under the identity of what it says now: a saved one is run with today's blockers and warnings."""
-    return replace(plan, plan_id=identify(plan))
+    """Return the plan under its identity: a digest of all the rest of it, so that an edited file betrays itself.
+
+    A saved plan is run with today's blockers and warnings.
+    """
+    digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
+    return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
 def _identity_as_written(data: bytes) -> str:
@@ -84,11 +83,6 @@ def _identity_as_written(data: bytes) -> str:
     compact = msgspec.json.format(data, indent=-1)
     content = {**msgspec.json.decode(compact, type=dict[str, msgspec.Raw]), "plan_id": msgspec.Raw(b'""')}
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-
-
-def _encode_content(plan: RolloutPlan) -> bytes:
-    """As it is written: what a terminal could obey is escaped there."""
-    return json_line(plan, _encode)
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:

@@ -1,8 +1,9 @@
 """The smallest limit with which a rollout is done by a date: a search over plans, whose waves are laid into windows."""
 
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache, partial
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.quantity import Count
@@ -39,19 +40,12 @@ def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
     first = _planned(inputs, 1)
     if first.is_by(date) or len(first.plan.nodes) <= 1:
         return first
-    most = _planned(inputs, len(first.plan.nodes))
-    return _between(lambda limit: _planned(inputs, limit), 1, most, date) if most.is_by(date) else most
-
-
-def _between(planned: Callable[[int], Finish], late: int, good: Finish, date: datetime) -> Finish:
-    """Halve what is left between a limit that is too small and one that will do."""
-    while good.limit - late > 1:
-        middle = planned((late + good.limit) // 2)
-        if middle.is_by(date):
-            good = middle
-        else:
-            late = middle.limit
-    return good
+    planned = cache(partial(_planned, inputs))
+    most = planned(len(first.plan.nodes))
+    if not most.is_by(date):
+        return most
+    limits = range(2, most.limit + 1)
+    return planned(limits[bisect_left(limits, 1, hi=len(limits) - 1, key=lambda limit: planned(limit).is_by(date))])
 
 
 def _planned(inputs: PlanInputs, limit: int) -> Finish:

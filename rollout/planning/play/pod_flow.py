@@ -81,14 +81,13 @@ class _Sequence:
     """The pods of an ordered owner that are away: the lowest of them starts next, once it is gone."""
 
     def __init__(self) -> None:
-        self._away: list[tuple[object, Pod]] = []
+        self._away = dict[str, Pod]()
         self._gone = set[str]()
 
     def leave(self, pod: Pod) -> None:
         """Note that it is about to end."""
         self._gone.discard(pod.uid)
-        if all(away.uid != pod.uid for _, away in self._away):
-            self._away = sorted([*self._away, (natural_key(pod.name), pod)], key=lambda away: away[0])  # type: ignore[arg-type,return-value]
+        self._away[pod.uid] = pod
 
     def gone(self, pod: Pod) -> None:
         """Note that it has ended."""
@@ -96,15 +95,15 @@ class _Sequence:
 
     def ready(self, pod: Pod) -> None:
         """Note that it runs again."""
-        self._away = [away for away in self._away if away[1].uid != pod.uid]
+        self._away.pop(pod.uid, None)
 
     def next_one(self) -> Pod | None:
         """Which may start now; it is the one that starts with that."""
-        if not self._away or self._away[0][1].uid not in self._gone:
+        lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
+        if lowest is None or lowest.uid not in self._gone:
             return None
-        pod = self._away[0][1]
-        self._gone.discard(pod.uid)
-        return pod
+        self._gone.discard(lowest.uid)
+        return lowest
 
 
 @dataclass(slots=True)
