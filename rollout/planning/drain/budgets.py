@@ -25,7 +25,7 @@ class BudgetIndex:
     """Budgets by a label that they demand, for looking up a pod's without trying every selector of its namespace.
 
     `by_label` is by namespace, label and value; `unselective` holds, by namespace, those that demand no certain value.
-    `found` remembers, by UID, what was looked up: a plan asks for every pod several times.
+    `by_uid` remembers, by UID, what was looked up: a plan asks for every pod several times.
     """
 
     by_label: Mapping[_Bucket, tuple[Budget, ...]]

@@ -1,7 +1,7 @@
 """Laying nodes out in waves: as few or as fast as their disruption budgets, the room and the wave's size allow.
 
 Two nodes may share a wave when their pods can leave under every disruption budget, and with a replica left of every
-owner that has no budget; whether they find places on the nodes that stay is tried afterwards (`fitting`). A budget is
+owner that has no budget; whether they find places on the nodes that stay is tried in the play. A budget is
 a rate: what finds a place elsewhere gives its permit back, so that one drain waits for another's, as long as neither
 takes too long, and as the whole is faster than wave after wave. What finds no place keeps its permit until its node is
 back: of that, a wave takes only as much as the budget allows at a time. A node whose own pods exceed a budget drains
@@ -32,8 +32,8 @@ class Placed:
 
     `most` is how many nodes its part takes at once, and `rounds` how often one after another they were packed to use a
     budget up; `refused` says of nodes of later waves why there was no place for their pods while this one's were away.
-    `rolling` says how its nodes follow one another, None: side by side. `because` is why the wave is as it is, `note`
-    of that what nobody would expect.
+    `rolling` says how its nodes follow one another, None: side by side; the play tells its `estimate`. `because` is why
+    the wave is as it is, `note` of that what nobody would expect.
     """
 
     pieces: tuple[Piece, ...]
