@@ -148,8 +148,7 @@ class LiveProgress:
         """Tell what a node waits for; that a host is silent while it reboots is as it should be."""
         if not is_down(node):
             return node.detail
-        usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""
-        return f"down for {elapsed(self._monotonic() - node.entered)}{usually}"
+        return f"down for {elapsed(self._monotonic() - node.entered)}{self._usual_reboot}"
 
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""

@@ -42,9 +42,9 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:
-    """Return how long a reboot took in past runs; empty where none is recorded."""
+    """Return how long a reboot took in past runs, as `, usually 27s`; empty where none is recorded."""
     known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
-    return known[1] if known else ""
+    return f", usually {known[1]}" if known else ""
 
 
 def roughly(seconds: float) -> str:

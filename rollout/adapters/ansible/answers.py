@@ -24,6 +24,7 @@ _PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via
 _HOST_KEY = re.compile(
     r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)", re.IGNORECASE
 )
+_CHANGED = re.compile(r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE)
 _AUTH = re.compile(
     r"permission denied|too many authentication failures|authentication failed|no more authentication", re.IGNORECASE
 )
@@ -84,7 +85,8 @@ def unreachable(host: str, message: str) -> SshError:
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
     )
     if kind is HostKeyError:
-        reason = f"its host key is unknown, or has changed: {reason}"
+        change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
+        reason = f"its host key {change}: {reason}"
     return kind(reason, hint=hint)
 
 

@@ -50,6 +50,7 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
+    time_meant(until, wiring.now(), "--until")  # what is no time is told before anything is asked
     api, nodes = _meant(settings, node, everything=all)
     now, names = api.server_time() or wiring.now(), [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")

@@ -30,6 +30,7 @@ from rollout.planning.eligibility.status import NodeStatus, node_statuses
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
+from rollout.report.plan_parts import usual_reboot
 from rollout.report.status import FollowUp, status_document, status_text
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ _AWAY = "the API server does not answer: this is how it was last seen"
 def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
     """For how long each node that reboots is down, by the API server's clock, in words and by its name."""
     texts: dict[str, str] = {}
+    plan = unfinished.record.plan
+    usual = usual_reboot(plan.estimate) if plan else ""
     for name in (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING):
         with suppress(ApiError):
             began, now = snapshot.read_phase_time(api, name), api.server_time()
             if began and now:
-                texts[name] = f"down for {elapsed((now - began).total_seconds())}"
+                texts[name] = f"down for {elapsed((now - began).total_seconds())}{usual}"
     return texts
 
 
