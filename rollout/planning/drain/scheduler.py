@@ -17,7 +17,7 @@ from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_
 from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
-_LOOKS = 6
+_LOOKS = 5
 
 
 @dataclass(slots=True)
