@@ -96,6 +96,15 @@ def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, c
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
 
 
+def test_a_damaged_type_can_be_told_in_json(tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_bytes(b"192.0.2.1 ssh\xff" + public_line(KEYS[0]).encode() + b"\n")
+    read = KnownHosts(HostKeyFiles((str(file),)), HostKeyChecking.STRICT)
+    with pytest.raises(HostKeyError, match=r"on file is ssh\?") as caught:
+        read.verify(Host("n1", "192.0.2.1"), host_key(KEYS[1]))
+    assert caught.value.message.encode()
+
+
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
     file = known(tmp_path, f"other.example {public_line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]

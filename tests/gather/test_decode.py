@@ -174,6 +174,14 @@ def test_a_pod_of_which_next_to_nothing_is_known() -> None:
     assert pod({"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Melting"}}) == bare
 
 
+def test_what_is_null_is_absent() -> None:
+    """Also a level below, and in parts that are read later."""
+    bare = pod({"metadata": {"name": "p"}})
+    nulls = {"containers": None, "volumes": None, "tolerations": None, "affinity": {"podAffinity": None}}
+    assert pod({"metadata": {"name": "p", "labels": None, "uid": None}, "spec": nulls, "status": None}) == bare
+    assert pod({"metadata": {"name": "p"}, "spec": {"affinity": {"podAffinity": None}}}) == bare
+
+
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [

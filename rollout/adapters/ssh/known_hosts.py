@@ -283,7 +283,9 @@ def line_fields(line: str) -> tuple[str, str, HostKey | None]:
     if len(words) < len(("names", "type", "key")) or (not marker and words[0].startswith("#")):
         return marker, "", None
     try:
-        return marker, words[0], HostKey(words[1], base64.b64decode(words[2], validate=True))
+        # a type is told, also in JSON, which has no surrogates
+        told = words[1].encode("ascii", errors="replace").decode()
+        return marker, words[0], HostKey(told, base64.b64decode(words[2], validate=True))
     except ValueError:
         return marker, words[0], None
 

@@ -2,7 +2,8 @@
 
 Fields that are not named here are skipped by the decoder without becoming objects, which is what keeps a read of
 30,000 pods small. Every field may be absent: old servers and hand-made objects leave out more than the published schema
-allows. What may be null is what Go writes so: a time that is zero, and a list of no items.
+allows. A field that is null counts as absent, as it does for Go: what no Go type has written may have any, and costs a
+second reading.
 
 Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when it first meets it,
 and keeps with the struct, half-finished until it is done: another thread that decodes the same struct meanwhile crashes
@@ -11,6 +12,8 @@ the whole process. Several lists are read side by side as the first thing a comm
 
 import threading
 from collections.abc import Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -27,18 +30,42 @@ T = TypeVar("T")
 
 _ABSENT = msgspec.Raw()
 _TURN = threading.Lock()
+_NULL = "got `null`"
 
 
-def decoder_of(shape: type[T]) -> msgspec.json.Decoder[T]:
+@dataclass(frozen=True, slots=True)
+class Decoder(Generic[T]):
+    """The library's, to which a field that is null is absent."""
+
+    strict: msgspec.json.Decoder[T]
+
+    def decode(self, body: bytes | str) -> T:
+        """`NO_JSON` of `decode` where it is none, or of another shape."""
+        try:
+            return self.strict.decode(body)
+        except msgspec.ValidationError as error:
+            if _NULL in str(error):
+                with suppress(RecursionError):
+                    return self.strict.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(body))))
+            raise
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+def decoder_of(shape: type[T]) -> Decoder[T]:
     """Return the decoder of a shape; safe to use from many threads at once."""
     with _TURN:
-        decoder: msgspec.json.Decoder[T] = _made(shape)  # type: ignore[arg-type]
+        decoder: Decoder[T] = _made(shape)  # type: ignore[arg-type]
     return decoder
 
 
 @cache
 def _made(shape: Hashable) -> Any:
-    return msgspec.json.Decoder(shape)
+    return Decoder(msgspec.json.Decoder(shape))
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
