@@ -176,7 +176,8 @@ def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, a
     said = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
     title, *nodes = _lines(unfinished, lock, said, alive=alive)
-    return joined("\n", title, "" if alive is not False else _idle(unfinished), *nodes)
+    is_idle = alive is False and (unfinished.blocks or unfinished.is_only_taints)
+    return joined("\n", title, _idle(unfinished) if is_idle else "", *nodes)
 
 
 def _lines(unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, alive: bool | None) -> Iterator[str]:

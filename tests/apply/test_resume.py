@@ -209,6 +209,7 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     row = next(line for line in told.splitlines() if line.startswith("worker-2"))
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
     assert "has ended with nodes left over: 1 failed." in told
+    assert "continues it" not in rollout(lab, "status", "--run").stdout
     assert told.endswith(
         "\nOnce worker-2 is mended:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n"
     )

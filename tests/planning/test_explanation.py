@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.model.cluster import Node, Pod, Resources
+from rollout.model.placement import ANYWHERE, Placement, Toleration
 from rollout.model.plan import (
     Blocker,
     BlockerKind,
@@ -26,6 +27,7 @@ from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
 
 MANY = Count(4)
+TOLERANT = Placement(tolerations=(Toleration(operator="Exists"),))
 
 
 # No drain waits for another's.
@@ -48,9 +50,10 @@ def last_replicas() -> PlanInputs:
     return inputs([node("w-1"), node("w-2"), node("w-3")], pods=pods, policy=Policy(MANY))
 
 
-def full() -> PlanInputs:
+def full(placement: Placement = ANYWHERE) -> PlanInputs:
     nodes = [node(f"w-{i}") for i in range(3)]
-    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(1500, 0, 1)) for i in range(3)]
+    needs = Resources(1500, 0, 1)
+    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=needs, placement=placement) for i in range(3)]
     return inputs(nodes, pods=pods, policy=Policy(MANY))
 
 
@@ -62,6 +65,7 @@ CAUSES = {
     "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
     "room": (full(), "w-2", 1, "shop/p-2 is down until its node returns"),
+    "cordon": (full(TOLERANT), "w-2", 1, "beside these nodes, pod/shop/p-2 tolerates cordons and fits nowhere else"),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),

@@ -76,7 +76,7 @@ class Places:
         crowded = {name: stray for name, stray in found.items() if len(stray) > len(alone[name].get(name, ()))}
         if not crowded:
             self._leave(names)
-        return {name: f"beside these nodes, {stray[0].object} is {stray[0].message}" for name, stray in crowded.items()}
+        return {name: f"beside these nodes, {_clause(stray[0])}" for name, stray in crowded.items()}
 
     def _leave(self, names: Sequence[str]) -> _Found:
         """Let the pods of these nodes leave, and return what is to be said of those without a place, by node."""
@@ -108,6 +108,10 @@ class Places:
 
     def _pods(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())
+
+
+def _clause(stray: PlanWarning) -> str:
+    return f"{stray.object} {'' if stray.message == _RETURNING else 'is '}{stray.message}"
 
 
 def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
