@@ -36,7 +36,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
         with suppress(OSError):
-            report(error, verbose=bool(flags or os.environ.get("ROLLOUT_VERBOSE")))
+            report(error, verbose=bool(flags or os.environ.get("ROLLOUT_VERBOSE", "").strip("0 ")))
         return exit_code(error)
     finally:
         flush_or_discard()

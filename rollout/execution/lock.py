@@ -82,7 +82,7 @@ class LeaseLock:
         self._turn = threading.Lock()
         self._ended = threading.Event()
         self._leaving = threading.Event()
-        self._renewed_at = 0.0
+        self._renewed_at = float("-inf")
         self._stored = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
         self._transitions = 0
@@ -150,7 +150,8 @@ class LeaseLock:
                 current = self._read()
                 if current is None or not (self._is_mine(current) or self._may_go_on(before, current)):
                     raise _taken_meanwhile(current) from error
-                self._stored, self._renewed_at = current.metadata, self._clock.monotonic()
+                # since when an attempt that was not answered holds it is not known: the next act renews it
+                self._stored = current.metadata
                 if self._is_mine(current):
                     return
             else:

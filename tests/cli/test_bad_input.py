@@ -49,6 +49,8 @@ def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     assert_one_error(ended.stderr, "127.0.0.1:9")
     verbose = command("plan", "--kubeconfig", "config", "-v")
     assert "caused by: " in verbose.stderr
+    quiet = command("plan", "--kubeconfig", "config", variables={"ROLLOUT_VERBOSE": "0"})
+    assert "caused by: " not in quiet.stderr
 
 
 ON_A_CLUSTER: list[tuple[tuple[str, ...], tuple[str, ...]]] = [

@@ -108,6 +108,11 @@ MISTAKES = [
         "own.toml:8: [[pool]] b: drain-timeout: 'soon' is not a duration",
         "90s",
     ),
+    (
+        "[[pool]]\nname = 'a'\nselector = 'x'\n[['pool']]\nselector = 'y'\n",
+        "own.toml: [[pool]] number 2: no name",
+        "name",
+    ),
     ("waves.canary = 1\nwaves.canarie = 1\n", "own.toml:2: waves.canarie: unknown setting", "waves.canary"),
     ("pool = 'web'\n", "own.toml:1: pool is not a list of tables", "[[pool]]"),
     ("[drain\n", "own.toml is not TOML", "[drain]"),

@@ -336,3 +336,13 @@ def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, mon
             assert lease(api)["holderIdentity"] == "bob"
             with pytest.raises(FencedError, match="held by bob"):
                 wait_for_a_fence(first)
+
+
+def test_one_whose_first_answer_was_lost_is_renewed_before_the_first_act(api: KubeApi, server: StandaloneApi) -> None:
+    """Others may have seen it taken long before it is known to be ours, and count from there."""
+    lost = ApiFault(answer=FaultAnswer.LOSE_ANSWER, verb="create", resource="leases", requests=1)
+    inflict(server, lost)
+    with lock(api, "ann", seconds=60) as held:
+        first = lease(api)["renewTime"]
+        held.check()
+        assert lease(api)["renewTime"] != first

@@ -91,7 +91,7 @@ class SettingsFile:
         """Return the file with the line of this key, or of its table; `number` is which of its like, from 1 on."""
         table, key = re.escape(table), re.escape(key or table)
         headers = [match.end() for match in re.finditer(rf"^[ \t]*\[+\s*{table}\s*\]", self.text, re.MULTILINE)]
-        begin = headers[number - 1] if headers else 0
+        begin = headers[number - 1] if number <= len(headers) else 0
         # it is the first after the header, or, before any, has its table in it
         line = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE).search(self.text, begin)
         end = line.end() if line else begin

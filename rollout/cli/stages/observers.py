@@ -45,7 +45,7 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 
 @dataclass(slots=True)
 class _Journalled:
-    """Writes down, until that fails, of which it warns once; and tells one observer.
+    """Writes down, until that fails, of which it warns once; and tells one observer. For many threads.
 
     The plan is the first to be told by whoever holds the lock, if any: before it nothing is written, for the journal
     may be that of a rollout which another process is still at work on. `waiting` is what comes before.
@@ -56,17 +56,20 @@ class _Journalled:
     journal: JournalFile | None
     waiting: list[Record]
     is_held: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
         """Take one event."""
-        self.waiting.append(record_of(line(event)))
-        self.is_held |= isinstance(event, PlanReady)
-        try:
-            while self.journal is not None and self.is_held and self.waiting:
-                self.journal.write(self.waiting.pop(0))
-        except OSError as error:
-            self.journal = None
-            say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
+        with self.turn:
+            self.is_held |= isinstance(event, PlanReady)
+            try:
+                if self.journal is not None:
+                    self.waiting.append(record_of(line(event)))
+                while self.journal is not None and self.is_held and self.waiting:
+                    self.journal.write(self.waiting.pop(0))
+            except OSError as error:
+                self.journal = None
+                say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
         self.observer.notify(event)
 
 
