@@ -10,7 +10,7 @@ from rollout.errors import PlanFileError
 from rollout.model.cluster import PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm
 from rollout.model.plan import BlockerKind, Rolling, RolloutPlan
-from rollout.model.policy import Critical, DrainPolicy, Policy, Strategy
+from rollout.model.policy import Critical, DrainPolicy, Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
@@ -61,6 +61,15 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
     assert sizes == [(1, 1), (2, 2), (2, 2), (2, 1)]
     begins = [min(wave.rolling.begins.values()) for wave in plan.waves if wave.rolling]
     assert begins == sorted(set(begins))
+
+
+def test_a_part_begins_after_the_waves_before_it_however_large_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.planning.play.simulation._MOST_PLAYED", -1)
+    nodes = [node(f"w-{number}", labels={"pool": "ab"[number % 2]}) for number in range(4)]
+    pools = (Pool("a", "pool=a"), Pool("b", "pool=b", after=("a",), strategy=Strategy.ROLLING))
+    first, *_, last = planned(inputs(nodes), Policy(max_unavailable=Count(2), pools=pools)).waves
+    assert last.rolling is not None
+    assert set(last.rolling.begins.values()) == {first.estimate.seconds} != {0}
 
 
 def test_those_that_share_a_budget_by_rate_begin_together_however_waves_would_be_packed() -> None:

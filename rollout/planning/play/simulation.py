@@ -81,7 +81,9 @@ class Simulator:
         flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
         places = Places(flow, self.limits.allowed)
         moves = sum(map(len, self.leaving.values())) * len(self.leaving)
-        together = _Together if self.pace.is_known or moves <= _MOST_PLAYED else _Assumed
+        # When a node begins that follows others is known only where all before it was played.
+        is_timed = self.pace.is_known or any(placed.rolling for placed in layout)
+        together = _Together if is_timed or moves <= _MOST_PLAYED else _Assumed
         played, ahead, waiting = list[Placed](), list(layout), list[Piece]()
         while ahead or waiting:
             if waiting and not (ahead and ahead[0].part == played[-1].part):
