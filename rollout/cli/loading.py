@@ -6,7 +6,7 @@ and cost more to draw than everything else that `rollout --help` does.
 """
 
 from collections import UserDict
-from functools import cache
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -30,11 +30,17 @@ _ELSEWHERE = {
 class Commands(UserDict[str, Any]):
     """The program's commands by name, each made when it is asked for; `data` are their lines in a list of them."""
 
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        super().__init__(lines)
+        # of this program alone: while a line is being typed, its commands read no values
+        self._made: dict[str, Any] = {}
+
     def __getitem__(self, name: str) -> Any:
-        return _built(name, self.data[name])
+        if name not in self._made:
+            self._made[name] = _built(name, self.data[name])
+        return self._made[name]
 
 
-@cache
 def _built(name: str, line: str) -> Any:
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
