@@ -3,13 +3,20 @@
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from rollout.adapters.journal import JournalFile, Record
+from rollout.cli.stages.observers import _Journalled
 from rollout.errors import ExitCode
+from rollout.execution.base.reporting import Observers
 from rollout.lab.scenario import load_scenario
+from rollout.model.progress import Notice
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.docs.test_json_schema import check
@@ -179,3 +186,34 @@ def test_the_last_run_is_reported_and_all_are_listed_with_their_clusters(command
         TEST: "test.example:6443",
     }
     assert json.loads(command("report", "aaa", "-o", "json").stdout)["run"] == PROD
+
+
+class SlowDisk:
+    def __init__(self) -> None:
+        self.is_writing, self.may_go_on, self.written = threading.Event(), threading.Event(), list[str]()
+
+    def write(self, record: Record) -> None:
+        if not self.is_writing.is_set():
+            self.is_writing.set()
+            assert self.may_go_on.wait(10)
+        self.written.append(record["message"])
+
+
+def test_a_journal_is_written_in_the_order_in_which_it_is_told() -> None:
+    disk, at = SlowDisk(), datetime(2026, 11, 24, tzinfo=UTC)
+    journal = _Journalled(Observers(()), Path("journal"), cast("JournalFile", disk), [], is_held=True)
+
+    def tell(message: str) -> threading.Thread:
+        thread = threading.Thread(target=journal.notify, args=(Notice(at, message),), daemon=True)
+        thread.start()
+        return thread
+
+    first = tell("first")
+    assert disk.is_writing.wait(10)
+    second = tell("second")
+    second.join(0.2)
+    assert second.is_alive()
+    disk.may_go_on.set()
+    for thread in (first, second):
+        thread.join(10)
+    assert disk.written == ["first", "second"]
