@@ -22,6 +22,9 @@ from rollout.execution.base.deadline import StopRequest
 
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = (*_ASKING, signal.SIGHUP)
+# what stands in the pipe for an interruption that was dropped; no signal has the number 0
+_AGAIN = b"\0"
+_MOMENT = 0.05
 _ONCE_MORE = "A second signal stops at once, and leaves them as they are."
 _FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
 _REVERTING = (
@@ -54,17 +57,30 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
 def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
     """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
 
-    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more. An
-    interruption that Python drops, as it does while it tidies up, is heard of by `ending` alone.
+    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more.
+
+    An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
+    the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
     """
-    over = threading.Event()
+    before, over = sys.unraisablehook, threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if not over.is_set():
             signal.default_int_handler(number, frame)
 
-    with _listened(lambda ear: _remember(ear, ending), _ASKING, interrupt):
-        yield over.set
+    with _listened(lambda ear: _remember(ear, ending, over), _ASKING, interrupt) as mouth:
+
+        def dropped(what: "sys.UnraisableHookArgs") -> None:
+            if what.exc_type is KeyboardInterrupt:
+                os.write(mouth, _AGAIN)
+            else:
+                before(what)
+
+        sys.unraisablehook = dropped
+        try:
+            yield over.set
+        finally:
+            sys.unraisablehook = before
 
 
 @contextmanager
@@ -83,8 +99,8 @@ def uninterrupted() -> Iterator[None]:
 @contextmanager
 def _listened(
     listen: Callable[[int], None], numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
-) -> Iterator[None]:
-    """Have a thread listen at one end of a pipe, as long as the other is open; that gets each signal."""
+) -> Iterator[int]:
+    """Have a thread listen at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
     listener = threading.Thread(target=listen, args=(ear,), name="signals", daemon=True)
@@ -92,7 +108,7 @@ def _listened(
     handlers = {number: signal.signal(number, handler) for number in numbers}
     listener.start()
     try:
-        yield
+        yield mouth
     finally:
         for number, earlier in handlers.items():
             if signal.getsignal(number) is handler:
@@ -104,10 +120,13 @@ def _listened(
         os.close(ear)
 
 
-def _remember(ear: int, ending: StopRequest) -> None:
+def _remember(ear: int, ending: StopRequest, over: threading.Event) -> None:
     """Not for a handler: it may come while its thread holds the very lock that the wish takes."""
     while numbers := os.read(ear, 1):
-        if numbers[0] in _ASKING:
+        if numbers == _AGAIN:
+            if not over.wait(_MOMENT):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        elif numbers[0] in _ASKING:
             ending.request()
 
 

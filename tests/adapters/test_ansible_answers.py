@@ -63,7 +63,7 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
         (
             f"{SSH}@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n@@@@\r\nNASTY\x1b[2J",
             HostKeyError,
-            "its host key is unknown, or has changed",
+            "its host key has changed",
         ),
         ("Data could not be sent to remote host", SshUnreachableError, "Data could not be sent"),
         ("", SshUnreachableError, "no reason given"),

@@ -192,6 +192,54 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
 # Signals that come at the worst moment, to a process of their own.
 
 
+DROPPED = """
+import os, signal, sys, time
+from rollout.cli.signals import interrupted_by_signals
+from rollout.execution.base.deadline import StopRequest
+
+class Tidied:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        print("not interrupted at all")
+
+ending = StopRequest()
+began = time.monotonic()
+try:
+    with interrupted_by_signals(ending):
+        Tidied()
+        print("dropped")
+        time.sleep(100)
+except KeyboardInterrupt:
+    print("interrupted", ending.requested, time.monotonic() - began < 60)
+"""
+DROPPED_AT_THE_END = """
+import os, signal, time
+from rollout.cli.signals import interrupted_by_signals
+from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.operate import Operation
+from rollout.execution.base.deadline import StopRequest
+from rollout.cli.settings.reading import Given
+
+class Tidied:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+class Tidying(Operation):
+    def make_pass(self):
+        Tidied()
+
+    def _idle(self, clock, until):
+        self.ending.wait(60)
+
+ending = StopRequest()
+with interrupted_by_signals(ending) as undisturbed:
+    Tidying(Given(), ending, Meter()).make_passes(undisturbed)
+    time.sleep(1)
+time.sleep(1)
+print("ended well")
+"""
 WHILE_WAITING = """
 import os, signal, threading, time
 from rollout.cli.signals import interrupted_by_signals
@@ -220,6 +268,14 @@ except KeyboardInterrupt:
 def ran(program: str) -> tuple[str, str]:
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     return ended.stdout, ended.stderr
+
+
+def test_an_interruption_that_python_drops_comes_again_and_leaves_no_traceback() -> None:
+    assert ran(DROPPED) == ("dropped\ninterrupted True True\n", "")
+
+
+def test_an_interruption_that_python_drops_at_the_end_of_a_pass_is_an_end_as_any_other() -> None:
+    assert ran(DROPPED_AT_THE_END) == ("ended well\n", "stopped on request: no further pass is made\n")
 
 
 def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> None:
