@@ -111,7 +111,7 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(started: 
 @pytest.mark.parametrize(
     ("faults", "code", "cause"),
     [
-        (HostFaults(ssh=SshFault.KEY_REFUSED), 4, "✘ worker-2  the host answers, and lets nobody in: "),
+        (HostFaults(ssh=SshFault.KEY_REFUSED), 4, "✘ worker-2  the host answers, but one cannot log in: "),
         # what is left to do there needs no sudo
         (HostFaults(sudo=SudoFault.REFUSED), 0, ""),
     ],

@@ -125,7 +125,7 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
         )
     if host.shell.is_refused:
         # it answers: what keeps us out is told with its fix, and the version is not to blame
-        why = f"the host answers, and lets nobody in: {host.shell.error}"
+        why = f"the host answers, but one cannot log in: {host.shell.error}"
         return NodeFailure(Outcome.NOT_BACK, why, hint=host.shell.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
