@@ -65,7 +65,9 @@ class Access:
         """Return the user of an Authorization header; raises 401 for a token that nobody has."""
         if not authorization:
             return ANONYMOUS
-        if authorization != f"Bearer {self._token}":
+        # clients in pods write it small
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or token.strip() != self._token:
             raise unauthorized()
         return _USER
 
