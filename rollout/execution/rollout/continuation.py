@@ -25,7 +25,6 @@ from rollout.planning.plan.continuation import (
     once_back,
     remaining_ramp,
     stricter,
-    timed_as,
     with_earlier_exclusions,
 )
 
@@ -58,15 +57,14 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 
     Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
     once as many have failed as may. Where none is under way the gates are today's:
-    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever. The checks are today's in
-    any case: to ask for one is to write on a Node, and to take the annotation away by which it answers. So are the
-    time-outs.
+    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever.
     """
     known = unfinished.record.plan
     if known is None:
         return unfinished
-    rules = timed_as(stricter(known.policy, today, len(_planned_names(known))), today)
-    rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
+    rules = stricter(known.policy, today, len(_planned_names(known)))
+    if not unfinished.blocks:
+        rules = replace(rules, gates=today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
     if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
         return replace(under_rules, untouched=())

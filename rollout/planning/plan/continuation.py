@@ -1,6 +1,6 @@
 """How an interrupted rollout goes on: one plan of what was begun and what was not, by the stricter of two policies.
 
-Where neither of two values is stricter than the other, as of times to wait, the first policy's stays.
+Where neither of two values is stricter than the other, the first policy's stays.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 from rollout.model import marks
 from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, ReadyState
-from rollout.model.gates import AlertPolicy, HookPolicy
+from rollout.model.gates import AlertPolicy
 from rollout.model.placement import CORDON
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import ControlPlaneOrder, Policy, Pool
 from rollout.model.quantity import Count
+from rollout.planning.eligibility.pools import pools_of
 
 _BECAUSE = "begun before the interruption"
 
@@ -98,11 +99,14 @@ _Choice = Callable[[Any, Any], Any]
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """Return the rules of `standing`, and those of `today` where they allow less; percentages are of so many `nodes`.
 
-    The commands are today's: what runs on hosts is this process's own in any case. So are the windows, where it has
-    any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
+    The commands are today's: what runs on hosts is this process's own in any case. So are the checks, for to ask for
+    one is to write on a Node, and to take the annotation away by which it answers; and the time-outs: of a time to wait
+    neither a longer nor a shorter one is stricter. The windows are today's where it has any; every freeze of either
+    holds. Of the sources that may ask for a reboot those count that both name.
     """
-    merged = _merged(standing, today, _choices(nodes))
-    return replace(merged, pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools))
+    choices = _choices(nodes)
+    pools = tuple(_pool(pool, standing, today, choices) for pool in standing.pools)
+    return replace(_merged(standing, today, choices), pools=pools)
 
 
 def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
@@ -125,39 +129,25 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "include_cordoned": and_,
         "reboot_idle": and_,
         "drain": partial(_merged, choices=_DRAIN),
+        "reboot_timeout": _todays,
+        "ready_timeout": _todays,
         "settle_timeout": max,
         "exclude_from_load_balancers": max,
-        "own_reboot_command": lambda _one, other: other,
+        "own_reboot_command": _todays,
         "detect": _common,
         "gates": partial(_merged, choices=_GATES),
         "courtesy": partial(_merged, choices=_COURTESY),
     }
 
 
-def timed_as(rules: Policy, today: Policy) -> Policy:
-    """Return the same with today's time-outs: of a time to wait neither a longer nor a shorter one is stricter."""
-    pools = {pool.name: pool for pool in today.pools}
-    return replace(
-        rules,
-        drain=replace(rules.drain, timeout=today.drain.timeout),
-        reboot_timeout=today.reboot_timeout,
-        ready_timeout=today.ready_timeout,
-        gates=replace(rules.gates, timeout=today.gates.timeout),
-        pools=tuple(_timed_as(pool, pools.get(pool.name)) for pool in rules.pools),
-    )
-
-
-def _timed_as(pool: Pool, today: Pool | None) -> Pool:
-    """Where there is no such pool any more, the rollout's hold for it."""
-    times = (today.drain_timeout, today.reboot_timeout, today.ready_timeout) if today else (None, None, None)
-    drain, reboot, ready = times
-    return replace(pool, drain_timeout=drain, reboot_timeout=reboot, ready_timeout=ready)
-
-
 def is_regrouped(standing: Policy, today: Policy) -> bool:
     """Whether nodes belong to other pools now, or the pools stand in another order: their rules cannot be compared."""
     layouts = ([(pool.name, pool.selector, pool.after) for pool in policy.pools] for policy in (standing, today))
     return next(layouts) != next(layouts)
+
+
+def _todays(_standing: T, today: T) -> T:
+    return today
 
 
 def _latter(one: T, other: T) -> T:
@@ -190,11 +180,6 @@ def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(entry for entry in one if entry in other)
 
 
-def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
-    asks = one if one.before or one.after else other
-    return replace(asks, before=_both(one.before, other.before), after=_both(one.after, other.after))
-
-
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     """Return the filters only where they agree: an alert that either counts, counts."""
     if not one.url or not other.url:
@@ -203,6 +188,7 @@ def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
 
 
 _DRAIN: Mapping[str, _Choice] = {
+    "timeout": _todays,
     "grace_period": _longer,
     "force": and_,
     "delete_emptydir_data": and_,
@@ -213,9 +199,10 @@ _DRAIN: Mapping[str, _Choice] = {
 }
 _GATES: Mapping[str, _Choice] = {
     "windows": partial(_merged, choices={"windows": _latter, "wait": and_, "freezes": _both}),
-    "hooks": _hooks,
+    "hooks": _todays,
     "alerts": _alerts,
     "blocking_pods": _both,
+    "timeout": _todays,
     "health_checks": max,
     "soak": max,
     "ignored_rivals": _common,
@@ -226,22 +213,23 @@ _COURTESY: Mapping[str, _Choice] = {
 }
 
 
-def _pool(pool: Pool, standing: Policy, today: Policy, nodes: int) -> Pool:
-    """Return a pool with the stricter of its rules and those of today's of that name, whose None is the rollout's."""
+def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]) -> Pool:
+    """Return a pool with the stricter of what holds in it, and what holds today in the one of that name.
+
+    Its limit counts beside the rollout's, so that only those that pools have of their own are compared.
+    """
     other = next((named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector))
-    limits = [count for count in (pool.max_unavailable, other.max_unavailable) if count is not None]
-    canaries = (_own(pool.canary, standing.canary), _own(other.canary, today.canary))
-    ramps = (_own(pool.ramp, standing.ramp), _own(other.ramp, today.ramp))
+    rules = _merged(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
+    one, another = pool.max_unavailable, other.max_unavailable
     return replace(
         pool,
-        max_unavailable=min(limits, key=lambda count: count.of(nodes), default=None),
-        canary=max(canaries),
-        ramp=_slower(*ramps, nodes),
-        spread_by=other.spread_by or today.spread_by or pool.spread_by,
+        max_unavailable=choices["max_unavailable"](one, another) if one and another else one or another,
+        canary=rules.canary,
+        ramp=rules.ramp,
+        spread_by=rules.spread_by,
+        reboot_idle=rules.reboot_idle,
+        drain_timeout=other.drain_timeout,
+        reboot_timeout=other.reboot_timeout,
+        ready_timeout=other.ready_timeout,
         window=other.window or pool.window,
-        reboot_idle=_own(pool.reboot_idle, standing.reboot_idle) and _own(other.reboot_idle, today.reboot_idle),
     )
-
-
-def _own(rule: T | None, rollouts: T) -> T:
-    return rollouts if rule is None else rule
