@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.model.marks import FLUO_PREFIX
-from rollout.model.quantity import Duration
+from rollout.model.quantity import Duration, Number
 
 _MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.){0,500}"')
 
@@ -71,6 +71,6 @@ class GatePolicy:
     alerts: AlertPolicy = AlertPolicy()
     blocking_pods: tuple[str, ...] = ()
     timeout: Duration = Duration(1800)
-    health_checks: int = 2
+    health_checks: Number = 2
     soak: Duration = Duration(0)
     ignored_rivals: tuple[str, ...] = ()

@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.detection import Source
 from rollout.model.policy import Policy, Selection
+from rollout.model.quantity import Number
 
 FORMAT_VERSION = "1.0"
 
@@ -142,10 +146,10 @@ class Rolling:
     from the beginning of the rollout, by node.
     """
 
-    in_flight: int
+    in_flight: Annotated[int, Meta(ge=1)]
     begins: Mapping[str, int] = field(default_factory=dict)
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    holds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    capacity: Mapping[str, Number] = field(default_factory=dict)
+    holds: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

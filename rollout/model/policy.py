@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy
-from rollout.model.quantity import Count, Duration
+from rollout.model.quantity import Count, Duration, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Critical:
 
     namespace: str
     selector: str
-    min_available: int
+    min_available: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class DrainPolicy:
     """
 
     timeout: Duration = Duration(600)
-    grace_period: int | None = None
+    grace_period: Number | None = None
     force: bool = False
     delete_emptydir_data: bool = True
     disable_eviction: bool = False
     pod_selector: str = ""
-    skip_wait_for_delete_timeout: int = 0
+    skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
 
     def grace_of(self, pods_own: int) -> int:
@@ -84,7 +84,7 @@ class Pool:
     selector: str
     after: tuple[str, ...] = ()
     max_unavailable: Count | None = None
-    canary: int | None = None
+    canary: Number | None = None
     ramp: tuple[Count, ...] | None = None
     strategy: Strategy | None = None
     spread_by: str | None = None
@@ -109,7 +109,7 @@ class Policy:
     """
 
     max_unavailable: Count = Count(1)
-    canary: int = 0
+    canary: Number = 0
     spread_by: str = ""
     control_plane: ControlPlaneOrder = ControlPlaneOrder.LAST
     include_cordoned: bool = False

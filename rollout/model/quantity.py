@@ -5,7 +5,9 @@ Both are written as they can be read again, without loss: a saved plan means wha
 
 import re
 from decimal import Decimal
-from typing import Self
+from typing import Annotated, Self
+
+from msgspec import Meta
 
 from rollout.errors import UsageError
 
@@ -29,6 +31,8 @@ _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
 # what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes 300 years
 LONGEST = 2**31 - 1
+Number = Annotated[int, Meta(ge=0, le=LONGEST)]
+"""What a document may say how many there are, or how many seconds."""
 
 
 class Duration(float):

@@ -117,7 +117,7 @@ def with_rule(*names: str, value: Any) -> bytes:
         (SAVED.replace(b'"10m"', b"600"), "a Duration is written as text"),
         (with_rule("policy", "quorum", value=3), "a rule that this program does not know: policy.quorum"),
         (with_rule("selection", "zones", value=["a"]), "selection.zones"),
-        (with_rule("policy", "drain", "grace_period", value=-1), "policy.drain.grace_period is -1"),
+        (with_rule("policy", "drain", "grace_period", value=-1), ">= 0 - at `$.policy.drain.grace_period`"),
         (with_rule("policy", "gates", "windows", "windows", value=["at night"]), "'at night' is not a window"),
         (with_rule("policy", "courtesy", "fluo_labels", value=["all"]), "not a complete plan"),
         (with_rule("waves", value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}]), "w-1"),

@@ -101,7 +101,7 @@ def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> N
         replace(given, capacity={}),
     ):
         forged = sealed(replace(plan, waves=(replace(plan.waves[0], rolling=wrong),)))
-        with pytest.raises(PlanFileError, match="is not a plan made by rollout"):
+        with pytest.raises(PlanFileError, match=r"is not a (plan made by rollout|complete plan)"):
             decode_plan(encode_plan(forged), "it")
 
 

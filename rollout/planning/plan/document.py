@@ -20,10 +20,9 @@ from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import json_document, json_line
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
-from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.model.quantity import Count, Duration
 from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import ordered
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.rules import impossible_rules
 
 # In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.
@@ -180,41 +179,23 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
     yield from (wrong for wave in plan.waves if wave.rolling for wrong in _impossible_rolling(wave, wave.rolling))
     yield from _impossible_pools(plan)
-    numbers = _numbers(policy_document(plan.policy), "policy")
-    yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     yield from impossible_rules(plan.policy)
 
 
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
-    """Pools that have no order, select nothing that can be read, or are those of nodes and not in the rules."""
+    """Pools that have no order, or are those of nodes and not in the rules."""
     try:
-        names = {*ordered(plan.policy.pools), ""} if plan.policy.pools else {""}
-        for pool in plan.policy.pools:
-            parse_selector(pool.selector)
+        names = {"", *ordered(plan.policy.pools)}
     except UsageError as error:
         yield error.message
     else:
-        members = ((node.name, node.pool) for node in plan.nodes)
-        yield from (
-            f"{name} is of the pool {pool!r}, which has no rules" for name, pool in members if pool not in names
-        )
+        strange = (node for node in plan.nodes if node.pool not in names)
+        yield from (f"{node.name} is of the pool {node.pool!r}, which has no rules" for node in strange)
 
 
 def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:
     """Yield what would let nobody begin, or more than there is room for."""
-    if rules.in_flight < 1:
-        yield f"wave {wave.index} lets {rules.in_flight} nodes be in flight"
     if strange := sorted({*rules.holds, *rules.begins} - {node.name for node in wave.nodes}):
         yield f"wave {wave.index} rolls over {strange[0]!r}, which is none of its nodes"
-    amounts = [*rules.capacity.items(), *(held for holds in rules.holds.values() for held in holds.items())]
-    yield from (f"wave {wave.index} counts {amount} of {key!r}" for key, amount in amounts if amount < 0)
     short = sorted({key for holds in rules.holds.values() for key in holds} - rules.capacity.keys())
     yield from (f"wave {wave.index} does not say how much there is of {key!r}" for key in short)
-
-
-def _numbers(rules: dict[str, Any], at: str) -> Iterator[tuple[str, int]]:
-    for name, value in rules.items():
-        if isinstance(value, dict):
-            yield from _numbers(value, f"{at}.{name}")
-        elif isinstance(value, int):
-            yield f"{at}.{name}", value

@@ -6,11 +6,11 @@ now: a plan file and the record on the cluster can be written by others than who
 slips from the rules that were meant, not a forger.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rollout.errors import UsageError
-from rollout.model.gates import AlertPolicy, GatePolicy, is_matcher
-from rollout.model.policy import DrainPolicy, Policy, Pool
+from rollout.model.gates import is_matcher
+from rollout.model.policy import Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.selector import checked_label, parse_selector
 from rollout.planning.eligibility.windows import Window, parse_freeze
@@ -30,36 +30,27 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
             yield f"{name} takes no node at all"
         elif isinstance(value, Duration) and not value:
             yield f"{name} leaves no time at all"
-    yield from _unreadable(policy)
     yield from (f"{text!r} is not a label matcher" for text in policy.gates.alerts.matchers if not is_matcher(text))
+    for parse, texts in _written(policy):
+        for text in texts:
+            try:
+                parse(text)
+            except UsageError as error:
+                yield error.message
 
 
-def _unreadable(policy: Policy) -> Iterator[str]:
-    """Yield what is written in a form of its own, and is not of that form."""
-    gates = policy.gates
-    spread = [label for label in (policy.spread_by, *(pool.spread_by for pool in policy.pools)) if label]
-    yield from _refused(
-        parse_selector, (policy.control_plane_selector, policy.drain.pod_selector, *gates.blocking_pods)
-    )
-    yield from _refused(parse_selector, tuple(rule.selector for rule in policy.drain.critical))
-    own = (window for pool in policy.pools for window in pool.window)
-    yield from _refused(Window.parse, (*gates.windows.windows, *own))
-    yield from _refused(parse_freeze, gates.windows.freezes)
-    yield from _refused(checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, _label_of(gates)))
-
-
-def _label_of(gates: GatePolicy) -> str:
-    """Return a label with the prefix of the checks, which ends in a slash."""
-    prefix = gates.hooks.prefix
-    return f"{prefix}name" if prefix.endswith("/") else f"{prefix}/"
-
-
-def _refused(parse: Callable[..., object], written: tuple[object, ...]) -> Iterator[str]:
-    for text in written:
-        try:
-            parse(text)
-        except UsageError as error:
-            yield error.message
+def _written(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
+    """Yield what is written in a form of its own, and what reads it or says that it is not of that form."""
+    gates, drain, pools = policy.gates, policy.drain, policy.pools
+    critical = (rule.selector for rule in drain.critical)
+    selectors = (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods, *critical)
+    yield parse_selector, (*selectors, *(pool.selector for pool in pools))
+    yield Window.parse, (*gates.windows.windows, *(window for pool in pools for window in pool.window))
+    yield parse_freeze, gates.windows.freezes
+    spread = filter(None, (policy.spread_by, *(pool.spread_by for pool in pools)))
+    # a prefix ends in a slash
+    prefixed = f"{gates.hooks.prefix}name" if gates.hooks.prefix.endswith("/") else f"{gates.hooks.prefix}/"
+    yield checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, prefixed)
 
 
 _DEFAULT = Policy()
@@ -67,60 +58,49 @@ _DEFAULT = Policy()
 
 def relaxed_rules(policy: Policy) -> tuple[str, ...]:
     """Return a sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
-    of_nodes = (*_of_nodes(policy), *_on_nodes(policy))
-    return (*_of_drain(policy.drain), *of_nodes, *_of_limits(policy), *_of_alerts(policy.gates.alerts))
+    drain, gates = policy.drain, policy.gates
+    overdue, grace, hooks, alerts = drain.skip_wait_for_delete_timeout, drain.grace_period, gates.hooks, gates.alerts
+    told: tuple[tuple[object, str], ...] = (
+        (drain.disable_eviction, "--disable-eviction: pods are deleted, whatever disruption budgets say"),
+        (drain.force, "--force: pods that nothing starts again are evicted"),
+        (drain.pod_selector, f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends them"),
+        (overdue, f"drain.skip-wait-for-delete-timeout {overdue}: pods overdue by more seconds are not waited for"),
+        (grace is not None, f"--grace-period {grace}: seconds that a pod has to end, whatever it asks for"),
+        (policy.include_cordoned, "--allow cordoned: nodes that an operator cordoned are rebooted too"),
+        (policy.include_held, "--allow held: nodes are rebooted into versions that failed on others"),
+        (policy.reboot_idle, "--allow idle: nodes with no update staged are rebooted too"),
+        *(
+            (pool.reboot_idle, f"reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too")
+            for pool in policy.pools
+        ),
+        (gates.ignored_rivals, f"--allow {','.join(gates.ignored_rivals)}: it may reboot nodes at the same time"),
+        (hooks.before, _writes("before", hooks.before)),
+        (hooks.after, _writes("after", hooks.after)),
+        (
+            policy.max_unavailable != _DEFAULT.max_unavailable,
+            f"--max-unavailable {policy.max_unavailable}: nodes away at once",
+        ),
+        (
+            policy.max_failures != _DEFAULT.max_failures,
+            f"--max-failures {policy.max_failures}: failed nodes before no further one is begun",
+        ),
+        (
+            policy.settle_timeout < _DEFAULT.settle_timeout,
+            f"--settle-timeout {policy.settle_timeout}: moved pods are waited for no longer",
+        ),
+        (
+            gates.health_checks < _DEFAULT.gates.health_checks,
+            f"waves.health-checks {gates.health_checks}: good checks in a row that make a wave settled",
+        ),
+        (alerts.url, f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"),
+        (
+            alerts.url and alerts.matchers,
+            f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count",
+        ),
+    )
+    return tuple(sentence for is_relaxed, sentence in told if is_relaxed)
 
 
-def _of_drain(drain: DrainPolicy) -> Iterator[str]:
-    if drain.disable_eviction:
-        yield "--disable-eviction: pods are deleted, whatever disruption budgets say"
-    if drain.force:
-        yield "--force: pods that nothing starts again are evicted"
-    if drain.pod_selector:
-        yield f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends them"
-    if drain.skip_wait_for_delete_timeout:
-        seconds = drain.skip_wait_for_delete_timeout
-        yield f"drain.skip-wait-for-delete-timeout {seconds}: pods overdue by more seconds are not waited for"
-    if drain.grace_period is not None:
-        yield f"--grace-period {drain.grace_period}: seconds that a pod has to end, whatever it asks for"
-
-
-def _of_nodes(policy: Policy) -> Iterator[str]:
-    if policy.include_cordoned:
-        yield "--allow cordoned: nodes that an operator cordoned are rebooted too"
-    if policy.include_held:
-        yield "--allow held: nodes are rebooted into versions that failed on others"
-    if policy.reboot_idle:
-        yield "--allow idle: nodes with no update staged are rebooted too"
-    for pool in policy.pools:
-        if pool.reboot_idle:
-            yield f"reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
-    if policy.gates.ignored_rivals:
-        yield f"--allow {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
-
-
-def _on_nodes(policy: Policy) -> Iterator[str]:
-    """Yield what is written on Nodes by names that the rules choose."""
-    for when in ("before", "after"):
-        if checks := getattr(policy.gates.hooks, when):
-            names = ",".join(checks)
-            yield f"gates.{when}-reboot-annotations {names}: they are taken from each node, and waited for"
-
-
-def _of_limits(policy: Policy) -> Iterator[str]:
-    if policy.max_unavailable != _DEFAULT.max_unavailable:
-        yield f"--max-unavailable {policy.max_unavailable}: nodes away at once"
-    if policy.max_failures != _DEFAULT.max_failures:
-        yield f"--max-failures {policy.max_failures}: failed nodes before no further one is begun"
-    if policy.settle_timeout < _DEFAULT.settle_timeout:
-        yield f"--settle-timeout {policy.settle_timeout}: moved pods are waited for no longer"
-    if policy.gates.health_checks < GatePolicy().health_checks:
-        yield f"waves.health-checks {policy.gates.health_checks}: good checks in a row that make a wave settled"
-
-
-def _of_alerts(alerts: AlertPolicy) -> Iterator[str]:
-    if not alerts.url:
-        return
-    yield f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"
-    if alerts.matchers:
-        yield f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count"
+def _writes(when: str, names: tuple[str, ...]) -> str:
+    """Return what checks by names that the rules choose write on Nodes."""
+    return f"gates.{when}-reboot-annotations {','.join(names)}: they are taken from each node, and waited for"
