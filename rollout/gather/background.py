@@ -6,7 +6,7 @@ have to outwait an API server or a host that hangs.
 
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
@@ -26,13 +26,12 @@ def side_by_side(items: Iterable[I], work: Callable[[I], T], *, most: int, name:
 
     Closed, it ends at once: no further one is begun, and those under way are not waited for.
     """
-    todo, ended = SimpleQueue[I](), SimpleQueue[tuple[I, Future[T]]]()
-    for item in items:
-        todo.put(item)
-    count = todo.qsize()
+    todo, ended = list(items), SimpleQueue[tuple[I, Future[T]]]()
+    # one iterator of all threads: each takes what none has taken yet
+    count, left = len(todo), iter(todo)
 
     def begin() -> None:
-        for item in _taken(todo):
+        for item in left:
             end: Future[T] = Future()
             _run(lambda: work(item), end)  # noqa: B023 - called at once
             ended.put((item, end))
@@ -44,8 +43,7 @@ def side_by_side(items: Iterable[I], work: Callable[[I], T], *, most: int, name:
             item, end = ended.get()
             yield item, end.result()
     finally:
-        for _ in _taken(todo):
-            pass
+        todo.clear()
 
 
 def _run(work: Callable[[], T], end: "Future[T]") -> None:
@@ -53,12 +51,3 @@ def _run(work: Callable[[], T], end: "Future[T]") -> None:
         end.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised where its end is asked for
         end.set_exception(error)
-
-
-def _taken(todo: "SimpleQueue[I]") -> Generator[I]:
-    while True:
-        try:
-            item = todo.get_nowait()
-        except Empty:
-            return
-        yield item

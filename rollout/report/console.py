@@ -59,12 +59,12 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 
 @contextmanager
-def asking_progress(console: Console, total: int) -> Iterator[Callable[[str, object], None]]:
-    """Show a bar on a terminal while the context is open, nothing elsewhere; called for each host, on any thread."""
+def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal while the context is open, nothing elsewhere; called for each answer, on any thread."""
     doing = "asking hosts"
     with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)
-        yield lambda _name, _answer: progress.advance(task)
+        yield lambda: progress.advance(task)
 
 
 def _progress(console: Console, *columns: ProgressColumn) -> Progress:

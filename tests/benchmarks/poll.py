@@ -83,7 +83,7 @@ def hosts_of(site: Site) -> dict[str, Host]:
 
 
 def asked(hosts: Mapping[str, Host], executor: HostExecutor) -> dict[str, HostObservation]:
-    return poll(hosts, executor, probe=USUAL_PROBE, timeout=60, concurrency=CONCURRENCY, on_result=lambda *_: None)
+    return poll(hosts, executor, probe=USUAL_PROBE, timeout=60, concurrency=CONCURRENCY, on_answer=lambda: None)
 
 
 def our_poll(site: Site) -> Cost:

@@ -38,7 +38,7 @@ def check_update(settings: Given) -> None:
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(targets.meant)) as advance:
         for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
-            advance(result.node, result)
+            advance()
             by_name[result.node] = result
     results = [by_name[name] for name in targets.meant]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)

@@ -118,7 +118,7 @@ def ask_hosts(
             probe=probe or session.probe,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
-            on_result=answered,
+            on_answer=answered,
         )
         note(f"{len(asked)} hosts")
     # what they say counts where they are the machines of their Nodes, and so does what stands on these
@@ -171,12 +171,12 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
     inventory = wiring.inventory(ssh, defaults)
     warn(*(inventory.warnings if inventory else ()))
     matched = match_hosts(nodes, inventory, defaults)
-    if strangers := [host.name for host in matched.hosts_without_node]:
+    known = {host.name for host in matched.values()}
+    if inventory and (strangers := [host.name for host in inventory.hosts if host.name not in known]):
         say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
-    wanted = frozenset(names)
-    if hostless := [name for name in matched.nodes_without_host if name in wanted]:
+    if hostless := [name for name in names if name not in matched]:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
-    return wiring.as_ssh_config_says({name: matched.hosts[name] for name in names if name in matched.hosts}, ssh)
+    return wiring.as_ssh_config_says({name: matched[name] for name in names if name in matched}, ssh)
 
 
 def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:

@@ -139,8 +139,6 @@ class LiveView(Generic[T]):
                 self._apply(decode_watch_line(line, self.shape, self.project, self.path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        if event.error is not None:
-            raise event.error
         with self._changed:
             self._version = event.resource_version or self._version
             if event.object is None:

@@ -34,7 +34,7 @@ from rollout.execution.node.transitions import (
     may_be_given_back,
     outcome_of,
 )
-from rollout.gather.cluster.snapshot import NodeReport, read_report
+from rollout.gather.cluster.snapshot import read_findings
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
@@ -313,11 +313,11 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     """Return the result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
         return result
-    report = NodeReport()
+    findings = Findings()
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
-        report = patiently(lambda: read_report(context.cluster.api, context.name), deadline)
-    return replace(result, findings=Findings(context.host.shell.error, report.conditions, report.console))
+        findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
+    return replace(result, findings=replace(findings, ssh_error=context.host.shell.error))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

@@ -7,7 +7,7 @@ that a snapshot's size goes by what differs.
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from sys import intern
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -50,29 +50,27 @@ H = TypeVar("H", bound=Hashable)
 class Shared:
     """Equal values of one read, kept once."""
 
-    values: dict[Hashable, Hashable] = field(default_factory=dict)
-    maps: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = field(default_factory=dict)
-    placements: dict[tuple[bytes, ...], Placement] = field(default_factory=dict)
+    values: dict[Hashable, Any] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
         """Return the first value met that equals this one."""
-        return self.values.setdefault((type(value), value), value)  # type: ignore[return-value]  # same type by key
+        return self._once((type(value), value), lambda: value)
 
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
         """Return the first map met that equals this one."""
         key = tuple(labels.items())
-        shared = self.maps.get(key)
-        if shared is None:
-            shared = self.maps[key] = {intern(name): intern(value) for name, value in key}
-        return shared
+        return self._once(key, lambda: {intern(name): intern(value) for name, value in key})
 
     def placement(self, spec: wire.PodSpec) -> Placement:
         """Return what this spec demands of its place, read once for all pods that say the same."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
-        shared = self.placements.get(key)
-        if shared is None:
-            shared = self.placements[key] = read_placement(*key)
-        return shared
+        return self._once(key, lambda: read_placement(*key))
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self.values:
+            self.values[key] = make()
+        made: T = self.values[key]
+        return made
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
@@ -216,7 +214,7 @@ def _sync_error(verdict: wire.Condition | None) -> str:
     return verdict.message or "its controller could not count its pods"
 
 
-def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
+def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:
     """Return a namespace's name and labels."""
     return read.metadata.name, read.metadata.labels
 
@@ -234,7 +232,7 @@ def attachment(read: wire.WireAttachment) -> VolumeAttachment:
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
     """Return a PersistentVolume, if it is bound and attaches to certain nodes only."""
-    claim, terms = read.spec.claim_ref, node_terms(bytes(read.spec.node_affinity.required))
+    claim, terms = read.spec.claim_ref, node_terms(read.spec.node_affinity.required)
     if claim is None or terms is None:
         return None
     return PersistentVolume(read.metadata.name, f"{claim.namespace}/{claim.name}", terms)

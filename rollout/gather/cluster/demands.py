@@ -16,17 +16,8 @@ from rollout.model.selectors import Requirement, SelectorOperator
 T = TypeVar("T")
 
 
-class _Term(wire.Wire, frozen=True):
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-class _NodeSelector(wire.Wire, frozen=True):
-    node_selector_terms: tuple[_Term, ...] = ()
-
-
 class _NodeAffinity(wire.Wire, frozen=True):
-    required_during_scheduling_ignored_during_execution: _NodeSelector | None = None
+    required_during_scheduling_ignored_during_execution: wire.NodeSelector | None = None
 
 
 class _PodTerm(wire.Wire, frozen=True):
@@ -63,7 +54,7 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
     """Read the demands in these parts of a pod's spec, each empty where absent; ValueError for the undocumented."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
-        node_terms=_alternatives(read.node_affinity.required_during_scheduling_ignored_during_execution),
+        node_terms=node_terms(read.node_affinity.required_during_scheduling_ignored_during_execution),
         tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
@@ -76,9 +67,11 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
     return ANYWHERE if placement == ANYWHERE else placement
 
 
-def node_terms(required: bytes) -> tuple[NodeTerm, ...] | None:
+def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
     """Return the alternatives of a node selector; None where there is none."""
-    return _alternatives(_read(required, _NodeSelector))
+    if selector is None:
+        return None
+    return tuple(NodeTerm(term.match_expressions, term.match_fields) for term in selector.node_selector_terms)
 
 
 def label_selector(read: wire.Selector) -> LabelSelector:
@@ -89,12 +82,6 @@ def label_selector(read: wire.Selector) -> LabelSelector:
 
 def _read(raw: bytes, shape: type[T]) -> T | None:
     return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
-
-
-def _alternatives(selector: _NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    if selector is None:
-        return None
-    return tuple(NodeTerm(term.match_expressions, term.match_fields) for term in selector.node_selector_terms)
 
 
 def _pod_terms(affinity: _PodTerms) -> tuple[PodTerm, ...]:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from rollout.errors import ApiError, ApiGoneError
+from rollout.errors import ApiGoneError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode, garbled, one
 from rollout.gather.cluster.failure import Status, status_failure
@@ -72,14 +72,12 @@ class WatchEventType(StrEnum):
 class WatchEvent(Generic[T]):
     """One line of a watch.
 
-    `object` is None for a bookmark, which only moves `resource_version` on, and for an error. `error` is set
-    for an ERROR only; an `ApiGoneError` there means: list afresh.
+    `object` is None for a bookmark, which only moves `resource_version` on.
     """
 
     type: WatchEventType
     object: T | None
     resource_version: str
-    error: ApiError | None = None
 
 
 class _Line(wire.Wire, frozen=True):
@@ -88,12 +86,15 @@ class _Line(wire.Wire, frozen=True):
 
 
 def decode_watch_line(line: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> WatchEvent[T]:
-    """Read one line of a watch over such objects; `ApiError` where it is garbled."""
+    """Read one line of a watch over such objects; `ApiError` where it is garbled, or tells of an error.
+
+    An `ApiGoneError` means: list afresh.
+    """
     read = decode(line, _Line, origin)
     body = bytes(read.object)
     if read.type is WatchEventType.ERROR:
-        return WatchEvent(read.type, None, "", status_failure(decode(body, Status, origin)))
-    version = decode(body, wire.Named, origin).metadata.resource_version
+        raise status_failure(decode(body, Status, origin))
+    version = decode(body, wire.Object, origin).metadata.resource_version
     if read.type is WatchEventType.BOOKMARK:
         return WatchEvent(read.type, None, version)
     return WatchEvent(read.type, one(body, shape, project, origin), version)

@@ -5,7 +5,6 @@ Every function raises `ApiError` or one of its subclasses.
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -30,7 +29,7 @@ from rollout.model.cluster import (
     Pod,
     VolumeAttachment,
 )
-from rollout.model.progress import NodeCondition
+from rollout.model.progress import Findings, NodeCondition
 from rollout.model.text import shell_word
 from rollout.ports import ClusterApi, Query
 
@@ -116,7 +115,7 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
 
 def read_identity(api: ClusterApi) -> ClusterIdentity:
     """Which cluster this is."""
-    namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Named, KUBE_SYSTEM)
+    namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Object, KUBE_SYSTEM)
     version = decode.decode(api.get(VERSION), _Version, VERSION)
     return ClusterIdentity(uid=namespace.metadata.uid, server=api.server, version=version.git_version)
 
@@ -199,7 +198,7 @@ def _namespaces_if_meant(
     """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
-    return _optional(lambda: _read(api, NAMESPACES, wire.Named, decode.namespace, kept), _UNSEEN_NAMESPACES)
+    return _optional(lambda: _read(api, NAMESPACES, wire.Object, decode.namespace, kept), _UNSEEN_NAMESPACES)
 
 
 def _read(
@@ -253,16 +252,8 @@ _BAD_WHEN_TRUE = frozenset(
 _READY = "Ready"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """`conditions` are those that are not as they should be; `console` is empty where it is not known."""
-
-    conditions: tuple[NodeCondition, ...] = ()
-    console: str = ""
-
-
-def read_report(api: ClusterApi, name: str) -> NodeReport:
-    """Return the report of one Node; `ApiNotFoundError` where there is none."""
+def read_findings(api: ClusterApi, name: str) -> Findings:
+    """Return what one Node tells of itself; `ApiNotFoundError` where there is none."""
     path = node_path(name)
     read = decode.decode(api.get(path), wire.WireNode, path)
     bad = (
@@ -270,7 +261,7 @@ def read_report(api: ClusterApi, name: str) -> NodeReport:
         for one in read.status.conditions
         if _is_bad(one)
     )
-    return NodeReport(tuple(bad), console(read.spec.provider_id))
+    return Findings(conditions=tuple(bad), console=console(read.spec.provider_id))
 
 
 def _is_bad(condition: wire.Condition) -> bool:

@@ -262,8 +262,17 @@ class ClaimRef(Wire, frozen=True):
     name: str = ""
 
 
+class Term(Wire, frozen=True):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Wire, frozen=True):
+    node_selector_terms: tuple[Term, ...] = ()
+
+
 class VolumeAffinity(Wire, frozen=True):
-    required: msgspec.Raw = _ABSENT
+    required: NodeSelector | None = None
 
 
 class VolumeSpec(Wire, frozen=True):
@@ -273,10 +282,6 @@ class VolumeSpec(Wire, frozen=True):
 
 class WireVolume(Object, frozen=True):
     spec: VolumeSpec = VolumeSpec()
-
-
-class Named(Object, frozen=True):
-    """An object of which only the name counts."""
 
 
 class AttachmentSource(Wire, frozen=True):

@@ -10,7 +10,6 @@ no other Node has the same. What does not agree is no answer: nothing is planned
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rollout.errors import InventoryError
@@ -24,29 +23,14 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 S = TypeVar("S", str, tuple[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class HostMap:
-    """Hosts by Node name, and who is left alone.
+def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults) -> Mapping[str, Host]:
+    """Hosts by Node name; `InventoryError` where two hosts of the inventory claim one Node.
 
     Without an inventory a Node that reports no address, or only what is none, still has a host, with an empty address.
     """
-
-    hosts: Mapping[str, Host]
-    hosts_without_node: tuple[Host, ...] = ()
-    nodes_without_host: tuple[str, ...] = ()
-
-
-def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults) -> HostMap:
-    """Hosts of the Nodes; `InventoryError` where two hosts of the inventory claim one Node."""
     if inventory is None:
-        return HostMap({node.name: _from_node(node, defaults) for node in nodes})
-    by_node = _match(nodes, inventory.hosts)
-    matched = {host.name for host in by_node.values()}
-    return HostMap(
-        hosts={node.name: by_node[node.name] for node in nodes if node.name in by_node},
-        hosts_without_node=tuple(host for host in inventory.hosts if host.name not in matched),
-        nodes_without_host=tuple(node.name for node in nodes if node.name not in by_node),
-    )
+        return {node.name: _from_node(node, defaults) for node in nodes}
+    return _match(nodes, inventory.hosts)
 
 
 def _from_node(node: Node, defaults: SshDefaults) -> Host:

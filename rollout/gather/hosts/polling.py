@@ -42,27 +42,20 @@ def poll(
     probe: Probe,
     timeout: float,
     concurrency: int,
-    on_result: Callable[[str, HostObservation], None],
+    on_answer: Callable[[], None],
 ) -> dict[str, HostObservation]:
     """Observations by the same names, in the order of `hosts`; `timeout` seconds for each host.
 
-    At most `concurrency` connections at a time. `on_result` is called on the caller's thread, as answers
+    At most `concurrency` connections at a time. `on_answer` is called on the caller's thread, as answers
     arrive. An interrupt ends it at once: no further host is asked, and nobody waits for those being asked.
     """
-    by_name: dict[str, HostObservation] = {}
-
-    def note(name: str, observation: HostObservation) -> None:
-        by_name[name] = observation
-        on_result(name, observation)
-
-    for name, host in hosts.items():
-        if not host.address:
-            note(name, _no_address(host))
     asked = {name: host for name, host in hosts.items() if host.address}
+    by_name: dict[str, HostObservation] = {name: _no_address(host) for name, host in hosts.items() if name not in asked}
     with closing(executor.run_on_all(asked, probe.command, timeout=timeout, concurrency=concurrency)) as answers:
         for name, answer in answers:
             host = hosts[name]
-            note(name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe))
+            by_name[name] = _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe)
+            on_answer()
     return {name: by_name[name] for name in hosts}
 
 

@@ -64,8 +64,12 @@ def inventory_document(
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
             groups.setdefault(group, []).append(node.name)
     variables = {
-        name: {**_reached(hosts.get(name), connection), **_about(node), **_facts(observations.get(name))}
-        for name, node in ((node.name, node) for node in nodes)
+        node.name: {
+            **_reached(hosts.get(node.name), connection),
+            **_about(node),
+            **_facts(observations.get(node.name)),
+        }
+        for node in nodes
     }
     return {
         "_meta": {"hostvars": variables},
