@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli.settings.reading import SettingsFile, assignments, given, read_file, variables
 from rollout.cli.settings.schema import settings as every_setting
-from rollout.cli.settings.values import Form, Setting, written
+from rollout.cli.settings.values import Setting, written
 from rollout.errors import UsageError
 
 T = TypeVar("T")
@@ -94,9 +94,9 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 def _annotation(setting: Setting) -> Any:
     """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
-    words = setting.choices
+    words = setting.words
     counts = setting.name == "output.verbose"
-    default = "" if counts or setting.is_flag else written(setting.default)
+    default = "" if counts or setting.kind is bool else written(setting.default)
     option = typer.Option(
         f"--{setting.flag}/--no-{setting.flag}" if setting.default is True else f"--{setting.flag}",
         *([setting.short] if setting.short else []),
@@ -106,7 +106,7 @@ def _annotation(setting: Setting) -> Any:
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
-    kind: Any = int if counts else bool if setting.is_flag else list[str] if setting.is_list else str
+    kind: Any = int if counts else bool if setting.kind is bool else list[str] if setting.is_list else str
     return Annotated[kind | None, option]
 
 
@@ -115,9 +115,10 @@ class PlainValue:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; `typer.BadParameter` names the parameter."""
-        declared, kind = param.type_descriptor.parameter_info, param.type_descriptor.annotation
+        described = param.type_descriptor
+        declared, kind, words = described.parameter_info, described.annotation, described.choices
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
-        setting = Setting(kind, Form(read=declared.parser), least=declared.min, most=declared.max)
+        setting = Setting(kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=declared.max)
         is_list = param.multiple or param.nargs == -1
         texts = [item for item in (value if is_list else [value]) or () if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):

@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "abort": "resume",
     "report": "history",
     "known-hosts": "inventory",
+    "demo": "lab",
 }
 
 

@@ -56,7 +56,7 @@ def commands_among(modules: set[str]) -> set[str]:
     return {module.removeprefix(begin) for module in modules if module.startswith(begin)}
 
 
-COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"demo"}}
+COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"lab"}}
 
 
 @pytest.mark.parametrize("line", COMPLETED)

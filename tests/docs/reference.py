@@ -147,8 +147,8 @@ def keys() -> str:
 
 
 def _key(setting: Setting, key: str) -> Sequence[str]:
-    fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.metavar
-    kind = "true\\|false" if setting.is_flag else fixed
+    fixed = "\\|".join(setting.words) if len(setting.words) in range(1, 6) else setting.metavar
+    kind = "true\\|false" if setting.kind is bool else fixed
     default = written(setting.default)
     short = f", `{setting.short}`" if setting.short else ""
     other = f"`--{setting.flag}`{short}" if setting.flag else f"`{setting.variable}`" if setting.variable else ""

@@ -45,13 +45,13 @@ def _of(setting: Setting) -> Mapping[str, Any]:
 
 def _item(setting: Setting) -> dict[str, Any]:
     limits = {"minimum": setting.least, "maximum": setting.most}
-    if setting.is_flag:
+    if setting.kind is bool:
         return {"type": "boolean"}
     if setting.kind is int:
         return {"type": "integer", **{word: value for word, value in limits.items() if value is not None}}
     # items of a list may stand in one text
-    if setting.choices and not setting.is_list:
-        return {"enum": list(setting.choices)}
+    if setting.words and not setting.is_list:
+        return {"enum": list(setting.words)}
     return {"type": ["string", "integer"] if setting.kind is Count else "string"}
 
 

@@ -124,7 +124,7 @@ def judge(words: Sequence[str]) -> None:
     pairs = list(zip(words, (*words[1:], ""), strict=True))
     if words[0] in ("lab", "manifests"):
         return
-    typed = {flags[word]: value for word, value in pairs if word in flags and not settings()[flags[word]].is_flag}
+    typed = {flags[word]: value for word, value in pairs if word in flags and settings()[flags[word]].kind is not bool}
     said = assignments(value for word, value in pairs if word == "--set" and not value.partition("=")[2].isupper())
     given(SettingsFile(), said, {name: (value, "a flag") for name, value in typed.items() if not value.isupper()})
 

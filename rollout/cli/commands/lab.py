@@ -1,22 +1,36 @@
-"""`rollout lab`: a simulated cluster to rehearse on, with real commands over a real wire."""
+"""`rollout lab` and `rollout demo`: a simulated cluster, with real commands over a real wire."""
 
+import os
 import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.flags import option
-from rollout.cli.simulated import NODES, SCENARIO, SPEED, own_path, require_lab, scoreboard_text
-from rollout.cli.terminal import is_terminal, say, show, width
-from rollout.errors import UsageError
+from rollout.cli.terminal import is_forced, is_terminal, say, show, width
+from rollout.errors import ExitCode, UsageError
+from rollout.model.policy import Policy
+from rollout.model.text import shortened
 
 if TYPE_CHECKING:
     from rollout.lab.lab import Lab
+    from rollout.lab.scenario import Scenario
+    from rollout.lab.scoreboard import Scoreboard
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
+_NODES: int | None = option(None, "How many nodes. Default: the scenario's.", "N", min=1)
+_SCENARIO = option(_DEFAULT, "Scenario; see `rollout lab scenarios`.", "NAME|FILE")
+_SPEED = "Simulated seconds per real second."
 _FILES = "Where kubeconfig, inventory, known_hosts, key and env are written."
 _FLEETLOCK = "Hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all."
 _NEXT = """
@@ -27,6 +41,15 @@ The lab serves until Ctrl-C. In another terminal:
 
 Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are in {inventory}
 """
+_AT_ONCE = "3"
+_LIMIT, _SET, _DETECT = "--max-unavailable", "--set", "detect.sources="
+_AFTER_DEMO = """
+Next, to type the commands yourself:
+    {program} lab up{of_scenario}
+With trouble to rehearse:
+    {program} lab scenarios
+On your own cluster, changing nothing:
+    {program} doctor"""
 
 
 @lab_app.callback(invoke_without_command=True)
@@ -46,10 +69,10 @@ def lab(call: typer.Context) -> None:
 
 @lab_app.command()
 def up(
-    nodes: int | None = NODES,
-    scenario: str = SCENARIO,
+    nodes: int | None = _NODES,
+    scenario: str = _SCENARIO,
     directory: Path = option(Path("rollout-lab"), _FILES, "DIR", "--dir"),
-    speed: float = option(1.0, SPEED, "X", min=0.1),
+    speed: float = option(1.0, _SPEED, "X", min=0.1),
     fleetlock: str = option("", _FLEETLOCK, "URL"),
     like: Path | None = option(None, "Be the cluster in this file, of: rollout plan --snapshot FILE", "FILE"),
 ) -> None:
@@ -63,23 +86,22 @@ def up(
       rollout lab up --scenario never-returns
       rollout lab up --like cluster.json --speed 20
     """
-    require_lab("the lab")
+    _require_lab("the lab")
     from rollout.lab.copied import scenario_like
-    from rollout.lab.hostplan import scale, with_fleetlock
+    from rollout.lab.hostplan import with_fleetlock
     from rollout.lab.lab import serve
-    from rollout.lab.scenario import load_scenario, steps_of
+    from rollout.lab.scenario import steps_of
 
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     if fleetlock and not fleetlock.startswith(("http://", "https://")):
         raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
-    loaded = scenario_like(like) if like else load_scenario(scenario)
-    loaded = scale(loaded, nodes) if nodes else loaded
+    loaded = scenario_like(like) if like else _loaded(scenario, nodes)
     loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
-        if program := own_path():
+        if program := _own_path():
             exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
         (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
@@ -92,7 +114,7 @@ def up(
     if loaded.fleetlock:
         say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
-    show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
+    show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
 
 
 @lab_app.command()
@@ -107,3 +129,148 @@ def scenarios() -> None:
     for name in names:
         line = f"{name.ljust(hang)}{load_scenario(name).description}"
         show(wrapped(line, width() if is_terminal() else None, hang))
+
+
+def demo(
+    call: typer.Context,
+    nodes: int | None = _NODES,
+    scenario: str = _SCENARIO,
+    speed: float = option(10.0, _SPEED, "X", min=0.1),
+) -> None:
+    """Watch a simulated cluster being taken through its updates.
+
+    Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
+    are shown are the real ones. It takes less than a minute.
+
+    \b
+    Examples:
+      rollout demo
+      rollout demo --scenario never-returns
+    """
+    _require_lab("the demo")
+    from rollout.lab.lab import Lab
+    from rollout.lab.scenario import flags_of
+
+    loaded, program = _loaded(scenario, nodes), call.find_root().command
+    # a limit that shows waves, and what hosts are asked by
+    flags = list(flags_of(loaded, "plan"))
+    planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
+    detecting = [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
+    with (
+        TemporaryDirectory(prefix="rollout-demo-") as directory,
+        Lab.start(loaded, directory=Path(directory), speed=speed) as lab,
+        _environment(lab, speed),
+    ):
+        saved = str(lab.directory / "demo.plan")
+        show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
+        show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
+        _run_command(program, "status", *detecting)
+        _run_command(program, "plan", *planned, "--out", saved)
+        code = _run_command(program, "apply", saved)
+        _run_command(program, "status", *detecting)
+        scores = lab.scoreboard()
+    _heading("What happened in the cluster")
+    show(_scoreboard_text(scores))
+    named = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
+    show(_AFTER_DEMO.format(program=shlex.quote(str(_own_path() or PROGRAM)), of_scenario=named))
+    updated = all(versions.now != versions.before for versions in scores.versions.values())
+    raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
+
+
+def _loaded(scenario: str, nodes: int | None) -> "Scenario":
+    """Return the scenario, with that many nodes where a number is given."""
+    from rollout.lab.hostplan import scale
+    from rollout.lab.scenario import load_scenario
+
+    loaded = load_scenario(scenario)
+    return scale(loaded, nodes) if nodes else loaded
+
+
+@contextmanager
+def _environment(lab: "Lab", speed: float) -> Iterator[None]:
+    """Have commands work on the lab: with the user's own settings hidden, and time-outs as much shorter as it is fast.
+
+    A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own.
+    """
+    before, rules = dict(os.environ), Policy()
+    usual = {"DRAIN": rules.drain.timeout, "REBOOT": rules.reboot_timeout, "READY": rules.ready_timeout}
+    for name in before:
+        if name.startswith("ROLLOUT_"):
+            del os.environ[name]
+    os.environ.update(lab.environment, XDG_STATE_HOME=str(lab.directory / "state"))
+    for name, seconds in usual.items():
+        os.environ[f"ROLLOUT_{name}_TIMEOUT"] = f"{max(1, round(seconds / speed))}s"
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _run_command(program: Callable[..., Any], *words: str) -> int:
+    """Run one command line, as the shell would."""
+    _heading(f"$ rollout {' '.join(words)}")
+    return invoke(program, words)
+
+
+def _heading(text: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False, force_terminal=is_forced(sys.stdout)).print(Text(f"\n{text}\n", style="bold cyan"))
+
+
+def _scoreboard_text(scores: "Scoreboard") -> str:
+    """Return the figures, and the word on them.
+
+    A host on its old version was not harmed: it works as before.
+    """
+    from tabulate import tabulate
+
+    reboots = Counter(scores.reboots.values())
+    updated = sum(versions.now != versions.before for versions in scores.versions.values())
+    rows = [
+        ("hosts rebooted once", f"{reboots[1]} of {len(scores.reboots)}"),
+        ("hosts rebooted more than once", str(sum(number for times, number in reboots.items() if times > 1))),
+        ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
+        ("most nodes unavailable at once", str(scores.most_unavailable)),
+        ("pods evicted", str(scores.evictions)),
+        ("pods moved more than once", str(scores.moved_twice)),
+    ]
+    troubles = {
+        "pods killed without eviction": scores.killed,
+        "disruption budgets broken": [budget.name for budget in scores.budgets_broken],
+        "cordons left": scores.cordons_left,
+        "taints left": scores.taints_left,
+        "nodes left out of load balancers": scores.exclusions_left,
+        "hosts down": scores.hosts_down,
+        "hosts back on their old version": scores.rolled_back,
+    }
+    rows += [(what, f"{len(names)} ({shortened(names)})" if names else "0") for what, names in troubles.items()]
+    table = tabulate(rows, tablefmt="plain", disable_numparse=True)
+    clean = "Clean: nothing was harmed, and nothing is left behind."
+    return f"{table}\n\n{clean if scores.clean and not scores.hosts_down else 'Not clean.'}"
+
+
+def _own_path() -> Path | None:
+    """Return the program's file where PATH does not lead to it, as in a virtual environment that was never activated.
+
+    None where its name alone is enough, or nobody knows its file.
+    """
+    typed = Path(sys.argv[0])
+    own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
+    by_name = shutil.which(PROGRAM)
+    is_found = by_name is not None and own.exists() and own.samefile(by_name)
+    return own if own.exists() and not is_found else None
+
+
+def _require_lab(purpose: str) -> None:
+    """Refuse to simulate without the lab's libraries, or without a folder for temporary files."""
+    from rollout.adapters.local_files import scratch_for
+
+    with scratch_for(purpose):
+        # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab import require_libraries
+
+        require_libraries()

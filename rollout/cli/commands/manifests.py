@@ -30,7 +30,7 @@ _NAME = values.shaped(
 _MINUTE = 60
 _NAME_HELP = f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock"
 _IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
-_NAMESPACE = get_args(values.Namespace)[1].read
+_NAMESPACE = get_args(values.Namespace)[1].parse
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE

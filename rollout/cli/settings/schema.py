@@ -15,7 +15,7 @@ from typing import Annotated, get_args, get_type_hints
 
 from rollout.cli import terminal
 from rollout.cli.settings import values
-from rollout.cli.settings.values import Form, Setting, Table, flag, setting, settings_of
+from rollout.cli.settings.values import Setting, Table, flag, setting, settings_of
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
@@ -84,7 +84,9 @@ class Nodes(Table):
     selector: values.Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
     node: tuple[values.NodeName, ...] = flag((), "Only this node")
     exclude: tuple[values.NodeName, ...] = flag((), "Leave this node, or pattern, out")
-    allow: tuple[Annotated[str, Form(words=(*Allow, *RIVALS))], ...] = flag((), f"{', '.join(Allow)}, a rival")
+    allow: tuple[Annotated[str, Setting("WORD", words=(*Allow, *RIVALS))], ...] = flag(
+        (), f"{', '.join(Allow)}, a rival"
+    )
     skip: tuple[Skip, ...] | None = flag(None, "blocked: leave out nodes with blockers")
 
 

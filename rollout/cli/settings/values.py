@@ -6,14 +6,13 @@ What only some need is imported where it is needed: a help text and a completion
 """
 
 import re
-import types
 from collections.abc import Callable, Iterator, Sequence
 from configparser import RawConfigParser
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from rollout.adapters.gate_command import split_command
 from rollout.errors import UsageError
@@ -26,21 +25,8 @@ from rollout.planning.eligibility.selector import checked_label, parse_selector
 
 T = TypeVar("T")
 BOOLEANS = RawConfigParser.BOOLEAN_STATES
+_NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How a value is written, besides its type, which it is an annotation of.
-
-    `metavar` stands for it in help texts, `read` makes it of one text, `words` are all that it may be. What separates
-    the items of a list in one text is `between`; a flag of a list is repeatable as well.
-    """
-
-    metavar: str = ""
-    read: Callable[[str], Any] | None = None
-    words: Sequence[str] = ()
-    between: str = ","
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str], str]:
@@ -183,53 +169,125 @@ def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None
     return meant
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: `name` is `drain.timeout`; `kind` is the type of the value, or of an item of a list.
+
+    How it is written besides stands as an annotation of its type: `metavar` stands for it in help texts, `parse` makes
+    it of one text, `words` are all that it may be. What separates the items of a list in one text is `between`; a flag
+    of a list is repeatable as well.
+
+    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has no flag, and whose
+    value no message shows. `check` looks at a whole list. `is_required`: a table of a list has to have it.
+    """
+
+    metavar: str = ""
+    parse: Callable[[str], Any] | None = None
+    words: Sequence[str] = ()
+    between: str = ","
+    kind: Any = str
+    name: str = ""
+    field: str = ""
+    is_list: bool = False
+    default: Any = None
+    help: str = ""
+    flag: str = ""
+    short: str = ""
+    hidden_in: str = ""
+    check: Callable[[Sequence[str]], object] | None = None
+    least: int | None = None
+    most: int | None = None
+    is_required: bool = False
+
+    @property
+    def variable(self) -> str:
+        """Its variable of the environment; empty where it has none."""
+        return self.hidden_in or (f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else "")
+
+    def read(self, written: Any) -> Any:
+        """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
+        if not self.is_list:
+            return self._single(written)
+        items = written if isinstance(written, list) else [written]
+        texts = [part.strip() for item in items for part in _text(item).split(self.between)]
+        read = tuple(dict.fromkeys(self._single(text) for text in texts if text))
+        if self.check is not None:
+            self.check(read)
+        return read
+
+    def _single(self, written: Any) -> Any:
+        if self.kind is bool:
+            value = written if isinstance(written, bool) else BOOLEANS.get(str(written).lower())
+            if value is None:
+                raise ValueError("it is neither true nor false")
+            return value
+        text = _text(written)
+        if self.parse is not None:
+            return self.parse(text)
+        if self.kind in _NUMBERS:
+            return self._number(text.strip())
+        if self.words and text not in self.words:
+            raise ValueError(f"{text!r} is not one of {', '.join(self.words)}")
+        return self.kind(text)
+
+    def _number(self, text: str) -> Any:
+        if not _NUMBERS[self.kind].fullmatch(text):
+            raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
+        number = self.kind(text)
+        if self.least is not None and number < self.least:
+            raise ValueError(f"{number} is too small: at least {self.least}")
+        if self.most is not None and number > self.most:
+            raise ValueError(f"{number} is too large: at most {self.most}")
+        return number
+
+
 AlertLabel = Annotated[
     str,
-    Form("LABEL", shaped(r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance.")),
+    Setting("LABEL", shaped(r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance.")),
 ]
-Command = Annotated[str, Form("COMMAND", one_line)]
-Freeze = Annotated[str, Form("FREEZE", checked(windows.parse_freeze), between=";")]
-GateCommand = Annotated[str, Form("COMMAND", checked(split_command))]
+Command = Annotated[str, Setting("COMMAND", one_line)]
+Freeze = Annotated[str, Setting("FREEZE", checked(windows.parse_freeze), between=";")]
+GateCommand = Annotated[str, Setting("COMMAND", checked(split_command))]
 GroupSelector = Annotated[
     str,
-    Form("NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"),
+    Setting("NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"),
 ]
-GroupSlots = Annotated[str, Form("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
-Label = Annotated[str, Form("LABEL", checked(checked_label))]
-LabelPrefix = Annotated[str, Form("PREFIX", label_prefix)]
-Line = Annotated[str, Form("NAME", one_line)]
-ListenAddress = Annotated[str, Form("[ADDRESS]:PORT", checked(_listen_address))]
-Matcher = Annotated[str, Form("MATCHER", checked(_matcher), between=";")]
-Name = Annotated[str, Form("NAME")]
-Namespace = Annotated[str, Form("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
-NodeName = Annotated[str, Form("NAME", node_name)]
-Pause = Annotated[Duration, Form("DURATION", Duration.parse)]
+GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
+Label = Annotated[str, Setting("LABEL", checked(checked_label))]
+LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
+Line = Annotated[str, Setting("NAME", one_line)]
+ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked(_listen_address))]
+Matcher = Annotated[str, Setting("MATCHER", checked(_matcher), between=";")]
+Name = Annotated[str, Setting("NAME")]
+Namespace = Annotated[str, Setting("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
+NodeName = Annotated[str, Setting("NAME", node_name)]
+Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
 PoolName = Annotated[
     str,
-    Form("NAME", shaped(_NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')),
+    Setting("NAME", shaped(_NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')),
 ]
 Principal = Annotated[
     str,
-    Form("NAME", shaped(r"([A-Za-z0-9][\w.@-]{0,99})?", "the name of a cluster. Write letters, digits, dots, dashes.")),
+    Setting(
+        "NAME", shaped(r"([A-Za-z0-9][\w.@-]{0,99})?", "the name of a cluster. Write letters, digits, dots, dashes.")
+    ),
 ]
-PrometheusUrl = Annotated[str, Form("URL", checked(_prometheus_url))]
-PushgatewayUrl = Annotated[str, Form("URL", checked(_pushgateway_url))]
-Seconds = Annotated[int, Form("SECONDS")]
-Selector = Annotated[str, Form("SELECTOR", checked(parse_selector), between=";")]
-Source = Annotated[str, Form("SOURCE", checked(_evidence_source))]
-Textfile = Annotated[Path, Form("FILE", _textfile)]
-Time = Annotated[str, Form("TIME", checked(_date_with_time))]
-Url = Annotated[str, Form("URL", between=" ")]
-Window = Annotated[str, Form("WINDOW", checked(windows.Window.parse), between=";")]
+PrometheusUrl = Annotated[str, Setting("URL", checked(_prometheus_url))]
+PushgatewayUrl = Annotated[str, Setting("URL", checked(_pushgateway_url))]
+Seconds = Annotated[int, Setting("SECONDS")]
+Selector = Annotated[str, Setting("SELECTOR", checked(parse_selector), between=";")]
+Source = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
+Textfile = Annotated[Path, Setting("FILE", _textfile)]
+Time = Annotated[str, Setting("TIME", checked(_date_with_time))]
+Url = Annotated[str, Setting("URL", between=" ")]
+Window = Annotated[str, Setting("WINDOW", checked(windows.Window.parse), between=";")]
 
 _FORMS = {
-    Count: Form("COUNT", at_least_one),
-    Duration: Form("DURATION", some_time),
-    Path: Form("FILE"),
-    int: Form("N"),
+    Count: Setting("COUNT", at_least_one),
+    Duration: Setting("DURATION", some_time),
+    Path: Setting("FILE"),
+    int: Setting("N"),
 }
-_PLAIN = Form()
-_NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
 
 
 def setting(default: T, help: str, **how: Any) -> T:  # noqa: A002 - what it is
@@ -251,86 +309,6 @@ class Table:
         dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: `name` is `drain.timeout`; `kind` is the type of the value, or of an item of a list.
-
-    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has no flag, and whose
-    value no message shows. `check` looks at a whole list. `is_required`: a table of a list has to have it.
-    """
-
-    kind: Any
-    form: Form = _PLAIN
-    name: str = ""
-    field: str = ""
-    is_list: bool = False
-    default: Any = None
-    help: str = ""
-    flag: str = ""
-    short: str = ""
-    hidden_in: str = ""
-    check: Callable[[Sequence[str]], object] | None = None
-    least: int | None = None
-    most: int | None = None
-    is_required: bool = False
-
-    @property
-    def metavar(self) -> str:
-        """What stands for its value in a help text."""
-        return self.form.metavar or ("WORD" if self.choices else "")
-
-    @property
-    def is_flag(self) -> bool:
-        """Whether its flag alone says yes."""
-        return self.kind is bool
-
-    @property
-    def variable(self) -> str:
-        """Its variable of the environment; empty where it has none."""
-        return self.hidden_in or (f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else "")
-
-    @property
-    def choices(self) -> Sequence[str]:
-        """Its words, where they are fixed."""
-        return self.form.words or ([str(item.value) for item in self.kind] if issubclass(self.kind, Enum) else ())
-
-    def read(self, written: Any) -> Any:
-        """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
-        if not self.is_list:
-            return self._single(written)
-        items = written if isinstance(written, list) else [written]
-        texts = [part.strip() for item in items for part in _text(item).split(self.form.between)]
-        read = tuple(dict.fromkeys(self._single(text) for text in texts if text))
-        if self.check is not None:
-            self.check(read)
-        return read
-
-    def _single(self, written: Any) -> Any:
-        if self.kind is bool:
-            value = written if isinstance(written, bool) else BOOLEANS.get(str(written).lower())
-            if value is None:
-                raise ValueError("it is neither true nor false")
-            return value
-        text = _text(written)
-        if self.form.read is not None:
-            return self.form.read(text)
-        if self.kind in _NUMBERS:
-            return self._number(text.strip())
-        if self.choices and text not in self.choices:
-            raise ValueError(f"{text!r} is not one of {', '.join(self.choices)}")
-        return self.kind(text)
-
-    def _number(self, text: str) -> Any:
-        if not _NUMBERS[self.kind].fullmatch(text):
-            raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
-        number = self.kind(text)
-        if self.least is not None and number < self.least:
-            raise ValueError(f"{number} is too small: at least {self.least}")
-        if self.most is not None and number > self.most:
-            raise ValueError(f"{number} is too large: at most {self.most}")
-        return number
-
-
 def _text(written: Any) -> str:
     if isinstance(written, bool) or not isinstance(written, str | int | float):
         raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - told as any other
@@ -342,15 +320,21 @@ def settings_of(table: type[Table], before: str = "") -> Iterator[Setting]:
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
-        if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
-            kind = next(part for part in get_args(kind) if part is not type(None))
-        is_list = get_origin(kind) in (tuple, list)
+        if type(None) in get_args(kind):
+            kind, _ = get_args(kind)
+        is_list = get_origin(kind) is tuple
         kind = get_args(kind)[0] if is_list else kind
-        kind, form = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, _FORMS.get(kind, _PLAIN))
+        if get_origin(kind) is Annotated:
+            kind, form = get_args(kind)
+        elif issubclass(kind, Enum):
+            form = Setting("WORD", words=tuple(item.value for item in kind))
+        else:
+            form = _FORMS.get(kind, Setting())
         key, how = item.name.replace("_", "-"), dict(item.metadata)
         if "flag" in how:
             how["flag"] = how["flag"] or key
-        yield Setting(kind, form, f"{before}{key}", item.name, is_list, item.default, **how)
+        name = f"{before}{key}"
+        yield replace(form, kind=kind, name=name, field=item.name, is_list=is_list, default=item.default, **how)
 
 
 def written(value: Any) -> str:
