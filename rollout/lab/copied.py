@@ -36,6 +36,7 @@ from rollout.lab.objects import (
     is_mirror,
     is_ready,
     labels_of,
+    name_of,
     namespace_of,
     spec_of,
     status_of,
@@ -87,12 +88,12 @@ def scenario_like(path: Path) -> Scenario:
 
 def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
     """Return a host for each Node."""
-    return tuple(_host_plan(node, copy.hosts.get(node["metadata"]["name"], CopiedHost())) for node in copy.nodes)
+    return tuple(_host_plan(node, copy.hosts.get(name_of(node), CopiedHost())) for node in copy.nodes)
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
     """Return the nodes whose hosts are off: they were not Ready."""
-    return (node["metadata"]["name"] for node in copy.nodes if not is_ready(node))
+    return (name_of(node) for node in copy.nodes if not is_ready(node))
 
 
 def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
@@ -108,7 +109,7 @@ def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
         cordoned=bool(spec.get("unschedulable")),
         capacity={name: str(amount) for name, amount in (status.get("allocatable") or {}).items()},
     )
-    return HostPlan(node["metadata"]["name"], role, settings)
+    return HostPlan(name_of(node), role, settings)
 
 
 def _update(host: CopiedHost) -> Update:
@@ -125,7 +126,7 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
     _fill_namespaces(store, copy, pods)
     attached = {item["spec"]["source"].get("persistentVolumeName") for item in copy.attachments}
     for volume in copy.volumes:
-        driver = {"csi": {"driver": CSI_DRIVER}} if volume["metadata"]["name"] in attached else {}
+        driver = {"csi": {"driver": CSI_DRIVER}} if name_of(volume) in attached else {}
         _create(store, VOLUMES, volume, {**spec_of(volume), **driver})
     for budget in copy.budgets:
         _create(store, BUDGETS, budget, spec_of(budget))
@@ -137,13 +138,13 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
         if owner and owner["kind"] not in _UNCONTROLLED and (owner["kind"] != "DaemonSet" or owner["uid"] in owned):
             owned.setdefault(owner["uid"], []).append(pod)
     references = {uid: _controller(store, own, daemon_sets.get(uid), copy.pace) for uid, own in owned.items()}
-    nodes = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
+    nodes = {name_of(node): node["metadata"]["uid"] for node in store.items(NODES)}
     for pod in pods:
         _fill_pod(store, pod, references, nodes, copy.pace)
 
 
 def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
-    labels = {item["metadata"]["name"]: labels_of(item) for item in copy.namespaces}
+    labels = {name_of(item): labels_of(item) for item in copy.namespaces}
     of_objects = {namespace_of(item) for item in (*pods, *copy.budgets, *copy.daemon_sets)}
     for name in sorted({*labels, *of_objects} - {""}):
         ensure_namespace(store, name, labels.get(name, {}))
@@ -166,7 +167,7 @@ def _controller(store: ObjectStore, pods: Sequence[Json], daemon_set: Json | Non
         "spec": _template(resource, pods, daemon_set or {}),
     }
     spec: Json = {"selector": {"matchLabels": labels}, "template": template}
-    active = [pod["metadata"]["name"] for pod in pods if not is_finished(pod)]
+    active = [name_of(pod) for pod in pods if not is_finished(pod)]
     if resource is STATEFULSETS:
         spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in active), default=-1)
     elif resource is REPLICASETS:

@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Final
 
+LOOPBACK: Final = "127.0.0.1"
 
-def kept_port(host: str, port: int) -> socket.socket | None:
-    """Return a socket that has this port (0: a free one) and refuses connections; None where it would be in the way.
+
+def kept_port() -> socket.socket | None:
+    """Return a socket that has a free port and refuses connections; None where it would be in the way.
 
     While nobody listens, any program that asks for a free port might be given this one, and keep it. Linux alone lets
     somebody listen beside it, with `SO_REUSEADDR`.
@@ -23,12 +25,8 @@ def kept_port(host: str, port: int) -> socket.socket | None:
     if not sys.platform.startswith("linux"):
         return None
     kept = socket.socket()
-    try:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind((host, port))
-    except OSError:
-        kept.close()
-        raise
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind((LOOPBACK, 0))
     return kept
 
 
@@ -89,7 +87,7 @@ class Listener:
             greeting.exception()  # a client that fails its handshake has nobody here who wants to hear of it
 
 
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
 _TRIES: Final = 20
 _FIRST_NETWORK, _LAST_NETWORK = 64, 254
 
@@ -105,12 +103,12 @@ def bind_hosts(count: int) -> list[socket.socket]:
         with suppress(OSError):
             network = ipaddress.IPv4Address(f"127.{draw.randint(_FIRST_NETWORK, _LAST_NETWORK)}.0.0")
             return _bind_network(network, count)
-    return [open_socket("127.0.0.1", 0) for _ in range(count)]
+    return [open_socket(LOOPBACK, 0) for _ in range(count)]
 
 
 def open_socket(address: str, port: int) -> socket.socket:
     """Return a listening socket; reopening one that was just closed must work, hence the reuse of addresses."""
-    return socket.create_server((address, port), backlog=_BACKLOG, reuse_port=False)
+    return socket.create_server((address, port), backlog=_BACKLOG)
 
 
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:

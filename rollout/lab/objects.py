@@ -13,7 +13,12 @@ Key = tuple[str, str]
 
 def key(obj: Json) -> Key:
     """Namespace and name."""
-    return namespace_of(obj), obj["metadata"]["name"]
+    return namespace_of(obj), name_of(obj)
+
+
+def name_of(obj: Json) -> str:
+    """Return its name."""
+    return str(obj["metadata"]["name"])
 
 
 def namespace_of(obj: Json) -> str:
@@ -106,15 +111,10 @@ def condition(obj: Json, kind: str) -> Json | None:
     return next((condition for condition in status_of(obj).get("conditions") or () if condition["type"] == kind), None)
 
 
-def is_true(obj: Json, kind: str) -> bool:
-    """Whether a condition is there and True."""
-    standing = condition(obj, kind)
-    return standing is not None and standing["status"] == "True"
-
-
 def is_ready(obj: Json) -> bool:
     """Whether a pod or node is Ready."""
-    return is_true(obj, "Ready")
+    standing = condition(obj, "Ready")
+    return standing is not None and standing["status"] == "True"
 
 
 def with_status(obj: Json, **fields: Any) -> Json:

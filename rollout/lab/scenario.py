@@ -237,7 +237,7 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
     return (*serve, "rollout fleetlock status   # in one more terminal, with the same env", "rollout status")
 
 
-def flags_of(scenario: Scenario, command: str) -> Sequence[str]:
-    """Return the flags with which a scenario is to be tried by this command; none where no line has it."""
+def flags_of(scenario: Scenario) -> Sequence[str]:
+    """Return the flags with which a scenario is to be planned; none where no line has the command."""
     lines = (shlex.split(step, comments=True) for step in steps_of(scenario))
-    return next((words[2:] for words in lines if words[:2] == ["rollout", command]), ())
+    return next((words[2:] for words in lines if words[:2] == ["rollout", "plan"]), ())

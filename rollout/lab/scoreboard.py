@@ -21,6 +21,7 @@ from rollout.lab.objects import (
     is_mirror,
     is_ready,
     labels_of,
+    name_of,
     namespace_of,
     node_name,
     phase,
@@ -133,7 +134,7 @@ class ScoreKeeper:
             evictions=self._evictions,
             moved_twice=self._moved_twice,
             deletions=self._deletions,
-            annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
+            annotations_left={name_of(node): left for node in nodes if (left := _left_on(node))},
             versions={name: HostVersions(self._versions[name], host.os_version) for name, host in hosts.items()},
             rebooted_undrained=tuple(self._undrained),
             taints_left=self._nodes_that(_has_soft_taint),
@@ -147,7 +148,7 @@ class ScoreKeeper:
 
     def _nodes_that(self, holds: Callable[[Json], bool], before: Container[str] = ()) -> tuple[str, ...]:
         """Return the names of the nodes of which this holds, and did not before."""
-        names = (node["metadata"]["name"] for node in self._store.items(NODES) if holds(node))
+        names = (name_of(node) for node in self._store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
 
     def _host_went_down(self, host: Machine) -> None:
@@ -182,7 +183,7 @@ class ScoreKeeper:
             self._pod_changed(change)
 
     def _node_changed(self, change: Change) -> None:
-        name = change.obj["metadata"]["name"]
+        name = name_of(change.obj)
         if change.gone:
             self._unavailable.discard(name)
             return
@@ -193,7 +194,7 @@ class ScoreKeeper:
 
     def _judge(self, node: Json) -> None:
         """Whether the node is available, and how many are not by now."""
-        name = node["metadata"]["name"]
+        name = name_of(node)
         cordoned = _is_cordoned(node) and name not in self._cordoned_before
         if self._is_down(name) or not is_ready(node) or cordoned:
             self._unavailable.add(name)

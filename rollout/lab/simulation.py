@@ -33,6 +33,7 @@ from rollout.lab.hosts.machine import Power
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import copies_of, workload_objects
+from rollout.lab.objects import name_of, uid
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
@@ -148,7 +149,7 @@ def _populate(
             kubelet.report_address(fleet.machines[other].address)
     if copy:
         fill(store, copy)
-    node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
+    node_uids = {name_of(node): uid(node) for node in store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
         ensure_namespace(store, workload.namespace)
         for kind, obj in workload_objects(workload, plans, node_uids):

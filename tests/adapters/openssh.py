@@ -120,7 +120,7 @@ def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterato
 @contextmanager
 def free_port() -> Iterator[int]:
     """A port that nobody else is given meanwhile, where the system can keep one."""
-    kept = kept_port("127.0.0.1", 0)
+    kept = kept_port()
     with closing(kept or socket.create_server(("127.0.0.1", 0))) as found:
         port = int(found.getsockname()[1])
         if kept is not None:

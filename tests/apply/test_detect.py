@@ -192,7 +192,7 @@ REBOOT_COMMAND = "sudo -n shutdown -r now 'by rollout'"
 
 
 def reboots_by(lab: Lab, name: str, command: str) -> int:
-    return sum(line.endswith(f"COMMAND={command}") for line in lab.machines[name].journal)
+    return lab.machines[name].run_as_root.count(command)
 
 
 def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(

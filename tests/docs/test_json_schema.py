@@ -68,7 +68,7 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
 
         for word in ("status", "plan", "doctor"):
             check_whole(word, word, "--set", "ssh.probe-timeout=3s")
-        lines = lines_of("apply", "--yes", *flags_of(scenario, "plan"), *PATIENCE)
+        lines = lines_of("apply", "--yes", *flags_of(scenario), *PATIENCE)
         for line in lines:
             check("apply", json.loads(line))
         check_whole("history", "history")

@@ -171,7 +171,7 @@ def hung_up(connection: socket.socket) -> bool:
 def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path) -> None:
     with Lab.start(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
         hosts = [machine.address for machine in lab.machines.values()]
-        places = [(lab.api.host, lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
+        places = [("127.0.0.1", lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
         callers = [Caller(places) for _ in range(4)]
         for caller in callers:
             opened.callback(caller.end)

@@ -153,7 +153,7 @@ def demo(
 
     loaded, program = _loaded(scenario, nodes), call.find_root().command
     # a limit that shows waves, and what hosts are asked by
-    flags = list(flags_of(loaded, "plan"))
+    flags = list(flags_of(loaded))
     planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
     detecting = [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
     with (

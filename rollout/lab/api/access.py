@@ -13,6 +13,7 @@ import msgspec
 from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.statuses import StatusError, forbidden, unauthorized
 from rollout.lab.api.store import Json
+from rollout.lab.objects import spec_of
 
 ANONYMOUS, _USER = "system:anonymous", "lab-admin"
 _SELF_REVIEW = "selfsubjectaccessreviews"
@@ -91,7 +92,7 @@ class Access:
 
     def review(self, review: Json) -> Json:
         """Answer a SelfSubjectAccessReview."""
-        spec = review.get("spec") or {}
+        spec = spec_of(review)
         asked = spec.get("resourceAttributes") or {}
         plural = asked.get("resource", "")
         if asked.get("subresource"):

@@ -15,8 +15,8 @@ from rollout.lab.api.statuses import (
     BUDGET_RETRY_SECONDS,
     bad_request,
     budget_refuses,
+    evicted,
     server_error,
-    success,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.writing import Writer, check_uid, deletion_request
@@ -25,6 +25,7 @@ from rollout.lab.objects import (
     is_deleting,
     is_ready,
     labels_of,
+    name_of,
     namespace_of,
     phase,
     with_condition,
@@ -32,7 +33,6 @@ from rollout.lab.objects import (
 )
 
 _TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-_CREATED = 201
 _DISRUPTION_TARGET = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -64,7 +64,7 @@ class Evictor:
             if not request.dry_run:
                 pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
         self._writer.delete_object(PODS, pod, request)
-        return success(_CREATED)
+        return evicted()
 
     def _ask_budget(self, pod: Json, *, dry_run: bool) -> None:
         budgets = self._store.items(BUDGETS, namespace_of(pod))
@@ -75,7 +75,7 @@ class Evictor:
             if is_ready(pod) or not _unhealthy_may_go(budget):
                 _check_budget(budget)
                 if not dry_run:
-                    self._store.put(BUDGETS, _taken(budget, pod["metadata"]["name"], self._store.now()))
+                    self._store.put(BUDGETS, _taken(budget, name_of(pod), self._store.now()))
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
@@ -97,7 +97,7 @@ def _check_budget(budget: Json) -> None:
 
 
 def _why_exhausted(budget: Json) -> str:
-    name, status, failed = budget["metadata"]["name"], budget["status"], condition(budget, "DisruptionAllowed")
+    name, status, failed = name_of(budget), budget["status"], condition(budget, "DisruptionAllowed")
     if failed is not None and failed.get("reason") == "SyncFailed":
         why = failed.get("message", "")
         return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"

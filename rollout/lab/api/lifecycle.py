@@ -23,7 +23,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.objects import is_deleting, is_finished, node_name, spec_of, with_metadata, with_status
+from rollout.lab.objects import is_deleting, is_finished, node_name, spec_of, status_of, with_metadata, with_status
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 NOT_READY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -48,21 +48,21 @@ def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Js
         metadata["generation"] = 1
     typed: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
     defaulted = {**{key: without_nulls(value) for key, value in obj.items() if key not in typed}, **typed}
-    spec = defaulted.get("spec") or {}
+    spec = spec_of(defaulted)
     if resource is NODES:
         spec = {key: value for key, value in spec.items() if value not in (False, [])}
         if creating and NOT_READY_TAINT not in spec.get("taints", ()):
             spec["taints"] = [*spec.get("taints", ()), NOT_READY_TAINT]
-        defaulted |= {"spec": spec, "status": defaulted.get("status") or {}}
+        defaulted |= {"spec": spec, "status": status_of(defaulted)}
     elif resource is NAMESPACES:
         metadata["labels"] = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata["name"]}
         if creating:
             defaulted |= {"status": {"phase": "Active"}}
     elif resource is PODS:
-        status = {"phase": "Pending", **(defaulted.get("status") or {})}
+        status = {"phase": "Pending", **status_of(defaulted)}
         defaulted |= {"spec": admitted(spec) if creating else {**_POD_SPEC, **spec}, "status": status}
     elif resource is BUDGETS:
-        defaulted |= {"spec": spec, "status": {**_BUDGET_STATUS, **(defaulted.get("status") or {})}}
+        defaulted |= {"spec": spec, "status": {**_BUDGET_STATUS, **status_of(defaulted)}}
     elif resource in _REPLICATED:
         defaulted |= {"spec": {"replicas": 1, **spec}}
     return defaulted

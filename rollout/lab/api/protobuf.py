@@ -33,9 +33,9 @@ def _text(raw: bytes) -> str:
     return bytes(raw).decode(errors="replace")
 
 
-def _texts(*names: str, start: int = 1) -> dict[int, _Field]:
+def _texts(*names: str) -> dict[int, _Field]:
     """Fields of text that follow each other; an empty name skips a number."""
-    return {number: _Field(name, _text) for number, name in enumerate(names, start) if name}
+    return {number: _Field(name, _text) for number, name in enumerate(names, 1) if name}
 
 
 def _nested(name: str, message: _Message, *, repeated: bool = False) -> _Field:

@@ -25,7 +25,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json
-from rollout.lab.objects import condition, field_of, is_deleting, is_finished, is_ready
+from rollout.lab.objects import condition, field_of, is_deleting, is_finished, is_ready, labels_of
 
 _NONE, _UNKNOWN = "<none>", "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
@@ -81,8 +81,7 @@ def _node_status(node: Json, _now: datetime) -> str:
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
-    labels = node["metadata"].get("labels") or {}
-    return ",".join(sorted({label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE)} - {""}))
+    return ",".join(sorted({label.removeprefix(_ROLE) for label in labels_of(node) if label.startswith(_ROLE)} - {""}))
 
 
 def _node_address(node: Json, _now: datetime) -> str:

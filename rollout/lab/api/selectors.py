@@ -12,7 +12,7 @@ from rollout.lab.api.requests import Call
 from rollout.lab.api.resources import EVENTS, NODES, PODS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
-from rollout.lab.objects import field_of
+from rollout.lab.objects import field_of, labels_of
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 from rollout.planning.eligibility.selector import parse_selector
 
@@ -65,8 +65,7 @@ class Selection:
 
     def matches(self, obj: Json) -> bool:
         """Whether the object is among those asked for."""
-        labels = obj["metadata"].get("labels") or {}
-        return self.labels.matches(labels) and all(term.holds(obj) for term in self.fields)
+        return self.labels.matches(labels_of(obj)) and all(term.holds(obj) for term in self.fields)
 
     def of(self, objects: Iterable[Json]) -> list[Json]:
         """Those of the objects that are asked for."""

@@ -25,11 +25,10 @@ from rollout.lab.api.requests import Call, RequestLog, RequestRecord, parse_targ
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.listener import Listener, kept_port
+from rollout.lab.listener import LOOPBACK, Listener, kept_port, open_socket
 
 _LOGGED_BODY = 1000
 _SHUTDOWN_SECONDS = 1.0
-_BACKLOG = 1024
 _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.DROP})
 
 
@@ -52,7 +51,7 @@ class ApiServer:
         self.access = Access(token)
         self.faults = FaultPlan(now=clock.monotonic)
         self.requests = RequestLog()
-        self.host, self.port = "127.0.0.1", 0
+        self.port = 0
         self._clock = clock
         self._ssl = ssl_context
         self._endpoints = Endpoints(store, self.access)
@@ -67,12 +66,13 @@ class ApiServer:
     @property
     def url(self) -> str:
         """Where clients find it."""
-        return f"https://{self.host}:{self.port}"
+        return f"https://{LOOPBACK}:{self.port}"
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; port 0 takes a free one, which `port` names afterwards."""
-        self._kept = kept_port(host, port)
-        self.host, self.port = self._kept.getsockname() if self._kept is not None else (host, port)
+    async def start(self) -> None:
+        """Listen on a free port, which `port` names afterwards."""
+        self._kept = kept_port()
+        if self._kept is not None:
+            self.port = self._kept.getsockname()[1]
         self._connections = _Connections(self._handle)
         self.come_back()
 
@@ -102,8 +102,8 @@ class ApiServer:
         """Listen (again, on the same port)."""
         if self._connections is None or self._stopped or self._listener.listening:
             return
-        listening = socket.create_server((self.host, self.port), backlog=_BACKLOG)
-        self.host, self.port = listening.getsockname()
+        listening = open_socket(LOOPBACK, self.port)
+        self.port = listening.getsockname()[1]
         self._listener.listen(listening)
 
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
@@ -136,16 +136,39 @@ class ApiServer:
             raise
         if isinstance(answer, Watch):
             self._log(request, call, web.HTTPOk.status_code)
-            bookmarks = self._clock.scaled(BOOKMARK_SECONDS)
-            return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=self._date())
+            return await self._stream(request, answer)
         self._log(request, call, answer.status)
         return await self._respond(request, answer)
 
     async def _respond(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-        response = _response(request, answer, self._date())
+        payload, packed = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
+        headers = {"Content-Type": answer.content_type, "Date": self._date(), **packed, **answer.headers}
         if not answer.breaks_off:
-            return response
-        return await _break_off(request, response)
+            return web.Response(status=answer.status, body=payload, headers=headers)
+        # Twice as much is announced as is sent before the end: the client cannot but notice.
+        headers["Content-Length"] = str(2 * len(payload) + 2)
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        response.force_close()
+        await response.prepare(request)
+        await response.write(payload)
+        if request.transport is not None:
+            request.transport.close()
+        return response
+
+    async def _stream(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
+        """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Date": self._date()})
+        response.enable_chunked_encoding()
+        # A client that leaves between two events has nobody to be told.
+        with suppress(ConnectionResetError):
+            await response.prepare(request)
+            bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
+            async with aclosing(follow(self.store, watch, bookmark_seconds=bookmark_seconds)) as batches:
+                async for events in batches:
+                    if events:
+                        await response.write(b"".join(_line(self.store, watch, event) for event in events))
+            await response.write_eof()
+        return response
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Watch:
         fault = self.faults.strike(call.target)
@@ -218,47 +241,11 @@ class _Connections(web.Server):
             transport.abort()
 
 
-def _response(request: web.BaseRequest, answer: Answer, date: str) -> web.Response:
-    payload, headers = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
-    headers = {"Content-Type": answer.content_type, "Date": date, **headers, **answer.headers}
-    return web.Response(status=answer.status, body=payload, headers=headers)
-
-
 async def _cut(request: web.BaseRequest) -> None:
     """Break the connection; the server then cancels the handler, which is why this never returns."""
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
-
-
-async def _break_off(request: web.BaseRequest, answer: web.Response) -> web.StreamResponse:
-    """Announce twice as much as is sent, and end the connection: the client cannot but notice."""
-    body = answer.body if isinstance(answer.body, bytes) else b""
-    response = web.StreamResponse(status=answer.status, headers=answer.headers)
-    response.headers["Content-Length"] = str(2 * len(body) + 2)
-    response.force_close()
-    await response.prepare(request)
-    await response.write(body)
-    if request.transport is not None:
-        request.transport.close()
-    return response
-
-
-async def stream(
-    store: ObjectStore, request: web.BaseRequest, watch: Watch, *, bookmark_seconds: float, date: str
-) -> web.StreamResponse:
-    """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
-    response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
-    response.enable_chunked_encoding()
-    # A client that leaves between two events has nobody to be told.
-    with suppress(ConnectionResetError):
-        await response.prepare(request)
-        async with aclosing(follow(store, watch, bookmark_seconds=bookmark_seconds)) as batches:
-            async for events in batches:
-                if events:
-                    await response.write(b"".join(_line(store, watch, event) for event in events))
-        await response.write_eof()
-    return response
 
 
 def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:

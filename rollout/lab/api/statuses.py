@@ -53,9 +53,9 @@ class StatusError(Exception):
         return {**body, **explained, **details, "code": self.code}
 
 
-def success(code: int) -> Json:
-    """Return a Status that says it worked."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+def evicted() -> Json:
+    """Return the Status that says that an eviction worked."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def _about(resource: Resource, name: str, causes: Iterable[Json] = (), *, kind: str = "") -> Json:

@@ -11,6 +11,7 @@ from rollout.errors import UsageError
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, Resource
 from rollout.lab.api.statuses import cause, invalid
 from rollout.lab.api.store import Json
+from rollout.lab.objects import annotations_of, labels_of
 from rollout.planning.eligibility.selector import checked_label, is_label_value
 
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -51,7 +52,7 @@ def _name_causes(metadata: Json) -> Iterator[Json]:
 
 def _causes(resource: Resource, obj: Json) -> Iterator[Json]:
     metadata = obj["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    labels, annotations = labels_of(obj), annotations_of(obj)
     for value in labels.values():
         if not is_label_value(value):
             yield _invalid("metadata.labels", value, _BAD_LABEL)

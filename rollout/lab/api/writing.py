@@ -27,7 +27,7 @@ from rollout.lab.api.statuses import (
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.validation import check
-from rollout.lab.objects import with_metadata
+from rollout.lab.objects import status_of, with_metadata
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = (
@@ -190,7 +190,7 @@ def _kept(target: Target, current: Json, wanted: Json) -> Json:
     if "status" not in target.resource.subresources:
         return wanted
     rest, of_status = (current, wanted) if target.subresource else (wanted, current)
-    return {**rest, "status": of_status.get("status") or {}}
+    return {**rest, "status": status_of(of_status)}
 
 
 # Of these objects it is kept who has written which fields last, in these parts. A client can tell that all stand on one

@@ -200,7 +200,8 @@ class Machine:
         self.observers: list[Callable[[HostEvent], None]] = []
         self.system = settings.system or System.FLATCAR
         self.files: dict[str, str] = {**settings.files, **settings.boot_files}
-        self.journal: list[str] = []
+        # commands that sudo let through
+        self.run_as_root: list[str] = []
         self.units = Units(settings)
         self.os_version = settings.version or _VERSION
         self._rng = rng
@@ -289,11 +290,6 @@ class Machine:
         self.background.add(task)
         task.add_done_callback(self.background.discard)
         return task
-
-    def log(self, unit: str, message: str) -> None:
-        """Add a line to the host's journal."""
-        stamp = self.clock.now().strftime("%b %d %H:%M:%S")
-        self.journal.append(f"{stamp} {self.name} {unit}[1]: {message}")
 
     def _tell(self, event: HostEvent) -> None:
         for observer in self.observers:

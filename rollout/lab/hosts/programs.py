@@ -233,7 +233,7 @@ async def _sudo(session: Session, words: Words) -> Output:
         return Output(1, err="" if is_question else refusal)
     if is_question:
         return Output(out=f"{full}\n")
-    machine.log("sudo", f"{user} : PWD=/home/core ; USER=root ; COMMAND={' '.join(command)}")
+    machine.run_as_root.append(" ".join(command))
     return await session.as_root().run(command)
 
 

@@ -8,10 +8,12 @@ from rollout.lab.api.resources import BUDGETS, REPLICASETS, STATEFULSETS, Resour
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
+    field_of,
     is_deleting,
     is_ready,
     key,
     labels_of,
+    name_of,
     namespace_of,
     spec_of,
     status_of,
@@ -72,8 +74,7 @@ class DisruptionController:
     def scale_changed(self, change: Change) -> None:
         """Take in a controller that changed: its scale may count in the budgets of its pods."""
         if change.differs(spec_of):
-            template = spec_of(change.obj).get("template") or {}
-            labels = (template.get("metadata") or {}).get("labels") or {}
+            labels = field_of(change.obj, "spec.template.metadata.labels") or {}
             self._ask_those_picking(namespace_of(change.obj), labels)
 
     def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
@@ -118,7 +119,7 @@ class DisruptionController:
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
         """Return the evictions granted whose pods are not yet going; after two minutes they are given up."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
-        staying = {pod["metadata"]["name"] for pod in pods if not is_deleting(pod)}
+        staying = {name_of(pod) for pod in pods if not is_deleting(pod)}
         return {
             name: moment
             for name, moment in granted.items()
@@ -137,11 +138,11 @@ class DisruptionController:
 
 
 def _is_healthy(pod: Json, disrupted: dict[str, str]) -> bool:
-    return not is_deleting(pod) and pod["metadata"]["name"] not in disrupted and is_ready(pod)
+    return not is_deleting(pod) and name_of(pod) not in disrupted and is_ready(pod)
 
 
 def _why_unscalable(pod: Json, owner: Json) -> str:
     if owner["kind"] in {"DaemonSet", "Job"}:
         plural = f"{owner['kind'].lower()}s.{owner['apiVersion'].partition('/')[0]}"
         return f"{plural} does not implement the scale subresource"
-    return f'found no controllers for pod "{pod["metadata"]["name"]}"'
+    return f'found no controllers for pod "{name_of(pod)}"'

@@ -10,7 +10,7 @@ from rollout.lab.api.resources import BUDGETS, PODS, Resource
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import labels_of, namespace_of, spec_of, uid
+from rollout.lab.objects import labels_of, name_of, namespace_of, spec_of, uid
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import Timings
 
@@ -56,5 +56,5 @@ class Cluster:
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
         """Return the object as it stands now, unless it is gone or another one took its name."""
-        standing = self.store.get(resource, obj["metadata"]["name"], namespace_of(obj))
+        standing = self.store.get(resource, name_of(obj), namespace_of(obj))
         return standing if standing is not None and uid(standing) == uid(obj) else None

@@ -9,15 +9,18 @@ from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.objects import (
+    annotations_of,
     is_active,
     is_deleting,
     is_finished,
     is_ready,
+    name_of,
     node_name,
     phase,
     setting,
     spec_of,
     uid,
+    with_metadata,
 )
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import (
@@ -138,9 +141,7 @@ class Kubelet:
     def _take_request_back(self) -> None:
         """Do what FLUO's agent does when it starts after a reboot."""
         node = self._node()
-        metadata = node["metadata"]
-        annotations = {**(metadata.get("annotations") or {}), _REQUEST: "false"}
-        self._store.put(NODES, {**node, "metadata": {**metadata, "annotations": annotations}})
+        self._store.put(NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"}))
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
@@ -256,7 +257,7 @@ class Kubelets(dict[str, Kubelet]):
 
     def node_changed(self, change: Change) -> None:
         """Register a Node again that was deleted, with the next report."""
-        kubelet = self.get(change.obj["metadata"]["name"])
+        kubelet = self.get(name_of(change.obj))
         if change.gone and kubelet is not None:
             self._cluster.agenda.after(_HEARTBEAT_SECONDS, kubelet.report)
 

@@ -15,6 +15,7 @@ from rollout.lab.objects import (
     is_mirror,
     is_ready,
     key,
+    name_of,
     spec_of,
     with_condition,
 )
@@ -52,7 +53,7 @@ class NodeLifecycle:
 
     def node_changed(self, change: Change) -> None:
         """Take in a Node that changed: its taints and its pods follow."""
-        name = change.obj["metadata"]["name"]
+        name = name_of(change.obj)
         if change.gone:
             self._heard.pop(name, None)
             self._cluster.agenda.after(_ORPHAN_SECONDS, self._collect_orphans, name, settles=False)
@@ -83,7 +84,7 @@ class NodeLifecycle:
         self._store.put(NODES, {**node, "spec": {**spec, **({"taints": taints} if taints else {})}})
 
     def _wanted_taints(self, node: Json, taints: list[Json]) -> list[Json]:
-        judged = self._store.get(LEASES, node["metadata"]["name"], "kube-node-lease") is not None
+        judged = self._store.get(LEASES, name_of(node), "kube-node-lease") is not None
         ready = condition(node, "Ready")
         if judged or (ready is not None and ready["status"] == "Unknown"):
             verdict = ready["status"] if ready is not None else "Unknown"

@@ -10,7 +10,7 @@ from typing import Any
 from rollout.gather.cluster.demands import whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.objects import is_deleting, labels_of, namespace_of, spec_of, status_of
+from rollout.lab.objects import is_deleting, labels_of, name_of, namespace_of, spec_of, status_of
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -105,7 +105,7 @@ def room_of(node: Json, used: Used) -> NodeRoom:
     """Return the room of a node of which that much is used."""
     allocatable: Json = status_of(node).get("allocatable") or {}
     return NodeRoom(
-        name=node["metadata"]["name"],
+        name=name_of(node),
         labels=labels_of(node),
         taints=tuple(spec_of(node).get("taints") or ()),
         unschedulable=bool(spec_of(node).get("unschedulable")),
@@ -228,7 +228,7 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
     chosen, named = term.get("namespaceSelector"), list(term.get("namespaces") or ())
     if chosen is None:
         return named or [namespace_of(pod)]
-    return named + [namespace["metadata"]["name"] for namespace in namespaces if matches(chosen, labels_of(namespace))]
+    return named + [name_of(namespace) for namespace in namespaces if matches(chosen, labels_of(namespace))]
 
 
 def crowded_values(

@@ -14,6 +14,7 @@ from rollout.lab.objects import (
     is_finished,
     key,
     labels_of,
+    name_of,
     namespace_of,
     node_name,
     with_condition,
@@ -58,7 +59,7 @@ class Scheduler:
 
     def node_changed(self, change: Change) -> None:
         """Take in a change of a Node."""
-        name = change.obj["metadata"]["name"]
+        name = name_of(change.obj)
         if change.gone:
             self._rooms.pop(name, None)
         else:

@@ -6,7 +6,7 @@ detached.
 
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, Json, ObjectStore
-from rollout.lab.objects import is_finished, namespace_of, node_name, spec_of
+from rollout.lab.objects import is_finished, name_of, namespace_of, node_name, spec_of
 from rollout.lab.world.cluster import Cluster
 
 _DETACH_SECONDS = 2
@@ -29,7 +29,7 @@ class AttachController:
                 self._cluster.agenda.soon(self._follow, node, volume)
 
     def _attachable(self, pod: Json) -> list[str]:
-        return [volume["metadata"]["name"] for volume in _claimed(self._cluster.store, pod) if "csi" in volume["spec"]]
+        return [name_of(volume) for volume in _claimed(self._cluster.store, pod) if "csi" in volume["spec"]]
 
     def _follow(self, node: str, volume: str) -> None:
         """Attach the volume where a pod of the node needs it, or detach it where none does."""

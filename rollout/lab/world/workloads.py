@@ -26,12 +26,14 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
+    field_of,
     is_active,
     is_deleting,
     is_finished,
     is_ready,
     key,
     labels_of,
+    name_of,
     namespace_of,
     node_name,
     spec_of,
@@ -106,7 +108,7 @@ class WorkloadController(ABC):
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
     """Return the reference that makes an object the managing owner of another."""
-    named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    named = {"name": name_of(owner), "uid": uid(owner)}
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
 
@@ -143,20 +145,20 @@ class Deployments(WorkloadController):
 
 
 def _set_name(obj: Json) -> str:
-    name = obj["metadata"]["name"]
+    name = name_of(obj)
     return f"{name}-{crc32(name.encode()):08x}"
 
 
 def _replica_set(obj: Json) -> Json:
-    spec, template = spec_of(obj), spec_of(obj)["template"]
+    spec = spec_of(obj)
     metadata = {
         "name": _set_name(obj),
         "namespace": namespace_of(obj),
-        "labels": (template.get("metadata") or {}).get("labels") or {},
+        "labels": field_of(spec, "template.metadata.labels") or {},
         "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
         "generation": 1,
     }
-    kept = {"replicas": _replicas(obj), "selector": spec.get("selector") or {}, "template": template}
+    kept = {"replicas": _replicas(obj), "selector": spec.get("selector") or {}, "template": spec["template"]}
     return {"metadata": metadata, "spec": kept, "status": {"replicas": 0}}
 
 
@@ -184,7 +186,7 @@ class StatefulSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        pods = {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))}
+        pods = {int(name_of(pod).rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))}
         if all(self._fill(obj, ordinal, pods.get(ordinal)) for ordinal in range(_replicas(obj))):
             last = max(pods, default=-1)
             if last >= _replicas(obj):
@@ -227,7 +229,7 @@ class DaemonSets(WorkloadController):
     def _act(self, obj: Json) -> None:
         present, spec = self._by_node(obj), _daemon_spec(obj)
         for node in self._store.items(NODES):
-            name = node["metadata"]["name"]
+            name = name_of(node)
             pods = present.pop(name, [])
             if not pods and _fits(spec, node):
                 self._create(obj, spec={**spec, "affinity": _pinned(spec, name)})
@@ -241,7 +243,7 @@ class DaemonSets(WorkloadController):
     @override
     def _status(self, obj: Json) -> Json:
         spec, present = _daemon_spec(obj), self._by_node(obj)
-        wanted = {node["metadata"]["name"] for node in self._store.items(NODES) if _fits(spec, node)}
+        wanted = {name_of(node) for node in self._store.items(NODES) if _fits(spec, node)}
         ready = [name for name in wanted if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))]
         return {"desiredNumberScheduled": len(wanted), "numberReady": len(ready)}
 
@@ -273,7 +275,7 @@ def _pinned(spec: Json, node: str) -> Json:
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
     """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
-    held = node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
+    held = node_affinity_holds({"spec": spec}, name_of(node), labels_of(node))
     return held and not untolerated(spec, spec_of(node).get("taints") or (), effects)
 
 
@@ -294,7 +296,7 @@ class GarbageCollector:
         """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
         if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
-        namespace = change.obj["metadata"]["name"] if change.resource is NAMESPACES else namespace_of(change.obj)
+        namespace = name_of(change.obj) if change.resource is NAMESPACES else namespace_of(change.obj)
         standing = self._store.get(NAMESPACES, namespace)
         if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)

@@ -15,7 +15,7 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Change, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase, spec_of
+from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase, spec_of, uid
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
@@ -115,7 +115,7 @@ class World:
         self._volumes.pod_changed(change)
         self.kubelets.pod_changed(change)
         if change.gone:
-            self.agenda.soon(self.cluster.own_deletions.discard, change.obj["metadata"]["uid"])
+            self.agenda.soon(self.cluster.own_deletions.discard, uid(change.obj))
 
     def _node_changed(self, change: Change) -> None:
         self._scheduler.node_changed(change)

@@ -21,7 +21,7 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.machine import HostSettings, Machine
-from rollout.lab.objects import is_daemon, is_ready, is_true, with_condition, with_spec
+from rollout.lab.objects import is_daemon, is_ready, with_condition, with_spec
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import Timings
@@ -182,7 +182,7 @@ class Simulation:
         self.advance(0)
 
     def is_ready(self, name: str) -> bool:
-        return is_true(self.node(name), "Ready")
+        return is_ready(self.node(name))
 
 
 def workload(
