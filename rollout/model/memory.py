@@ -121,5 +121,9 @@ class Memory:
     problem: str = ""
     is_newer: bool = False
 
+    def why_paused(self, now: datetime | None) -> str:
+        """Why no node may begin now, as all are paused; empty where they may."""
+        return f"all nodes are {self.pause}" if self.pause and not self.pause.is_over(now) else ""
+
 
 NO_MEMORY = Memory()

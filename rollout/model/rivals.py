@@ -41,12 +41,3 @@ class Coordinator:
     name: str
     holders: tuple[str, ...] = ()
     locked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """A coordinator that may act. `object` is what to look at, `message` what it is and the way out."""
-
-    name: str
-    object: str
-    message: str

@@ -253,8 +253,8 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 
 def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None) -> Iterator[FollowUp]:
     """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
-    if memory.pause is not None and not memory.pause.is_over(now):
-        yield FollowUp(f"All nodes are {printable(str(memory.pause))}.", "rollout unpause --all")
+    if why := memory.why_paused(now):
+        yield FollowUp(f"{printable(capitalized(why))}.", "rollout unpause --all")
     if why := why_aborted(memory):
         yield FollowUp(f"No unattended pass begins anything: {printable(why)}")
     if slip := memory.slip:

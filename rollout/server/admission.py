@@ -215,22 +215,22 @@ class Admission:
         return Limits(nodes, self._settings.selection, self._settings.policy)
 
     def _check_memory(self) -> None:
-        memory, now = self._memory.now(), self._api.server_time()
-        if memory.pause is not None and not memory.pause.is_over(now):
-            raise Denied(Kind.PAUSED, f"all nodes are {memory.pause}")
+        memory = self._memory.now()
+        if why := memory.why_paused(self._api.server_time()):
+            raise Denied(Kind.PAUSED, why)
         if memory.problem:
             raise Denied(Kind.API_ERROR, memory.problem)
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
-        policy, facts, memory = self._settings.policy, facts_of(node), self._memory.now()
-        pool, selection = pools_of(policy).rules_for(node.labels), self._settings.selection
+        policy, facts, selection = self._settings.policy, facts_of(node), self._settings.selection
         limit = policy.failures_allowed(len(selected(self._machines.nodes.values(), selection)))
-        rules = Rules(self._api.server_time(), limit, policy.include_held, unattended=True)
-        candidate = Candidate(node, facts, pool, selection, memory=memory, remembering=rules)
+        now, memory = self._api.server_time(), self._memory.now()
+        rules = Rules(now, memory, selection, limit, policy.include_held, unattended=True)
+        candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), rules)
         if objection := exclusion(candidate):
             raise Denied(_KINDS.get(objection.reason, Kind.NODE_EXCLUDED), f"{node.name}: {objection.message}")
-        if not facts.update.new_version and (why := why_maybe_held(memory, facts.running_version, rules)):
+        if not facts.update.new_version and (why := why_maybe_held(facts.running_version, rules)):
             raise Denied(Kind.VERSION_HELD, f"{node.name}: {why}")
         return candidate
 

@@ -58,9 +58,9 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcom
     now = last + timedelta(seconds=seconds)
     is_resting = seconds < pause_after(failures).total_seconds()
     assert bool(resting_until(memory, "w-1", now)) is is_resting
-    found = objection(memory, "w-1", BAD, Rules(now, unattended=True))
+    found = objection("w-1", BAD, Rules(now, memory, unattended=True))
     assert (found is not None and found[0] is ExclusionReason.FAILED_RECENTLY) is is_resting
-    assert objection(memory, "w-1", BAD, Rules(now)) is None
+    assert objection("w-1", BAD, Rules(now, memory)) is None
 
 
 def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
@@ -69,12 +69,12 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
     assert why_held(one, BAD, 1)
     two = after(end("w-2", "run-3"), memory=one)
     assert why_held(two, BAD).startswith(f"version {BAD} is held: it failed on 2 nodes, w-1, w-2")
-    found = objection(two, "w-9", BAD, Rules(NOW))
+    found = objection("w-9", BAD, Rules(NOW, two))
     assert found is not None
     assert found[0] is ExclusionReason.VERSION_HELD
-    assert objection(two, "w-9", "4152.2.1", Rules(NOW)) is None
-    assert objection(two, "w-9", BAD, Rules(NOW, include_held=True)) is None
-    assert objection(two, "w-9", BAD, Rules(NOW, retried=frozenset({"w-9"}))) is None
+    assert objection("w-9", "4152.2.1", Rules(NOW, two)) is None
+    assert objection("w-9", BAD, Rules(NOW, two, include_held=True)) is None
+    assert objection("w-9", BAD, Rules(NOW, two, retried=frozenset({"w-9"}))) is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
     memory, now = NO_MEMORY, NOW
     for number, rest in enumerate((1, 4, 24, 24)):
         memory = noted(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
-        found = objection(memory, "w-1", "4999.0.0", Rules(now, unattended=True))
+        found = objection("w-1", "4999.0.0", Rules(now, memory, unattended=True))
         assert found is not None
         assert found[0] is ExclusionReason.FAILED_RECENTLY
         now += rest * HOUR
@@ -141,10 +141,10 @@ def test_releases() -> None:
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
     memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
-    found = objection(memory, "w-1", BAD, Rules(NOW, include_held=True))
+    found = objection("w-1", BAD, Rules(NOW, memory, include_held=True))
     assert found is not None
     assert found[0] is ExclusionReason.PAUSED
-    assert objection(memory, "w-1", BAD, Rules(NOW + HOUR)) is None
+    assert objection("w-1", BAD, Rules(NOW + HOUR, memory)) is None
 
 
 @pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])
@@ -167,8 +167,8 @@ def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> N
 )
 def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running: str, *, is_held: bool) -> None:
     memory = Memory({}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")})
-    assert bool(why_maybe_held(memory, running, Rules())) is is_held
-    assert why_maybe_held(memory, running, Rules(include_held=True)) == ""
+    assert bool(why_maybe_held(running, Rules(None, memory))) is is_held
+    assert why_maybe_held(running, Rules(None, memory, include_held=True)) == ""
 
 
 def test_no_newer_version_pushes_a_held_one_out() -> None:

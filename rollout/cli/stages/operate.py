@@ -198,10 +198,8 @@ class _Pass:
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
                 hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
-        if memory.pause is not None and not memory.pause.is_over(self.session.api.server_time()):
-            return f"all nodes are {memory.pause}"
-        schedule = Schedule.of(self.session.policy.gates.windows)
-        return schedule.closed(wiring.now()) or why_aborted(memory)
+        schedule, now = Schedule.of(self.session.policy.gates.windows), self.session.api.server_time()
+        return memory.why_paused(now) or schedule.closed(wiring.now()) or why_aborted(memory)
 
     def _left(self, why: str) -> ExitCode:
         """Begin nothing, having held what that leaves against the date by which all is to be done."""

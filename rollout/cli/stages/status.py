@@ -25,6 +25,7 @@ from rollout.model.json_text import json_line
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, shortened
+from rollout.planning.eligibility.memory import Rules
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.status import NodeStatus, node_statuses
 from rollout.ports import ClusterApi
@@ -92,8 +93,8 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     targets = ask_hosts(session, nodes := read_nodes(session.api))
     (memory, proven), now = seen_before(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
-    shown, own = targets.among(nodes), targets.own_node
-    rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own, proven)
+    rules = Rules(now, memory, proven=proven, own=targets.own_node)
+    rows = node_statuses(targets.among(nodes), targets.hosts, targets.observations, policy.pools, rules)
     statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
     if output.as_json:
         _write_nodes(statuses, rollout, only_pending=only_pending)

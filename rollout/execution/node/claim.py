@@ -28,7 +28,6 @@ from rollout.model.host import HostFacts, HostObservation
 from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding, targets_on
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
-from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
@@ -143,8 +142,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
     """
     is_idle_meant = context.policy.reboot_idle and not context.planned.staged
     rules = replace(context.policy, include_cordoned=True, reboot_idle=is_idle_meant)
-    remembering = Rules(context.cluster.api.server_time())
-    left_out = exclusion(Candidate(node, observation, rules, Selection(), remembering=remembering))
+    left_out = exclusion(Candidate(node, observation, rules, Rules(context.cluster.api.server_time())))
     if left_out is not None:
         raise NotStartedError(left_out.message, left_out.reason)
     assert isinstance(observation, HostFacts)  # noqa: S101 - a node whose host gave none is left out

@@ -148,10 +148,7 @@ class RunMemory:
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
-        pause = self._now_remembered().pause
-        if pause is None or pause.is_over(self.cluster.api.server_time()):
-            return ""
-        return f"all nodes are {pause}"
+        return self._now_remembered().why_paused(self.cluster.api.server_time())
 
     def why_held(self, planned: PlannedNode) -> str:
         """Why this node may not begin for the version that it has staged; empty where it may."""

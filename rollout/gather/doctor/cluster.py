@@ -11,8 +11,7 @@ from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
-from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
-from rollout.model.rivals import Rival
+from rollout.model.plan import Blocker, BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
@@ -147,7 +146,7 @@ _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
 
 
-def rival_checks(rivals: Sequence[Rival]) -> Iterator[Check]:
+def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
     """One verdict for each reboot coordinator that runs in the cluster."""
     for rival in rivals:
         message, _, way_out = rival.message.partition(": ")

@@ -27,6 +27,7 @@ class Drainable:
     """
 
     node: Node
+    pool: str
     facts: HostFacts
     verdicts: tuple[PodVerdict, ...]
     blockers: tuple[Blocker, ...]
@@ -49,7 +50,7 @@ class Drainable:
             if any(finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
-    def planned(self, arrivals: int, pool: str) -> PlannedNode:
+    def planned(self, arrivals: int) -> PlannedNode:
         """Return the node as the plan names it."""
         detection = self.facts.detection
         return PlannedNode(
@@ -64,7 +65,7 @@ class Drainable:
             staged=detection.needs_reboot,
             arrivals=arrivals,
             machine_id=self.facts.machine_id,
-            pool=pool,
+            pool=self.pool,
             detected_by=detection.by,
             detail=detection.detail,
         )
@@ -116,6 +117,7 @@ class DrainForecaster:
         holds, stuck = self._tried(name, moving, guarded) if guarded else ({}, ())
         return Drainable(
             candidate.node,
+            candidate.pool,
             facts,
             verdicts,
             (*blockers, *stuck),

@@ -11,14 +11,13 @@ from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Detection, Sign, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
-from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.planning.eligibility.memory import UNJUDGED, Objection, Rules, objection
+from rollout.planning.eligibility.memory import Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.eligibility.selector import parse_selector
 
@@ -45,18 +44,16 @@ _REASONS = {
 class Candidate:
     """A selected node with what its host said; `observation` is None where it has no host.
 
-    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now. `memory` is judged by
-    `remembering`, whose time is the API server's. `own` is the node under this process, whichever it is.
+    `policy` is what holds in its `pool`. `upgraded_by` is a pod with which the system-upgrade-controller is changing it
+    now.
     """
 
     node: Node
     observation: HostObservation | None
     policy: Policy
-    selection: Selection
+    rules: Rules
+    pool: str = ""
     upgraded_by: str = ""
-    memory: Memory = NO_MEMORY
-    remembering: Rules = UNJUDGED
-    own: OwnNode | None = None
 
     @property
     def facts(self) -> HostFacts | None:
@@ -84,7 +81,7 @@ _parsed = lru_cache(maxsize=8)(parse_selector)
 
 
 def _excluded(candidate: Candidate) -> Objection | None:
-    if excluded_by_name(candidate.node.name, candidate.selection):
+    if excluded_by_name(candidate.node.name, candidate.rules.selection):
         return ExclusionReason.EXCLUDED, "left out by --exclude"
     policy = candidate.policy
     if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(candidate.node, policy):
@@ -124,7 +121,7 @@ def _unknown_marks(candidate: Candidate) -> Objection | None:
 
 
 def _paused(candidate: Candidate) -> Objection | None:
-    why = why_paused(candidate.node, candidate.remembering.now)
+    why = why_paused(candidate.node, candidate.rules.now)
     return (ExclusionReason.PAUSED, why) if why else None
 
 
@@ -171,7 +168,7 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> Objection | None:
 
 
 def _remembered(candidate: Candidate, facts: HostFacts) -> Objection | None:
-    return objection(candidate.memory, candidate.node.name, facts.detection.version, candidate.remembering)
+    return objection(candidate.node.name, facts.detection.version, candidate.rules)
 
 
 def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
@@ -210,7 +207,7 @@ def _marks_of_rivals(candidate: Candidate, facts: HostFacts) -> Iterator[tuple[s
 
 
 def _own(candidate: Candidate, _facts: HostFacts) -> Objection | None:
-    own = candidate.own
+    own = candidate.rules.own
     return (own.reason, own.message) if own and own.name == candidate.node.name else None
 
 
@@ -224,7 +221,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     of_node = (rule(candidate) for rule in _OF_NODES)
     of_host = (rule(candidate, facts) for rule in _OF_HOSTS) if facts else (_unheard(candidate),)
     objection = next(filter(None, chain(of_node, of_host)), None)
-    return Exclusion(candidate.node.name, *objection) if objection else None
+    return Exclusion(candidate.node.name, *objection, candidate.pool) if objection else None
 
 
 def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:

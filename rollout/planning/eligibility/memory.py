@@ -7,7 +7,7 @@ each time, until it succeeds, whatever it has staged meanwhile. A version that f
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -24,7 +24,9 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
+from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, is_version, shell_word, shortened, whole_second
 from rollout.planning.eligibility.evidence import Proven
@@ -65,30 +67,33 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By what a memory is judged.
+    """By what all nodes of one decision are judged, beside the rules of their pool.
 
     `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
     allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
     for which somebody has: nothing is held against these. `proven` is what another cluster has proved, None where it
-    need not.
+    need not. `own` is the node under this process, whichever it is.
     """
 
     now: datetime | None = None
+    memory: Memory = NO_MEMORY
+    selection: Selection = field(default_factory=Selection)
     limit: int = MOST_NODES_OF_VERSION
     include_held: bool = False
     unattended: bool = False
     retried: frozenset[str] = frozenset()
     proven: Proven | None = None
+    own: OwnNode | None = None
 
 
-UNJUDGED = Rules()
 Objection = tuple[ExclusionReason, str]
 
 
-def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objection | None:
+def objection(node: str, version: str, rules: Rules) -> Objection | None:
     """Why a node with this version staged is left out for what is remembered, or None."""
-    if memory.pause is not None and not memory.pause.is_over(rules.now):
-        return ExclusionReason.PAUSED, f"all nodes are {memory.pause}"
+    memory = rules.memory
+    if why := memory.why_paused(rules.now):
+        return ExclusionReason.PAUSED, why
     if rules.include_held or node in rules.retried:
         return None
     if why := why_held(memory, version, rules.limit):
@@ -101,16 +106,16 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
     return None
 
 
-def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
+def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
     """Yield what is remembered against nodes that are planned all the same: whoever begins them should know."""
     for node in planned:
-        name, version = node.name, node.staged_version
-        if why := why_held(memory, version, rules.limit):
+        subject = f"node/{node.name}"
+        if why := why_held(rules.memory, node.staged_version, rules.limit):
             message = f"taken anyway, as asked for: {why}"
-            yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
-        elif why := why_resting(memory, name, rules.now):
+            yield PlanWarning(node.name, subject, message, WarningKind.VERSION_HELD)
+        elif why := why_resting(rules.memory, node.name, rules.now):
             message = f"`rollout operate` would leave it out: {why}"
-            yield PlanWarning(name, f"node/{name}", message, WarningKind.FAILED_RECENTLY)
+            yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
 
 
 def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
@@ -126,15 +131,15 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
     return f"version {version} is held: it failed on {where}, last {known.at}"
 
 
-def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
+def why_maybe_held(running: str, rules: Rules) -> str:
     """Why a node is left out of whose staged version nobody tells: one that is held may be it.
 
     A version that is older than the one it runs, or the same, does not wait there.
     """
     if rules.include_held:
         return ""
-    for version in sorted(memory.versions):
-        if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
+    for version in sorted(rules.memory.versions):
+        if not _is_past(version, running) and (why := why_held(rules.memory, version, rules.limit)):
             way_out = f"`rollout release {shell_word(version)}`, or --allow held"
             return f"{why}; it may be the one that waits here ({way_out})"
     return ""

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.rivals import IF_REMOVED, Coordinator, Rival, SelfReboot
+from rollout.model.plan import Blocker, BlockerKind
+from rollout.model.rivals import IF_REMOVED, Coordinator, SelfReboot
 
 FLUO = "fluo"
 CLUO = "cluo"
@@ -30,8 +31,8 @@ _WAYS_OUT = {
 }
 
 
-def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Rival, ...]:
-    """Coordinators that may act on this cluster, in order, without those that are ignored."""
+def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker, ...]:
+    """Coordinators that may act on this cluster, in order, without those that are ignored, and the way out of each."""
     nodes = frozenset(node.name for node in snapshot.nodes)
     return tuple(
         _rival(coordinator)
@@ -45,7 +46,7 @@ def _is_paused(coordinator: Coordinator, nodes: frozenset[str]) -> bool:
     return coordinator.locked and not nodes.intersection(coordinator.holders)
 
 
-def _rival(coordinator: Coordinator) -> Rival:
+def _rival(coordinator: Coordinator) -> Blocker:
     way_out = _WAYS_OUT.get(coordinator.rival, _SCALE_DOWN).format(
         namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
     )
@@ -53,8 +54,9 @@ def _rival(coordinator: Coordinator) -> Rival:
     acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
     # nothing of MCO's own Deployments says that its pools are paused
     joint = "and then" if coordinator.rival == MCO else "or"
-    return Rival(
-        coordinator.rival,
+    return Blocker(
+        "",
+        BlockerKind.RIVAL,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
         f"{acts}: {way_out}, {joint} ignore it with --allow {coordinator.rival}",
     )

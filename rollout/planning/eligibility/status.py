@@ -2,23 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
-from rollout.model.memory import NO_MEMORY, Memory, seconds_since
+from rollout.model.memory import seconds_since
 from rollout.model.node_marks import deferral, is_deferred, last_result
-from rollout.model.own_node import OwnNode
 from rollout.model.plan import Exclusion, ExclusionReason
-from rollout.model.policy import Policy, Pool, Selection
+from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Outcome, Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import elapsed, natural_key
 from rollout.planning.eligibility.candidates import Candidate, exclusion
-from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, resting_until
-from rollout.planning.eligibility.pools import Pools, pools_of
+from rollout.planning.eligibility.pools import pools_of
 
 _ROLLED_BACK = "rolled back from"
 
@@ -85,38 +82,23 @@ def node_statuses(
     nodes: Sequence[Node],
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
-    own_rules: Sequence[Pool] = (),
-    memory: Memory = NO_MEMORY,
-    now: datetime | None = None,
-    own_node: OwnNode | None = None,
-    proven: Proven | None = None,
+    own_rules: tuple[Pool, ...],
+    rules: Rules,
 ) -> tuple[NodeStatus, ...]:
-    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools.
-
-    `now` is the API server's time, None where it has not told it.
-    """
-    pools = pools_of(Policy(pools=tuple(own_rules)))
-    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    candidates = (
-        Candidate(
-            node,
-            observations.get(node.name),
-            pools.rules_for(node.labels),
-            Selection(),
-            memory=memory,
-            remembering=Rules(now, proven=proven),
-            own=own_node,
-        )
-        for node in ordered
-    )
-    return tuple(_row(candidate, hosts.get(candidate.node.name), pools) for candidate in candidates)
+    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools."""
+    pools = pools_of(Policy(pools=own_rules))
+    rows = []
+    for node in sorted(nodes, key=lambda node: natural_key(node.name)):
+        pool = pools.of(node.labels)
+        candidate = Candidate(node, observations.get(node.name), pools.rules(pool), rules, pool)
+        rows.append(_row(candidate, hosts.get(node.name)))
+    return tuple(rows)
 
 
-def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
-    node, observation, facts = candidate.node, candidate.observation, candidate.facts
-    objection = exclusion(candidate)
-    failures = candidate.memory.nodes.get(node.name)
-    detection = candidate.detection
+def _row(candidate: Candidate, host: Host | None) -> NodeStatus:
+    node, observation, facts, rules = candidate.node, candidate.observation, candidate.facts, candidate.rules
+    objection, detection = exclusion(candidate), candidate.detection
+    failures = rules.memory.nodes.get(node.name)
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -129,9 +111,9 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         boot_id=facts.boot_id if facts else node.boot_id,
         reason=_reason(candidate, objection) if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
-        pool=pools.of(node.labels),
+        pool=candidate.pool,
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(candidate.memory, node.name, candidate.remembering.now),
+        retry_after=resting_until(rules.memory, node.name, rules.now),
         deferred=_deferred(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,
@@ -152,7 +134,7 @@ def _reason(candidate: Candidate, objection: Exclusion) -> str:
 
 def _rollback(candidate: Candidate) -> str:
     """From which version it was rolled back to the one that it runs; empty where it was not, or runs another now."""
-    result, facts, now = last_result(candidate.node), candidate.facts, candidate.remembering.now
+    result, facts, now = last_result(candidate.node), candidate.facts, candidate.rules.now
     is_there_still = facts is not None and facts.running_version == result.get("version")
     if not (is_there_still and result.get("outcome") == Outcome.ROLLED_BACK and result.get("from")):
         return ""

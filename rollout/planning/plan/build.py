@@ -8,15 +8,13 @@ from functools import partial
 from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.host import HostObservation, ProbeFailure
+from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
-    BlockerKind,
     Exclusion,
     ExclusionReason,
-    PlannedNode,
     PlanSummary,
     PlanWarning,
     RolloutPlan,
@@ -74,11 +72,19 @@ class PlanInputs:
     proven: Proven | None = None
 
     @property
-    def remembering(self) -> Rules:
-        """By what the memory is judged."""
-        policy, limit = self.policy, self.policy.failures_allowed(len(_chosen(self)))
-        held = policy.include_held
-        return Rules(self.snapshot.read_at, limit, held, self.unattended, self.retried, self.proven)
+    def rules(self) -> Rules:
+        """By what all nodes are judged."""
+        return Rules(
+            self.snapshot.read_at,
+            self.snapshot.memory,
+            self.selection,
+            self.policy.failures_allowed(len(_chosen(self))),
+            self.policy.include_held,
+            self.unattended,
+            self.retried,
+            self.proven,
+            self.own_node,
+        )
 
     @property
     def pools(self) -> Pools:
@@ -103,10 +109,10 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Return the plan with what explains it."""
-    pools, candidates = inputs.pools, _candidates(inputs)
-    exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
+    pools, judged = inputs.pools, [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
+    exclusions = [entry for _, entry in judged if entry]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs)
+    drainable = _forecasts([candidate for candidate, entry in judged if not entry], forecaster, inputs)
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
@@ -114,13 +120,14 @@ def decide(inputs: PlanInputs) -> Decisions:
     away_limit = AwayLimit.among(inputs.policy, _chosen(inputs), inputs.snapshot.nodes)
     left = away_limit.beside([node.name for node in away])
     quotas = quotas_of(pools, _chosen(inputs), left)
-    leaving = {item.node.name: item.leaving for item in drainable}
+    items = {item.node.name: item for item in drainable}
+    leaving = {name: item.leaving for name, item in items.items()}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
     pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas)
-    nodes = {item.node.name: item.node for item in drainable}
+    nodes = {name: item.node for name, item in items.items()}
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
     if any(_is_rolling(wave, pools) for wave in layout.waves):
         layout = _rolled(layout.waves, simulator, forecaster.scheduler)
@@ -128,7 +135,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
     foresight = simulator.play(layout.waves, forecaster.scheduler)
     waves = explained(foresight.waves, limits)
-    planned = _planned(waves, foresight.arrivals, {item.node.name: item for item in drainable})
+    planned = _planned(waves, foresight.arrivals, items)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -137,19 +144,19 @@ def decide(inputs: PlanInputs) -> Decisions:
         selection=inputs.selection,
         policy=inputs.policy,
         waves=planned,
-        excluded=_in_pools(exclusions, candidates, pools),
+        excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         blockers=(
-            *(_rival_blockers(inputs) if drainable else ()),
+            *(rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals) if drainable else ()),
             *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
             *(blocker for item in drainable for blocker in item.blockers),
         ),
-        warnings=tuple(_warnings(inputs, drainable, owners, planned, foresight.warnings)),
+        warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
         summary=_summary(planned, layout.lower_bound),
         estimate=TimeEstimate(sum(wave.estimate.seconds for wave in planned), pace.basis)
         if planned
         else TimeEstimate(),
     )
-    return Decisions(sealed(plan), {item.node.name: item for item in drainable}, waves, limits)
+    return Decisions(sealed(plan), items, waves, limits)
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -167,27 +174,26 @@ def _rolled(waves: Sequence[Placed], simulator: Simulator, scheduler: Scheduler)
     return Layout(tuple(slow_first(part, simulator.seconds(part)) for part in placed), len(placed))
 
 
-def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
-    """Return the exclusions by node, each with its pool."""
-    labels = {candidate.node.name: candidate.node.labels for candidate in candidates}
-    named = (replace(entry, pool=pools.of(labels[entry.node])) for entry in exclusions)
-    return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
-
-
 def _warnings(
     inputs: PlanInputs,
-    drainable: Sequence[Drainable],
+    items: Mapping[str, Drainable],
     owners: Owners,
     waves: Sequence[Wave],
     foreseen: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    for item in drainable:
-        yield from (*item.warnings, *owners.all_at_once(item.node.name))
-    blocked = {(item.node.name, name) for item in drainable for name in item.blocked()}
+    for name, item in items.items():
+        yield from (*item.warnings, *owners.all_at_once(name))
+    blocked = {(node, name) for node, item in items.items() for name in item.blocked()}
     yield from (warning for warning in foreseen if (warning.node, warning.object) not in blocked)
     planned = [node for wave in waves for node in wave.nodes]
-    yield from memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
-    yield from _login_warnings(planned, inputs.observations)
+    yield from memory_warnings(planned, inputs.rules)
+    for node in planned:
+        if users := items[node.name].facts.users:
+            names = shortened([str(user) for user in users], _NAMED_USERS)
+            message = (
+                f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout pause {node.name}"
+            )
+            yield PlanWarning(node.name, f"node/{node.name}", message, WarningKind.LOGGED_IN)
     yield from _idle_rules(inputs)
 
 
@@ -209,7 +215,7 @@ def _planned(waves: Sequence[Placed], arrivals: Mapping[str, int], items: Mappin
     return tuple(
         Wave(
             index,
-            tuple(items[piece.name].planned(arrivals[piece.name], piece.pool) for piece in wave.pieces),
+            tuple(items[piece.name].planned(arrivals[piece.name]) for piece in wave.pieces),
             wave.because,
             wave.note,
             wave.estimate,
@@ -233,32 +239,18 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidates(inputs: PlanInputs) -> list[Candidate]:
-    snapshot, remembering = inputs.snapshot, inputs.remembering
-    upgraded = nodes_being_upgraded(snapshot.pods)
-    return [
-        Candidate(
-            node,
-            inputs.observations.get(node.name),
-            inputs.pools.rules_for(node.labels),
-            inputs.selection,
-            upgraded.get(node.name, ""),
-            snapshot.memory,
-            remembering,
-            inputs.own_node,
-        )
-        for node in _selected_nodes(inputs)
-    ]
+def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
+    pools, rules, upgraded = inputs.pools, inputs.rules, nodes_being_upgraded(inputs.snapshot.pods)
+    for node in _selected_nodes(inputs):
+        name, pool = node.name, pools.of(node.labels)
+        observation, by = inputs.observations.get(name), upgraded.get(name, "")
+        yield Candidate(node, observation, pools.rules(pool), rules, pool, by)
 
 
-def _forecasts(
-    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
-) -> list[Drainable]:
+def _forecasts(candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs) -> list[Drainable]:
     snapshot = inputs.snapshot
     forecasts = (
-        forecaster.forecast(candidate, candidate.facts)
-        for candidate in candidates
-        if candidate.node.name not in excluded and candidate.facts is not None
+        forecaster.forecast(candidate, candidate.facts) for candidate in candidates if candidate.facts is not None
     )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
     away = {node.name for node in snapshot.nodes if is_away(node)} - inputs.begun
@@ -272,9 +264,8 @@ def _forecasts(
 
 def _skipped(item: Drainable) -> Exclusion:
     first = item.blockers[0]
-    return Exclusion(
-        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip blocked: {first.object} {first.message}"
-    )
+    message = f"left out by --skip blocked: {first.object} {first.message}"
+    return Exclusion(item.node.name, ExclusionReason.BLOCKED, message, item.pool)
 
 
 def _chosen(inputs: PlanInputs) -> list[Node]:
@@ -313,13 +304,13 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)
-    patience = min((timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
+    patience = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
     return Rates(rates, patience / 2, between)
 
 
 def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> Piece:
-    name, pool = item.node.name, inputs.pools.of(item.node.labels)
-    policy, own, place = inputs.pools.rules(pool), owners.loads.get(name, {}), pool_key(pool)
+    name, policy = item.node.name, inputs.pools.rules(item.pool)
+    own, place = owners.loads.get(name, {}), pool_key(item.pool)
     copies = copies_taken(name, inputs.snapshot.stored)
     return Piece(
         name,
@@ -329,7 +320,7 @@ def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limi
         sum_of((item.holds, own, copies)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
-        pool,
+        item.pool,
     )
 
 
@@ -338,21 +329,3 @@ def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
     if not policy.prefer_no_schedule_taint:
         return 0, 0
     return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
-
-
-def _rival_blockers(inputs: PlanInputs) -> Iterator[Blocker]:
-    coordinators = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    return (Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators)
-
-
-def _login_warnings(
-    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation]
-) -> Iterator[PlanWarning]:
-    """One for each of these nodes that has any."""
-    for node in (node.name for node in planned):
-        facts = observations.get(node)
-        users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
-        if users:
-            names = shortened([str(user) for user in users], _NAMED_USERS)
-            message = f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout pause {node}"
-            yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)
