@@ -124,6 +124,17 @@ class UpdateStatus:
         return self.operation is UpdateOperation.NEED_REBOOT
 
 
+_NOTHING_STAGED = {
+    UpdateOperation.IDLE: "nothing is staged",
+    UpdateOperation.CHECKING: "update_engine is checking for an update",
+    UpdateOperation.AVAILABLE: "an update is available, not downloaded yet",
+    UpdateOperation.DOWNLOADING: "an update is being downloaded",
+    UpdateOperation.VERIFYING: "a downloaded update is being verified",
+    UpdateOperation.FINALIZING: "an update is being finalized",
+    UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedInUser:
     """Somebody at a terminal of a host; `tty` is as `who` names it."""
@@ -233,7 +244,9 @@ class HostFacts:
             detail = f"{version or 'an update'} is staged"
             return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
         if update.operation is not UpdateOperation.UNKNOWN:
-            return Sign(source, Answer.NOT_NEEDED, current=self.running_version)
+            said = _NOTHING_STAGED.get(update.operation, "")
+            progress = f" ({update.progress:.0%})" if update.operation is UpdateOperation.DOWNLOADING else ""
+            return Sign(source, Answer.NOT_NEEDED, said + progress, current=self.running_version)
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
         return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)

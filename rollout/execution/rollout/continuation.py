@@ -16,7 +16,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
-from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
+from rollout.planning.eligibility.candidates import asked_for, is_control_plane
 from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
@@ -62,7 +62,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     known = unfinished.record.plan
     if known is None:
         return unfinished
-    rules = stricter(known.policy, today, len(_planned_names(known)))
+    rules = stricter(known.policy, today, len(asked_for(known)))
     if not unfinished.blocks:
         rules = replace(rules, gates=today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
@@ -74,7 +74,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     """Whether as many nodes of it have failed as its rules allow."""
     plan = unfinished.record.plan
-    limit = plan.policy.failures_allowed(len(_planned_names(plan))) if plan else 1
+    limit = plan.policy.failures_allowed(len(asked_for(plan))) if plan else 1
     return bool(_failures(unfinished)) and _failures(unfinished) >= limit
 
 
@@ -102,7 +102,7 @@ def continuation(
     stranded_nodes = {result.node for result in left_behind}
     begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
     rules, before = rules_of(unfinished), unfinished.record.plan
-    selected = len(inputs.snapshot.nodes) if before is None else len(_planned_names(before))
+    selected = len(inputs.snapshot.nodes) if before is None else len(asked_for(before))
     policy = replace(
         rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
     )
@@ -166,12 +166,6 @@ def _failures(unfinished: Unfinished) -> int:
     return stayed + returned
 
 
-def _planned_names(plan: RolloutPlan) -> tuple[str, ...]:
-    """Return the nodes that a plan was made for: its percentages are of them."""
-    names = [node.name for node in plan.nodes] + [exclusion.node for exclusion in plan.excluded]
-    return tuple(name for name in names if not excluded_by_name(name, plan.selection))
-
-
 def _counted(policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int) -> Policy:
     """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes.
 
@@ -181,7 +175,7 @@ def _counted(policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, 
     plan, pools, default = unfinished.record.plan, pools_of(policy), ""
     sizes: Mapping[str, int] = {"": selected}
     if policy.pools and plan is not None:
-        planned = _planned_names(plan)
+        planned = asked_for(plan)
         default, sizes = DEFAULT, pools.sizes(node for node in snapshot.nodes if node.name in planned)
     labels = {node.name: node.labels for node in snapshot.nodes}
     names = (*unfinished.done, *(item.node.name for item in unfinished.begun))

@@ -113,7 +113,7 @@ def _never(budget: Budget, headcount: Headcount) -> str:
             f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods' controllers, and "
             "they have none: give it an absolute minAvailable, or use --disable-eviction"
         )
-    ended = headcount.ended.get(budget.key, 0) if counts_pods(budget) else 0
+    ended = headcount.ended[budget.key] if counts_pods(budget) else 0
     counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
     return (
         f"{in_words(budget)} of {counted} never allows an eviction: "

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rollout.model.cluster import CRITICAL, Budget, Pod, PodPhase
+from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.model.memory import seconds_since
 from rollout.model.policy import Critical
-from rollout.model.selectors import Requirement, first_naming_values
+from rollout.model.selectors import first_naming_values
 from rollout.planning.eligibility.selector import parse_selector
 
 Load = Mapping[str, int]
@@ -28,8 +28,8 @@ class BudgetIndex:
     `by_uid` remembers, by UID, what was looked up: a plan asks for every pod several times.
     """
 
-    by_label: Mapping[_Bucket, tuple[Budget, ...]]
-    unselective: Mapping[str, tuple[Budget, ...]]
+    by_label: Mapping[_Bucket, Sequence[Budget]]
+    unselective: Mapping[str, Sequence[Budget]]
     by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -38,16 +38,13 @@ class BudgetIndex:
         by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
-            demanded = _demanded(budget)
+            demanded = first_naming_values(budget.selector.requirements if budget.selector else ())
             if demanded is None:
                 unselective[budget.namespace].append(budget)
                 continue
             for value in demanded.values:
                 by_label[budget.namespace, demanded.key, value].append(budget)
-        return cls(
-            {bucket: tuple(group) for bucket, group in by_label.items()},
-            {namespace: tuple(group) for namespace, group in unselective.items()},
-        )
+        return cls(by_label, unselective)
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets that this pod counts against."""
@@ -62,11 +59,6 @@ class BudgetIndex:
             bucket = self.by_label.get((pod.namespace, key, value), ())
             budgets += [budget for budget in bucket if budget.covers(pod)]
         return tuple(sorted(budgets, key=lambda budget: budget.name)) if len(budgets) > 1 else tuple(budgets)
-
-
-def _demanded(budget: Budget) -> Requirement | None:
-    requirements = budget.selector.requirements if budget.selector else ()
-    return first_naming_values(requirements)
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
@@ -90,11 +82,6 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
         always_allow_unhealthy=False,
         critical=True,
     )
-
-
-def is_of_the_server(key: str) -> bool:
-    """Whether an API server keeps the budget of this key."""
-    return not key.startswith(CRITICAL)
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:
@@ -141,8 +128,8 @@ class Headcount:
     """
 
     now: datetime | None
-    ended: Mapping[str, int]
-    unowned: Mapping[str, int]
+    ended: Counter[str]
+    unowned: Counter[str]
     unready: tuple[Pod, ...] = ()
 
     @classmethod
@@ -158,12 +145,12 @@ class Headcount:
     def most_healthy(self, budget: Budget) -> int:
         """Return how many of its pods can be healthy at most, as long as nobody changes their number."""
         if counts_pods(budget):
-            return budget.expected_pods - self.ended.get(budget.key, 0)
-        return budget.expected_pods + self.unowned.get(budget.key, 0)
+            return budget.expected_pods - self.ended[budget.key]
+        return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
         """Whether it goes by a scale that none of its pods has: its controller expects none, and allows none."""
-        return not budget.expected_pods and not counts_pods(budget) and self.unowned.get(budget.key, 0) > 0
+        return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
         """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
@@ -191,7 +178,7 @@ class Headcount:
 
     def overdue(self, pod: Pod) -> float:
         """Return for how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
-        return max(0.0, seconds_since(pod.deleted_at, self.now)) if pod.deleted_at else 0.0
+        return max(0.0, seconds_since(pod.deleted_at, self.now))
 
     def _is_late(self, pod: Pod, patience: float) -> bool:
         return seconds_since(pod.unready_since, self.now) > patience

@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, finding_of
+from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, finding_of
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
 from rollout.planning.drain.blockers import drain_findings, stuck_budget, way_given
-from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards, is_of_the_server
+from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 from rollout.planning.eligibility.candidates import Candidate
@@ -135,11 +135,10 @@ class DrainForecaster:
         A budget waits in vain where more of the node's pods than it lets be away find no other place. They are tried
         first, and the largest first of all, for that leaves most room to the others.
         """
-        asked = {
-            pod.uid: keys
-            for pod in moving
-            if (keys := guarded.get(pod.uid)) and not way_given(pod) and sum(map(is_of_the_server, keys)) <= 1
+        evictable = {
+            uid: keys for uid, keys in guarded.items() if sum(not key.startswith(CRITICAL) for key in keys) <= 1
         }
+        asked = {pod.uid: keys for pod in moving if (keys := evictable.get(pod.uid)) and not way_given(pod)}
         counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
         most = {key: self.headcount.most_away(self.budgets[key]) for key in counts}
         tight = {key for key, pods in counts.items() if pods > most[key] and self.budgets[key].disruptions_allowed > 0}

@@ -31,7 +31,6 @@ from rollout.model.memory import seconds_since
 from rollout.model.policy import DrainPolicy
 from rollout.planning.eligibility.selector import parse_selector
 
-_EVERY_POD = LabelSelector()
 # The last is Longhorn's: its pods belong to their node, too.
 _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
@@ -79,8 +78,8 @@ class DrainRules:
 
     policy: DrainPolicy
     daemon_sets: frozenset[tuple[str, str]]
-    selector: LabelSelector = _EVERY_POD
-    now: datetime | None = None
+    selector: LabelSelector
+    now: datetime | None
 
     @classmethod
     def of(cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None) -> "DrainRules":

@@ -16,7 +16,7 @@ from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import printable, shortened
-from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
+from rollout.planning.eligibility.candidates import asked_for, is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 
 _NAMED = 5
@@ -74,20 +74,15 @@ class AwayLimit:
     def among(cls, policy: Policy, selected: Collection[Node], nodes: Iterable[Node]) -> "AwayLimit":
         """Percentages are of the `selected` nodes; a node is in the pool that its labels say."""
         pools = pools_of(policy)
-        members = {node.name: pools.of(node.labels) for node in nodes} if policy.pools else {}
+        members = {node.name: pools.of(node.labels) for node in nodes}
         return cls._of(policy, len(selected), pools.sizes(selected), members)
 
     @classmethod
     def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
         """Return a plan's limit: planned nodes are where it says, others where labels do; `selected` is the whole."""
-        if not plan.policy.pools:
-            return cls._of(plan.policy, selected, {}, {})
-        pools = pools_of(plan.policy)
-        planned = [(node.name, node.pool) for node in plan.nodes]
-        left_out = [(exclusion.node, exclusion.pool) for exclusion in plan.excluded]
-        chosen = (pool for name, pool in (*planned, *left_out) if not excluded_by_name(name, plan.selection))
-        members = {node.name: pools.of(node.labels) for node in nodes} | dict(planned)
-        return cls._of(plan.policy, selected, Counter(chosen), members)
+        pools, planned = pools_of(plan.policy), {node.name: node.pool for node in plan.nodes}
+        members = {node.name: pools.of(node.labels) for node in nodes} | planned
+        return cls._of(plan.policy, selected, Counter(asked_for(plan).values()), members)
 
     @classmethod
     def _of(cls, policy: Policy, total: int, sizes: Mapping[str, int], members: Mapping[str, str]) -> "AwayLimit":

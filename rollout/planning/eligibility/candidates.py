@@ -1,6 +1,6 @@
 """Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -9,27 +9,17 @@ from itertools import chain
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
-from rollout.model.detection import Answer, Detection, Sign, Source
+from rollout.model.detection import Answer, Detection, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
-from rollout.model.plan import Exclusion, ExclusionReason
+from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
 from rollout.planning.eligibility.memory import Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.eligibility.selector import parse_selector
-
-_OPERATION_SENTENCES = {
-    UpdateOperation.IDLE: "nothing is staged",
-    UpdateOperation.CHECKING: "update_engine is checking for an update",
-    UpdateOperation.AVAILABLE: "an update is available, not downloaded yet",
-    UpdateOperation.DOWNLOADING: "an update is being downloaded",
-    UpdateOperation.VERIFYING: "a downloaded update is being verified",
-    UpdateOperation.FINALIZING: "an update is being finalized",
-    UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
-}
 
 # In these a reboot disturbs no update that is under way.
 _RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
@@ -69,6 +59,12 @@ class Candidate:
 def excluded_by_name(name: str, selection: Selection) -> bool:
     """Whether `--exclude` names this node, literally or by a shell pattern."""
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
+
+
+def asked_for(plan: RolloutPlan) -> Mapping[str, str]:
+    """Return the nodes that a plan was made for, each with its pool: its percentages are of them."""
+    named = {entry.node: entry.pool for entry in plan.excluded} | {node.name: node.pool for node in plan.nodes}
+    return {name: pool for name, pool in named.items() if not excluded_by_name(name, plan.selection)}
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
@@ -138,19 +134,10 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
     detection, is_resting = facts.detection, facts.update.operation in _RESTING
     if detection.needs_reboot or detection.unanswered or (is_resting and candidate.policy.reboot_idle):
         return None
-    answers = [_sentence(sign, facts) for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
+    answers = [sign.detail for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
     sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
     way = _way_to_reboot(candidate.node, facts) if is_resting else ""
     return ExclusionReason.NO_UPDATE, sentence + way
-
-
-def _sentence(sign: Sign, facts: HostFacts) -> str:
-    """Return what a source says that asks for no reboot."""
-    if sign.source is not Source.UPDATE_ENGINE:
-        return sign.detail
-    sentence = _OPERATION_SENTENCES[facts.update.operation]
-    downloading = facts.update.operation is UpdateOperation.DOWNLOADING
-    return f"{sentence} ({facts.update.progress:.0%})" if downloading else sentence
 
 
 def _way_to_reboot(node: Node, facts: HostFacts) -> str:

@@ -16,7 +16,7 @@ from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules
 from rollout.model.memory import Memory, moment
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
-from rollout.model.text import counted, elapsed, excerpt, is_version, shortened, whole_second
+from rollout.model.text import counted, elapsed, excerpt, is_version, joined, shortened, whole_second
 
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
@@ -64,19 +64,15 @@ class Proven:
     problems: tuple[str, ...] = ()
 
     def why_lacking(self, version: str) -> str:
-        """Why no node may take this version yet; empty where one may."""
+        """Why no node may take this version yet, with what may be wrong with its evidence; empty where one may."""
         document = self.documents.get(version) if version else None
         if document is None:
             known = shortened(sorted(self.documents)) or "none"
             what = f"version {version}" if version else "a version that the host does not tell"
-            return f"{what} has no evidence of {self.rules.cluster} (there is: {known})"
+            return joined("; ", f"{what} has no evidence of {self.rules.cluster} (there is: {known})", *self.problems)
         if not (shortages := ", ".join(_shortages(document, self.rules))):
             return ""
         return f"version {version} is not proven in {self.rules.cluster} yet: {shortages}"
-
-    def problem(self, version: str) -> str:
-        """Return what is wrong with the evidence where that may be why this version lacks it."""
-        return "" if version in self.documents else "; ".join(self.problems)
 
 
 def _shortages(document: Evidence, rules: EvidenceRules) -> Iterable[str]:

@@ -99,8 +99,7 @@ def objection(node: str, version: str, rules: Rules) -> Objection | None:
     if why := why_held(memory, version, rules.limit):
         return ExclusionReason.VERSION_HELD, f"{why} (`rollout release {shell_word(version)}`, or --allow held)"
     if rules.proven and (why := rules.proven.why_lacking(version)):
-        problem = rules.proven.problem(version)
-        return ExclusionReason.UNPROVEN, f"{why}; {problem}" if problem else why
+        return ExclusionReason.UNPROVEN, why
     if rules.unattended and (why := why_resting(memory, node, rules.now)):
         return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
     return None
@@ -269,9 +268,7 @@ def released_version(memory: Memory, version: str) -> Memory:
 def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
-        return replace(
-            NO_MEMORY, pause=memory.pause, aborted=memory.aborted, evidence=memory.evidence, slip=memory.slip
-        )
+        return replace(memory, nodes={}, versions={})
     for version in versions:
         memory = released_version(memory, version)
     for node in nodes:

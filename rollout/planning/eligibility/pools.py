@@ -4,9 +4,10 @@ Pools come from the operator's settings file alone; a saved plan and the record 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 
 from rollout.errors import UsageError
 from rollout.model.cluster import LabelSelector, Node
@@ -67,50 +68,38 @@ def ordered(pools: Sequence[Pool]) -> tuple[str, ...]:
 
     The default pool comes last.
     """
-    wrong = next(_wrong(pools), None)
-    if wrong is not None:
-        raise wrong
+    _check(pools)
     names, waiting = list[str](), list(pools)
     while waiting:
-        free = next((pool for pool in waiting if set(pool.after) <= set(names)), None)
-        if free is None:
-            raise UsageError(
-                f"pool {waiting[0].name!r}: after: {_cycle(waiting)} wait for one another",
-                hint="Remove one of these names from `after`.",
-            )
+        free = next(pool for pool in waiting if set(pool.after) <= set(names))
         waiting.remove(free)
         names.append(free.name)
     return (*names, DEFAULT)
 
 
-def _wrong(pools: Sequence[Pool]) -> Iterator[UsageError]:
-    """Yield what is wrong with single pools, beside the others."""
+def _check(pools: Sequence[Pool]) -> None:
     times = Counter(pool.name for pool in pools)
     for pool in pools:
         if pool.name == DEFAULT:
-            yield UsageError(
+            raise UsageError(
                 f"pool {DEFAULT!r}: that name is for the nodes that no pool matches",
                 hint="Give it another name; the rules of the default pool are those outside of [[pool]].",
             )
         if times[pool.name] > 1:
-            yield UsageError(f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one.")
+            raise UsageError(f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one.")
         if unknown := [name for name in pool.after if name not in times]:
-            yield UsageError(
-                f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}",
-                hint=f"Pools are: {', '.join(times)}." if times else "",
+            raise UsageError(
+                f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}", hint=f"Pools are: {', '.join(times)}."
             )
-
-
-def _cycle(waiting: Sequence[Pool]) -> str:
-    """Pools of which each waits for the next."""
-    after = {
-        pool.name: next(name for name in pool.after if name in {other.name for other in waiting}) for pool in waiting
-    }
-    path, name = list[str](), waiting[0].name
-    while name not in path:
-        path.append(name)
-        name = after[name]
-    return ", ".join(repr(member) for member in path[path.index(name) :])
+    try:
+        TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
+    except CycleError as error:
+        # it begins and ends with the same pool, and each is waited for by the next
+        cycle = error.args[1][:0:-1]
+        raise UsageError(
+            f"pool {cycle[0]!r}: after: {', '.join(map(repr, cycle))} wait for one another",
+            hint="Remove one of these names from `after`.",
+        ) from error
 
 
 @lru_cache(maxsize=8)

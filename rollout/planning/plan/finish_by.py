@@ -1,9 +1,7 @@
 """The smallest limit with which a rollout is done by a date: a search over plans, whose waves are laid into windows."""
 
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache, partial
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.quantity import Count
@@ -40,12 +38,16 @@ def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
     first = _planned(inputs, 1)
     if first.is_by(date) or len(first.plan.nodes) <= 1:
         return first
-    planned = cache(partial(_planned, inputs))
-    most = planned(len(first.plan.nodes))
-    if not most.is_by(date):
-        return most
-    limits = range(2, most.limit + 1)
-    return planned(limits[bisect_left(limits, 1, hi=len(limits) - 1, key=lambda limit: planned(limit).is_by(date))])
+    best, least = _planned(inputs, len(first.plan.nodes)), 2
+    if not best.is_by(date):
+        return best
+    while least < best.limit:
+        tried = _planned(inputs, (least + best.limit) // 2)
+        if tried.is_by(date):
+            best = tried
+        else:
+            least = tried.limit + 1
+    return best
 
 
 def _planned(inputs: PlanInputs, limit: int) -> Finish:

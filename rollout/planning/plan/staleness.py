@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES
-from rollout.model.host import HostFacts, HostObservation, ProbeFailure
+from rollout.model.host import HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.plan.build import PlanInputs
@@ -34,22 +34,18 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"
         return (Difference("the plan is for another cluster", servers),)
     nodes, pools = {node.name: node for node in fresh.snapshot.nodes}, pools_of(saved.policy)
-    differences = list(_membership(saved, fresh))
+    known = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
+    strange = sorted(set(fresh.selected) - known)
+    differences = [Difference("a Node that is not in the plan", node=name) for name in strange]
     for planned in saved.nodes:
-        node = nodes.get(planned.name)
+        name, node = planned.name, nodes.get(planned.name)
         if node is None:
-            differences.append(Difference("the Node is gone", node=planned.name))
+            differences.append(Difference("the Node is gone", node=name))
         else:
             of_node = _node_changes(planned, node, pools)
-            of_host = _host_changes(planned, fresh.observations.get(planned.name))
-            differences += [replace(change, node=planned.name) for change in (*of_node, *of_host)]
+            of_host = _host_changes(planned, fresh.observations.get(name))
+            differences += [replace(change, node=name) for change in (*of_node, *of_host)]
     return tuple(differences)
-
-
-def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[Difference]:
-    planned = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
-    for name in sorted(set(fresh.selected) - planned):
-        yield Difference("a Node that is not in the plan", node=name)
 
 
 def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
@@ -63,16 +59,13 @@ def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Di
         yield Difference("it was cordoned then, and is not now")
 
 
-def _host_changes(planned: PlannedNode, observation: HostObservation | None) -> Iterator[Difference]:
-    if observation is None:
+def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterator[Difference]:
+    if facts is None:
         yield Difference("its host is no longer known")
-    elif isinstance(observation, ProbeFailure):
-        yield Difference(f"its host could not be probed: {observation.message}")
-    else:
-        yield from _fact_changes(planned, observation)
-
-
-def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[Difference]:
+        return
+    if isinstance(facts, ProbeFailure):
+        yield Difference(f"its host could not be probed: {facts.message}")
+        return
     if facts.boot_id != planned.boot_id:
         yield Difference("the host has rebooted since", f"boot id {planned.boot_id} then, {facts.boot_id} now")
     if planned.machine_id not in ("", facts.machine_id):
