@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
-from rollout.model.json_text import json_document
 from rollout.model.text import counted, joined, printable, shortened
 from rollout.report.columns import wrapped
 from rollout.report.sentences import grouped
@@ -84,7 +83,7 @@ def _sum(checks: Sequence[Check], *, every: bool) -> str:
     return f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
 
 
-def doctor_document(checks: Sequence[Check]) -> bytes:
-    """Return `{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {…}}`."""
+def doctor_document(checks: Sequence[Check]) -> DoctorReport:
+    """Return the same as one object."""
     tallies = tally(checks)
-    return json_document(DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies))
+    return DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies)

@@ -7,6 +7,7 @@ a wave that settled for longer than it may.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from enum import StrEnum
 from itertools import pairwise
 
 from rollout.model.progress import NodeFinished, Phase
@@ -14,6 +15,17 @@ from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
 from rollout.report.lines import Record, entries
 from rollout.report.run_view import NodeView, RunView, run_view
+from rollout.report.sentences import grouped
+
+
+class _Span(StrEnum):
+    """What takes time, in the order of `Past`; whatever else does is a pod, by its owner."""
+
+    DRAIN = "drain"
+    REBOOT = "reboot"
+    SETTLE = "settle"
+    ENDING = "ending"
+
 
 # In seconds: how far apart threads may write what they see at one moment, and how late an end may be told of.
 _SLACK = 5.0
@@ -21,28 +33,20 @@ _SLACK = 5.0
 
 def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """Read what the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
-    pasts = [past for records in journals if (past := _of_one(tuple(records), cluster))]
-    owners: dict[str, tuple[float, ...]] = {}
-    for past in pasts:
-        owners |= {owner: (*owners.get(owner, ()), *seconds) for owner, seconds in past.owners.items()}
-    return Past(
-        tuple(seconds for past in pasts for seconds in past.drains),
-        tuple(seconds for past in pasts for seconds in past.reboots),
-        tuple(seconds for past in pasts for seconds in past.settles),
-        tuple(seconds for past in pasts for seconds in past.endings),
-        owners,
-    )
+    owners = grouped(pair for records in journals for pair in _of_one(tuple(records), cluster))
+    drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Span)
+    return Past(drains, reboots, settles, endings, owners)
 
 
-def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
+def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
+    """Yield how long each thing took, and each pod to end, by its owner."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if policy is None or first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
-        return None
+        return
     view, gates = run_view(entries(records)), policy.gates
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     freed = {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
-    drains, reboots, endings = list[float](), list[float](), list[float]()
     succeeded = ((node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded)
     for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
         process = _process_at(view, end.at)
@@ -50,12 +54,13 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
         if moments is None:
             continue
         begun, empty, asked = moments
-        drains.append(_seconds(begun, empty))
-        reboots.append(_seconds(asked if policy.courtesy.reboot_delay else empty, end.at))
+        yield _Span.DRAIN, _seconds(begun, empty)
+        yield _Span.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
         if node.has_moved_pods:
-            endings.append(_seconds(freed.get((process, node.name), begun), empty))
-    settles = () if waits_between_waves else tuple(_settles(view, policy.settle_timeout))
-    return Past(tuple(drains), tuple(reboots), settles, tuple(endings), view.pod_endings)
+            yield _Span.ENDING, _seconds(freed.get((process, node.name), begun), empty)
+    if not waits_between_waves:
+        yield from ((_Span.SETTLE, seconds) for seconds in _settles(view, policy.settle_timeout))
+    yield from ((owner, seconds) for owner, times in view.pod_endings.items() for seconds in times)
 
 
 def _moments(node: NodeView, end: NodeFinished, process: datetime) -> tuple[datetime, datetime, datetime] | None:

@@ -19,7 +19,7 @@ from rollout.execution.base.deadline import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
 from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
-from rollout.report.plan_parts import usual_reboot
+from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import blocked, briefly, capitalized, is_down, phases, sentence, sign, wave_title
 

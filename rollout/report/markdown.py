@@ -11,8 +11,7 @@ from tabulate import tabulate
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import NOTHING, joined, printable
-from rollout.report.plan_parts import blocked_line
-from rollout.report.plan_screen import plan_text
+from rollout.report.plan_screen import blocked_line, plan_text
 from rollout.report.runs import tables
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import Table

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
 from prometheus_client import Metric, generate_latest
@@ -40,7 +39,6 @@ class PassResult(StrEnum):
     SKIPPED = "skipped"
 
 
-_REBOOT_BEGINS = (Phase.DRAINED, Phase.REBOOTING)
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
@@ -183,9 +181,9 @@ class Metrics(Collector):
         pool, phases = self._pools.get(event.node, ""), self._view.nodes[event.node].phases
         if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._shown.drain(pool).observe(_seconds(phases[-1].begin, event.at))
-        asked = [then.begin for last, then in pairwise(phases) if (last.phase, then.phase) == _REBOOT_BEGINS]
-        if event.phase is Phase.READY and asked:
-            self._shown.reboot(pool).observe(_seconds(asked[-1], event.at))
+        begun = {phase.phase: phase.begin for phase in phases}
+        if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
+            self._shown.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
     def _finished(self, event: NodeFinished) -> None:
         self._view.take(event)

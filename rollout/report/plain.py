@@ -34,7 +34,6 @@ class News:
     def __init__(self) -> None:
         self.view = RunView()
         self._told: dict[tuple[str, str], float] = {}
-        self._waits: dict[str, str] = {}
 
     def take(self, event: StepEvent | AnyLine, now: float) -> bool:
         """Take an event, heard at this many seconds; whether it is worth a line."""
@@ -61,10 +60,8 @@ class News:
         before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
             waits = event.phase in _BETWEEN and event.detail.startswith(_WAITS)
-            if waits and self._waits.get(event.node) != event.detail:
-                self._waits[event.node], self._told[event.node, ""] = event.detail, now
-                return True
-            return bool(event.detail) and self._is_due((event.node, ""), now, DETAIL_SECONDS)
+            every = 0.0 if waits and before.detail != event.detail else DETAIL_SECONDS
+            return bool(event.detail) and self._is_due((event.node, ""), now, every)
         self._told[event.node, ""] = now
         return event.phase not in _UNTOLD
 

@@ -60,15 +60,14 @@ class NodeView:
                 self.end = None
         self.detail = event.detail
         self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
-        if event.phase is not Phase.DRAINING:
-            self.let_go(event.at)
 
     def leave(self, at: datetime) -> None:
-        """Be under way no more."""
+        """Be under way no more, with nothing held."""
         if self.phase and self.since and self.phase in PART_OF:
             # clocks are set back now and then: nothing ends before it begins
             self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
+        self.let_go(at)
 
     def let_go(self, at: datetime) -> None:
         """Have nothing of it held any more."""
@@ -189,7 +188,6 @@ class RunView:
         """No process goes on with what is open."""
         for node in self.nodes.values():
             node.leave(at)
-            node.let_go(at)
         self._settled(at)
 
     def _end(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
@@ -229,7 +227,6 @@ class RunView:
     def _finish(self, event: NodeFinished, heard: float) -> None:
         node = self._node(event.node)
         node.leave(event.at)
-        node.let_go(event.at)
         node.end, node.entered = event, heard
         if event.outcome.is_failure:
             self.failures.append(event)

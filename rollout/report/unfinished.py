@@ -1,6 +1,6 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
@@ -112,17 +112,9 @@ def resume_text(
     if left := [name for name in failed if name not in planned]:
         words = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {words}: {shortened(left)}")
-    lines += [f"  {line}" for line in older_failures(unfinished, planned)]
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
-
-
-def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
-    """Tell by which rules failed nodes of an older rollout are taken; nothing where none is retried."""
-    older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
-    if names := [name for name in older if name in retried]:
-        yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
 def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> str:

@@ -19,8 +19,7 @@ from rollout.model.text import printable
 from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record
 from rollout.report.markdown import run_markdown
-from rollout.report.runs.chart import timeline
-from rollout.report.runs.pages import run_page
+from rollout.report.runs.pages import run_page, timeline
 from rollout.report.runs.report import report_of
 from tests.report.journals import Night, fleet, held, policy, record
 from tests.report.test_markdown import HOSTILE

@@ -17,8 +17,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
-from rollout.report.plan_parts import finding_lines
-from rollout.report.plan_screen import brief_text, plan_text
+from rollout.report.plan_screen import brief_text, finding_lines, plan_text
 from tests.report.builders import blocker, plan, planned
 
 ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}

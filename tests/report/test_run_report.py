@@ -197,7 +197,7 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     again = step("w-1", "drained", 11, endings={"StatefulSet/shop/db": 70})
     elsewhere = begun(cluster={"uid": "there"})
     runs = [[begun(), first, second, garbled], [begun(), again], [elsewhere, first]]
-    expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
+    expected = {"StatefulSet/shop/db": [90.5, 80, 70], "ReplicaSet/shop/web": [2]}
     assert past_of(runs, "uid").owners == expected
 
 

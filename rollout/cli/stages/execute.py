@@ -27,7 +27,7 @@ from rollout.ports import Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
-from rollout.report.plan_parts import rehearsal_text
+from rollout.report.plan_screen import rehearsal_text
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text, tallied
 

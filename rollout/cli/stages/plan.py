@@ -41,10 +41,9 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
 from rollout.report.markdown import plan_markdown
-from rollout.report.plan_parts import blocked_line, explanation_text
-from rollout.report.plan_screen import brief_text, file_text, plan_text
+from rollout.report.plan_screen import blocked_line, brief_text, explanation_text, file_text, plan_text
 from rollout.report.sentences import extent, grouped
-from rollout.report.unfinished import older_failures, resume_text
+from rollout.report.unfinished import resume_text
 
 _MOST_CHANGES = 10
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
@@ -106,7 +105,6 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     run = Run(session, rest.plan, targets, rest.selected, rest.inherited)
     warn(*conceded(run))
     if session.as_json:
-        warn(*older_failures(unfinished, rest.retried))
         warn_of_held(rest.plan)
     else:
         lock, planned = refusals.glance_at_lock(session), {node.name for node in rest.plan.nodes}

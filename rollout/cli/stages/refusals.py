@@ -26,7 +26,7 @@ from rollout.model.cluster import Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.text import counted, is_run_id
 from rollout.ports import ClusterApi
-from rollout.report.plan_parts import finding_lines
+from rollout.report.plan_screen import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
 # What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all else is `blocked`.

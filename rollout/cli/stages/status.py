@@ -31,7 +31,7 @@ from rollout.planning.eligibility.status import NodeStatus, node_statuses
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
-from rollout.report.plan_parts import usual_reboot
+from rollout.report.plan_screen import usual_reboot
 from rollout.report.status import FollowUp, status_document, status_text
 
 if TYPE_CHECKING:

@@ -93,17 +93,18 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
     message = answer.message or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
     if status == _UNAUTHORIZED:
         message = f"the API server does not accept the credentials: {message}"
-    foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
-    return _build(status, message, answer, retry_after, ApiUnavailableError if foreign else _class(status, message))
+    is_foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
+    return _build(status, message, answer, retry_after, is_foreign=is_foreign)
 
 
 def status_failure(status: Status) -> ApiError:
     """Return the error that a Status inside a watch means."""
     message = status.message or "the watch ended with an error"
-    return _build(status.code, message, status, "", _class(status.code, message))
+    return _build(status.code, message, status)
 
 
-def _build(status: int, message: str, answer: Status, retry_after: str, kind: type[ApiError]) -> ApiError:
+def _build(status: int, message: str, answer: Status, retry_after: str = "", *, is_foreign: bool = False) -> ApiError:
+    kind = ApiUnavailableError if is_foreign else _class(status, message)
     causes = answer.details.causes
     header = float(retry_after) if retry_after.strip().isdecimal() else None
     return kind(

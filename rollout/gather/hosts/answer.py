@@ -5,6 +5,7 @@ the operator's screen. Everything that becomes a value or a message passes one o
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
@@ -13,22 +14,19 @@ from rollout.model.text import excerpt
 _GLOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
 # The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not find.
 CUT_OFF, NOT_FOUND = 124, 127
+_MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 
 def sections(text: str) -> Mapping[str, str]:
     """Return the text after each marker line, by the marker's name; what stands before the first is noise."""
-    contents: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for raw in text.split("\n"):
-        line = raw.rstrip("\r")
-        marker, _, name = line.partition(" ")
-        if marker == MARKER and name:
-            lines = contents.setdefault(name, [])
-        else:
-            lines.append(line)
-    return {name: "\n".join(content).strip() for name, content in contents.items()}
+    contents = defaultdict[str, str](str)
+    _noise, *parts = _MARKED.split(text.replace("\r", ""))
+    for name, content in zip(parts[::2], parts[1::2], strict=True):
+        # a command may print a marker of its own: what stood in that section before stays in it
+        contents[name] += content
+    return {name: content.strip() for name, content in contents.items()}
 
 
 def assignments(text: str) -> Mapping[str, str]:

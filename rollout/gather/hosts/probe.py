@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rollout.gather.hosts.answer import assignments, complaint, sections
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
-from rollout.gather.hosts.shutdown import inhibition, logged_in, pending_shutdown, zincati_strategy
+from rollout.gather.hosts.shutdown import RUNNING, inhibition, logged_in, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources, version
 from rollout.gather.hosts.sudo import PASSWORD, refusal, wants_password
 from rollout.model.detection import Source
@@ -62,12 +62,8 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
         return None
-    release = assignments(answers.get("release", ""))
-    return BootFacts(
-        boot_id[0],
-        machine_id(answers.get("machine", "")),
-        running_version(release),
-    )
+    release = running_version(assignments(answers.get("release", "")))
+    return BootFacts(boot_id[0], machine_id(answers.get("machine", "")), release)
 
 
 def machine_id(text: str) -> str:
@@ -77,7 +73,6 @@ def machine_id(text: str) -> str:
 
 
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
-_RUNNING_UNIT = (["active"], ["activating"], ["reloading"])
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
@@ -124,18 +119,14 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
     """Read a unit: the last word of each property counts."""
     lines = (line.partition("=") for line in answers.get(name, "").splitlines())
     properties = {key: value.strip() for key, _, value in lines}
-    return UnitState(
-        load=_word(properties.get("LoadState", "")),
-        active=_word(properties.get("ActiveState", "")),
-        file=_word(properties.get("UnitFileState", "")),
-        wanted=bool(properties.get("WantedBy")),
-        problem=complaint(complaints.get(name, "")),
-    )
+    load, active, file = (_word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState"))
+    return UnitState(load, active, file, bool(properties.get("WantedBy")), complaint(complaints.get(name, "")))
 
 
 def _runs(answers: Mapping[str, str], number: int) -> bool:
     """Whether a unit runs, by its place among those that are asked."""
-    return answers.get("units", "").split()[number : number + 1] in _RUNNING_UNIT
+    states = answers.get("units", "").split()
+    return number < len(states) and states[number] in RUNNING
 
 
 def _reboots_itself(answers: Mapping[str, str]) -> Iterator[SelfReboot]:

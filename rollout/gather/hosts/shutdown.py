@@ -28,7 +28,7 @@ _ONLY_DELAYS, _USUAL = "delay", "block"
 _MICROSECONDS = re.compile(r"[0-9]{1,20}")
 _MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
 _MOST = 3
-_RUNNING = frozenset({"active", "activating", "reloading"})
+RUNNING = frozenset({"active", "activating", "reloading"})
 _DEFAULT = "immediate"
 _STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
 _LONGEST_SECTION = 65536
@@ -74,7 +74,7 @@ def pending_shutdown(text: str) -> str:
 def zincati_strategy(section: str) -> str:
     """Its strategy, `immediate` or `fleet_lock` for example; empty where it does not run, or is not to reboot."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
-    if state.strip() not in _RUNNING:
+    if state.strip() not in RUNNING:
         return ""
     updates: dict[str, Any] = {}
     for fragment in _fragments(rest):

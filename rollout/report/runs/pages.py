@@ -1,23 +1,122 @@
-"""A run as a page: one file that fetches nothing, runs nothing, and shows foreign text as text.
+"""A run as a page: one file that fetches nothing, runs nothing, and shows foreign text as text; and its timeline.
 
 Whatever a template prints is escaped, and its control and direction characters are made visible; the page's own policy
-forbids every source but its one style.
+forbids every source but its one style. The timeline's bars, marks and ticks stand in percent of its width. It spans the
+work: what is waited for before the first node and after the last one has no room in it.
 """
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rollout.model.text import printable
+from rollout.model.progress import Outcome
+from rollout.model.text import counted, elapsed, printable
 from rollout.report.runs import tables
-from rollout.report.runs.chart import timeline
-from rollout.report.runs.model import Ending, RunReport
-from rollout.report.runs.tables import NODE_PARTS, Table, clock
+from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
+from rollout.report.runs.tables import NODE_PARTS, Table, clock, said_outcome
+from rollout.report.sentences import grouped
+
+MOST_ROWS = 60
+# In percent: what can still be seen.
+_LEAST = 0.25
+_TICKS = 5
+_HOUR, _DAY = 3600, 86400
+
+
+class Bar(NamedTuple):
+    """Something that lasts: from `x` on, `width` long, both in percent; `kind` is its colour."""
+
+    x: float
+    width: float
+    kind: str
+
+
+class Row(NamedTuple):
+    """A node on the timeline; `mark` is where it failed."""
+
+    label: str
+    remark: str
+    took: str
+    bars: Sequence[Bar]
+    mark: float | None
+
+
+class Chart(NamedTuple):
+    """Rows on one axis, by the wave they are of. `ticks` are places and times, `shades` open windows."""
+
+    title: str
+    span: str
+    ticks: Sequence[tuple[float, str]]
+    shades: Sequence[Bar]
+    sections: Sequence[tuple[str, Sequence[Row]]]
+
+
+def timeline(report: RunReport) -> Chart:
+    """Draw a row a node, by wave; of many, those that failed and those that took longest."""
+    begun = [node for node in report.nodes if node.phases]
+    longest = sorted(begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds))[:MOST_ROWS]
+    names = {node.node for node in longest}
+    shown = [node for node in begun if node.node in names]
+    phases = [phase for node in begun for phase in node.phases]
+    begin = min((phase.begin for phase in phases), default=report.begun_at)
+    whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
+    held = grouped((hold.event.node, hold) for hold in report.holds)
+    number = counted(len(begun), "node")
+    return Chart(
+        title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",
+        span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
+        ticks=[*_ticks(whole)],
+        shades=[*_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))],
+        sections=[
+            (_wave_title(report, wave), [_row(whole, node, held.get(node.node, ())) for node in nodes])
+            for wave, nodes in groupby(shown, key=lambda node: node.wave)
+        ],
+    )
+
+
+def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
+    form = "%H:%M:%S" if whole.seconds < _HOUR else "%H:%M" if whole.seconds < _DAY else "%a %H:%M"
+    for number in range(_TICKS):
+        at = whole.begin + (whole.end - whole.begin) * number / _TICKS
+        yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
+
+
+def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
+    """Yield what of these, each with its kind, is within the whole."""
+    percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
+    for kind, since, until in spans:
+        begin, end = max(since, whole.begin), min(until, whole.end)
+        if begin <= end:
+            yield Bar(round((begin - whole.begin) / percent, 2), round(max(_LEAST, (end - begin) / percent), 2), kind)
+
+
+def _wave_title(report: RunReport, wave: int) -> str:
+    if not wave:
+        return "No wave"
+    started = report.waves[wave - 1]
+    word = "Part" if started.in_flight is not None else "Wave"
+    return f"{word} {started.index} of {started.of}"
+
+
+def _row(whole: Stretch, node: NodeReport, holds: Sequence[Hold]) -> Row:
+    is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
+    spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
+    spans += [("held", hold.event.since, hold.until) for hold in holds]
+    bars = [*_bars(whole, spans)]
+    return Row(
+        label=node.node,
+        remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),
+        took=elapsed(node.seconds),
+        bars=bars,
+        mark=max((bar.x + bar.width for bar in bars), default=0.0) if is_bad else None,
+    )
 
 
 def _shown(value: object) -> object:
