@@ -17,6 +17,8 @@ T = TypeVar("T")
 def in_background(work: Callable[[], T], name: str) -> "Future[T]":
     """Begin it in a thread of its own; what comes of it, as soon as that is known."""
     end: Future[T] = Future()
+    # from here on whoever waits for it may be cancelled, and the work may not
+    end.set_running_or_notify_cancel()
     Thread(target=_run, args=(work, end), name=name, daemon=True).start()
     return end
 

@@ -7,7 +7,7 @@ the plan's own, and what a plan only warns of is waited out by the drain.
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -22,7 +22,7 @@ from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.fleetlock import RUN_PREFIX, GroupRules, Slot, Slots, is_fleetlock_run
-from rollout.model.plan import ExclusionReason, PlannedNode
+from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import shortened, timestamp
 from rollout.planning.drain.forecast import DrainForecaster
@@ -36,7 +36,7 @@ from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
-from rollout.server.state import PATIENCE, ServerSettings, World
+from rollout.server.state import PATIENCE, World
 
 _NAMED = 3
 _FRESH_FORECAST = 2.0
@@ -54,6 +54,11 @@ _KINDS = {
     ExclusionReason.FAILED_RECENTLY: Kind.FAILED_RECENTLY,
     ExclusionReason.VERSION_HELD: Kind.VERSION_HELD,
 }
+
+
+def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
+    """How many of these, which are all, may be away."""
+    return AwayLimit.among(policy, selected(nodes, selection), nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +84,10 @@ class Limits:
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
         away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
-        if why := self.away.why_full(node.name, away):
+        if why := away_limit(self.nodes.values(), self.selection, self.policy).why_full(node.name, away):
             raise Denied(Kind.MAX_UNAVAILABLE, why)
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
-
-    @property
-    def away(self) -> AwayLimit:
-        """How many of the nodes may be away."""
-        meant = selected(self.nodes.values(), self.selection)
-        return AwayLimit.among(self.policy, meant, self.nodes.values())
 
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
@@ -107,22 +106,6 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
     limits.check_group(slots, slot.group, rules)
     limits.check_away(slots, limits.nodes[slot.node])
     return slots.with_slot(slot)
-
-
-@dataclass(frozen=True, slots=True)
-class SlotAdmission:
-    """What admits a slot's node, asked once more in the step that cordons it."""
-
-    gates: PolicyGates
-    settings: ServerSettings
-
-    def refusal(self, planned: PlannedNode) -> str:
-        """Why it may not be begun now."""
-        return self.gates.refusal(planned)
-
-    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
-        """How many of these may be away."""
-        return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).away
 
 
 @dataclass(slots=True)

@@ -4,16 +4,14 @@ import asyncio
 import logging
 import signal
 import socket
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
+from rollout.gather.background import in_background
 from rollout.model.text import excerpt
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
 from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
@@ -27,7 +25,6 @@ MOST_OF_ONE = MOST_REQUESTS // PART_OF_ONE
 # How long answers that are under way may take once the end is asked for.
 _LAST_ANSWERS = 3.0
 
-T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 # Whoever hangs up, or speaks no HTTP, is nobody's concern.
 _SILENT = logging.getLogger(f"{__name__}.silent")
@@ -81,7 +78,8 @@ class _Front:
                 raise Denied(Kind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way")
             self._under_way[address] += 1
             try:
-                return await _in_thread(lambda: act(ask))
+                # a thread that nobody waits for where this process is to end
+                return await asyncio.wrap_future(in_background(lambda: act(ask), "ask"))
             finally:
                 self._under_way[address] -= 1
                 self._under_way += Counter()
@@ -93,7 +91,7 @@ class _Front:
     async def _metrics(self, request: web.Request) -> web.Response:
         with self.connections.asking(request):
             async with self._measuring:
-                body = await _in_thread(self._metrics_now)
+                body = await asyncio.wrap_future(in_background(self._metrics_now, "metrics"))
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
@@ -111,21 +109,6 @@ async def _body(request: web.Request) -> bytes:
         raise Denied(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes") from None
     except (web.RequestPayloadError, ConnectionError) as error:
         raise Denied(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}") from error
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """Its result, of a thread that nobody waits for where this process is to end."""
-    result: Future[T] = Future()
-    result.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except Exception as error:  # noqa: BLE001 - whoever waits for it hears of it
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="ask", daemon=True).start()
-    return await asyncio.wrap_future(result)
 
 
 def _json(answer: Answer) -> web.Response:
@@ -155,9 +138,10 @@ async def _in_protocol_form(
         return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
 
 
-async def _serve(
+async def serve(
     service: Service, metrics: Callable[[], bytes], listening: Listening, ready: Callable[[str], None]
 ) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
     tls, loop = listening.tls(), asyncio.get_running_loop()
     loop.set_exception_handler(_tell)
     ended = asyncio.Event()
@@ -199,8 +183,3 @@ def _url(listening: socket.socket, *, secure: bool) -> str:
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{shown}:{port}"
-
-
-def serve(service: Service, metrics: Callable[[], bytes], listening: Listening, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
-    asyncio.run(_serve(service, metrics, listening, ready))

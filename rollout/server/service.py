@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
@@ -30,16 +31,16 @@ _READY_SECONDS = 10.0
 _LEAVING = 5.0
 
 
+@dataclass(slots=True)
 class AskLog:
     """Tells `notice` of answers that are news. `name_of` knows nodes by the ids of their hosts, or raises `Denied`."""
 
-    def __init__(self, clock: Clock, notice: Callable[[str], None], name_of: Callable[[str], str]) -> None:
-        self._clock = clock
-        self._notice = notice
-        self._name_of = name_of
-        self._turn = threading.Lock()
-        self._kinds: dict[str, Kind] = {}
-        self._told: dict[str, float] = {}
+    clock: Clock
+    notice: Callable[[str], None]
+    name_of: Callable[[str], str]
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _kinds: dict[str, Kind] = field(default_factory=dict)
+    _told: dict[str, float] = field(default_factory=dict)
 
     def note(self, ask: Ask, answer: Answer) -> None:
         """Tell of one answer, if it is news."""
@@ -47,16 +48,16 @@ class AskLog:
             if not self._is_news(ask, answer):
                 return
         try:
-            shown = self._name_of(ask.id)
+            shown = self.name_of(ask.id)
         except Denied:
             shown = ask.id
-        self._notice(f"{shown} asks, group {ask.group}: {answer.kind}: {answer.value}")
+        self.notice(f"{shown} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
     def _is_news(self, ask: Ask, answer: Answer) -> bool:
         if answer.kind not in _FOR_ALL:
             before, self._kinds[ask.id] = self._kinds.get(ask.id), answer.kind
             return before is not answer.kind
-        now, what = self._clock.monotonic(), answer.kind if answer.kind in _OF_STRANGERS else answer.value
+        now, what = self.clock.monotonic(), answer.kind if answer.kind in _OF_STRANGERS else answer.value
         self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
         is_news = what not in self._told
         self._told.setdefault(what, now)

@@ -10,7 +10,7 @@ from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.gates import GatePorts
-from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
+from rollout.execution.lease import NO_LEASE, Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.memory import change_slots
 from rollout.gather.cluster.documents import read_slots
@@ -45,22 +45,22 @@ class ServerSettings:
     api_patience: float = 600.0
 
 
+@dataclass(slots=True)
 class SlotBook:
     """For many threads at once. Raises `ApiError` where the slots cannot be read, written or understood."""
 
-    def __init__(self, api: ClusterApi, clock: Clock, namespace: str) -> None:
-        self._api = api
-        self._clock = clock
-        self._namespace = namespace
-        self._turn = threading.Lock()
-        self._seen = NO_SLOTS
-        self._seen_at = float("-inf")
-        self._problem = "the slots have not been read yet"
+    api: ClusterApi
+    clock: Clock
+    namespace: str
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _seen: Slots = NO_SLOTS
+    _seen_at: float = float("-inf")
+    _problem: str = "the slots have not been read yet"
 
     def seen(self, age: float) -> Slots:
         """As they stood at most `age` seconds ago: good for saying no, never for a yes."""
         with self._turn:
-            if self._clock.monotonic() - self._seen_at <= age:
+            if self.clock.monotonic() - self._seen_at <= age:
                 return self._seen
         return self.read()
 
@@ -72,9 +72,9 @@ class SlotBook:
 
     def read(self) -> Slots:
         """As they stand now."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         try:
-            slots = read_slots(self._api, self._namespace)
+            slots = read_slots(self.api, self.namespace)
         except ApiError as error:
             self._problem = error.message
             raise
@@ -83,14 +83,14 @@ class SlotBook:
 
     def why_unread(self, age: float) -> str:
         """Why the last look at them failed, or that there was none for `age` seconds; empty where they are known."""
-        seconds = self._clock.monotonic() - self._seen_at
+        seconds = self.clock.monotonic() - self._seen_at
         return self._problem or ("" if seconds <= age else f"the slots were read {seconds:.0f} s ago")
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Change them as they stand now; what `change` raises leaves them as they are."""
-        changed = change_slots(self._api, self._namespace, change)
+        changed = change_slots(self.api, self.namespace, change)
         # what was read meanwhile may be from before it
-        return self._keep(changed, self._clock.monotonic())
+        return self._keep(changed, self.clock.monotonic())
 
     def _keep(self, slots: Slots, began: float) -> Slots:
         with self._turn:
@@ -99,33 +99,32 @@ class SlotBook:
         return slots
 
 
+@dataclass(slots=True)
 class Leadership:
     """What is known of the Lease, and by which `watch`; for many threads at once.
 
-    `lock` is this server's own while it holds it.
+    `lock` is this server's own, as `holder`, while it holds it.
     """
 
-    def __init__(self, api: ClusterApi, clock: Clock, namespace: str, holder: str) -> None:
-        self._api = api
-        self._holder = holder
-        self._clock = clock
-        self._namespace = namespace
-        self.watch = LeaseWatch(clock)
-        self._turn = threading.Lock()
-        self._seen = LeaseState("", "", 0.0)
-        self._seen_at = float("-inf")
-        self.lock: LeaseLock | None = None
+    api: ClusterApi
+    watch: LeaseWatch
+    namespace: str
+    holder: str
+    lock: LeaseLock | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _seen: LeaseState = NO_LEASE
+    _seen_at: float = float("-inf")
 
     def look(self, age: float = _FRESH) -> Holder:
         """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
 
         Whoever has waited for another's look, which began after this was called, needs none of their own.
         """
-        oldest = self._clock.monotonic() - age
+        oldest = self.watch.clock.monotonic() - age
         with self._turn:
             if self._seen_at < oldest:
-                began = self._clock.monotonic()
-                self._seen = read_lease(self._api, self._namespace)
+                began = self.watch.clock.monotonic()
+                self._seen = read_lease(self.api, self.namespace)
                 self._seen_at = began
             return self.watch.look(self._seen)
 
@@ -144,7 +143,7 @@ class Leadership:
         Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and another may have
         been under way.
         """
-        return self._clock.monotonic() + min(_SOON, self._seen.renewal)
+        return self.watch.clock.monotonic() + min(_SOON, self._seen.renewal)
 
     def check(self) -> None:
         """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`.
@@ -152,7 +151,7 @@ class Leadership:
         It is read anew: what was taken by force a moment ago is still ours by the clock.
         """
         state, lock = self.look(age=0.0), self.lock
-        is_own = lock is not None and self._seen.holder == self._holder
+        is_own = lock is not None and self._seen.holder == self.holder
         if lock is not None and is_own:
             lock.check()
         if state is Holder.UNKNOWN and not is_own:
@@ -207,7 +206,9 @@ class World:
     def __post_init__(self) -> None:
         """Look at slots and Lease with the patience of a host that waits for its answer."""
         self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
-        self.leadership = Leadership(self.patient_api, self.clock, self.settings.namespace, self.settings.holder)
+        self.leadership = Leadership(
+            self.patient_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
+        )
         troubles = Troubles(self.notice)
 
         def wait(error: BaseException) -> None:

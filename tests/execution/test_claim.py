@@ -100,8 +100,8 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
     cluster, report = PatientApi(cast("ClusterApi", api), clock), Reporter(Observers(()), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
-    ways = {"host": cast("Any", None), "gates": NoGates(), "admission": admission, "stop": StopRequest()}
-    return NodeContext(planned, f"run-{name}", cluster, unfenced, report, **ways)
+    ways = {"host": cast("Any", None), "gates": NoGates(), "refusal": admission.refusal, "limit": admission.limit}
+    return NodeContext(planned, f"run-{name}", cluster, unfenced, report, **ways, stop=StopRequest())
 
 
 def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:

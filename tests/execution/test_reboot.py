@@ -94,7 +94,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell)
         limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
         nothing = cast("Any", None)
-        around = {"host": host, "gates": NoGates(), "admission": nothing, "stop": nothing}
+        around = {"host": host, "gates": NoGates(), "refusal": nothing, "limit": nothing, "stop": nothing}
         return NodeContext(
             PLANNED, "run-1", cluster, draining.check, draining.report, policy=limits, **around, is_taken_up=True
         )

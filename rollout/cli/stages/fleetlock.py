@@ -33,6 +33,8 @@ def serve(settings: Settings) -> None:
             f"the FleetLock server needs a library that is not installed: {error}",
             hint=f"{sys.executable} -m pip install 'node-rollout[fleetlock]'",
         ) from error
+    import asyncio
+
     from rollout.adapters.metrics import parsed_address
     from rollout.report.metric_families import FleetLockMetrics
     from rollout.report.metrics import Metrics
@@ -62,7 +64,7 @@ def serve(settings: Settings) -> None:
         with under_way(world) as server:
             tally.slots, tally.in_hand = lambda: world.book.latest, lambda: server.worker.working
             exposition = wiring.exposition(metrics, tally)
-            http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
+            asyncio.run(http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/")))
     say("stopped on request: nodes are left as they stand, another server goes on with them")
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         # one still waits for an API server that hangs, and the interpreter would wait for it

@@ -46,7 +46,7 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
     not ours to give back to them, where they are to leave nodes out. `detected` is the mark of what asked for the
     reboot. `RefusedError` where it is not admitted now: nothing is left on it.
     """
-    if why := context.admission.refusal(context.planned):
+    if why := context.refusal(context.planned):
         raise RefusedError(why)
     ready = ready_of(context.pods())
     before = _marked(context)
@@ -117,13 +117,13 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
     """Return the Node as it is when it may be cordoned, `RefusedError` where it may not be."""
     name = context.name
     while True:
-        if why := context.admission.refusal(context.planned):
+        if why := context.refusal(context.planned):
             raise RefusedError(why)
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
-        limit = context.admission.limit(nodes.values())
+        limit = context.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
         if why := limit.why_full(name, away - giving_way):

@@ -1,6 +1,6 @@
 """What the steps of one node's run have at hand, its host among it, and where that run stands."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -134,18 +134,6 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     )
 
 
-class NodeAdmission(Protocol):
-    """What an untouched node has to pass before it is cordoned, whatever admitted it before."""
-
-    def refusal(self, planned: PlannedNode) -> str:
-        """Why it may not be begun now, empty where it may; the slow questions come first. May raise `ApiError`."""
-        ...
-
-    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
-        """How many of these, all there are, may be away."""
-        ...
-
-
 class Occasion(StrEnum):
     """When a playbook runs; the words are those of `rollout_occasion`."""
 
@@ -189,13 +177,17 @@ class NodeGates(Protocol):
 class NodeContext(NodeTask):
     """One node's way through a rollout: its turn, its host, and what may hold it up or stop it.
 
+    An untouched node is admitted once more before its cordon: `refusal` says why it may not be begun now, empty where
+    it may, the slow questions first, and may raise `ApiError`; `limit` says how many of all nodes may be away.
+
     `is_taken_up`: an earlier process has begun this node. `remember` is told of a failure before its marks go; `own`
     is this very node where this process is on it.
     """
 
     host: NodeHost
     gates: NodeGates
-    admission: NodeAdmission
+    refusal: Callable[[PlannedNode], str]
+    limit: Callable[[Collection[Node]], AwayLimit]
     stop: StopRequest
     is_taken_up: bool = False
     own: OwnNode | None = None

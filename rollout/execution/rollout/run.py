@@ -31,10 +31,7 @@ from rollout.planning.eligibility.pools import pools_of
 
 @dataclass
 class Run:
-    """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far.
-
-    It is what admits its nodes to their cordons, too.
-    """
+    """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far."""
 
     plan: RolloutPlan
     hosts: Mapping[str, Host]
@@ -200,7 +197,7 @@ class Run:
         return AwayLimit.of(self.plan, self.options.selected, nodes)
 
     def _run_one(self, planned: PlannedNode) -> NodeResult:
-        context = self._context(planned)
+        context = self.context(planned)
         result = _run_safely(context)
         if result.waits:
             self.report.notice(f"{planned.name} is not cordoned: {result.message}")
@@ -214,7 +211,8 @@ class Run:
         self.memory.report_held()
         return result
 
-    def _context(self, planned: PlannedNode) -> NodeContext:
+    def context(self, planned: PlannedNode) -> NodeContext:
+        """Return what the steps of a node have at hand."""
         ports, options, begun = self.ports, self.options, self.inherited.begun
         policy, own = self.plan.policy, options.own_node
         return NodeContext(
@@ -236,7 +234,8 @@ class Run:
                 Probe(policy.detect, options.sentinel),
             ),
             gates=self.gates,
-            admission=self,
+            refusal=self.refusal,
+            limit=self.limit,
             stop=self.stop,
             is_taken_up=planned.name in begun,
             playbooks=ports.gates.playbooks,
