@@ -152,7 +152,7 @@ def labs(folder: Path) -> Iterator[StartLab]:
             loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
             scaled = loaded if nodes is None else scale(loaded, nodes)
             directory = folder / f"lab-{len(list(folder.iterdir()))}"
-            return started.enter_context(Lab.start(scaled, directory=directory, speed=speed))
+            return started.enter_context(Lab(scaled, directory=directory, speed=speed))
 
         yield start
 

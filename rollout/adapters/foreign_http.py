@@ -6,7 +6,6 @@ followed: what is meant for one address goes to no other. Not by urllib3, which 
 garbled.
 """
 
-import http.client
 import re
 import socket
 import ssl
@@ -15,7 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, cast
 
 import urllib3
@@ -63,7 +62,7 @@ def exchange(
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
     line = _Line(bounds.seconds)
     opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
+    for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), line):
         opener.add_handler(handler)
     asked = in_background(lambda: _asked(opener, request, bounds), "exchange")
     try:
@@ -71,7 +70,7 @@ def exchange(
     except (OSError, HTTPException, ValueError) as error:
         raise ExchangeError(_why(error)) from error
     finally:
-        line.end()
+        line.cut()
     if status not in _SUCCESS:
         text = answer[:_SHOWN].decode(errors="replace").strip()
         raise ExchangeError(f"answers {status}", status=status, text=text)
@@ -85,42 +84,21 @@ def _asked(opener: urllib.request.OpenerDirector, request: urllib.request.Reques
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
         if len(body) <= bounds.largest and bounds.largest and response.length:
-            raise http.client.IncompleteRead(b"", response.length)
+            raise IncompleteRead(b"", response.length)
         return response.status, body
 
 
-class _Line:
-    """A connection that can be cut from another thread, also in the middle of a handshake."""
+class _Line(urllib.request.AbstractHTTPHandler):
+    """Opens a URL over a connection that can be cut from another thread, also in the middle of a handshake.
+
+    Nothing but http and https is known to it.
+    """
 
     def __init__(self, seconds: float) -> None:
+        super().__init__()
         self._seconds = seconds
         self._end: socket.socket | None = None
         self._is_over = False
-
-    def connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """As `socket.create_connection` does; one that comes too late is cut at once."""
-        connection = socket.create_connection(address, self._seconds)
-        # a further descriptor: TLS takes the first one over
-        self._end = connection.dup()
-        if self._is_over:
-            self.end()
-        return connection
-
-    def end(self) -> None:
-        """Have nobody wait on it any longer."""
-        self._is_over = True
-        if self._end is not None:
-            with suppress(OSError):
-                self._end.shutdown(socket.SHUT_RDWR)
-            self._end.close()
-
-
-class _Handler(urllib.request.AbstractHTTPHandler):
-    """Opens URLs over one line; nothing but http and https is known to it."""
-
-    def __init__(self, line: _Line) -> None:
-        super().__init__()
-        self._line = line
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self._opened(HTTPConnection, request)
@@ -131,13 +109,30 @@ class _Handler(urllib.request.AbstractHTTPHandler):
     http_request = urllib.request.AbstractHTTPHandler.do_request_
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
+    def cut(self) -> None:
+        """Have nobody wait on it any longer."""
+        self._is_over = True
+        if self._end is not None:
+            with suppress(OSError):
+                self._end.shutdown(socket.SHUT_RDWR)
+            self._end.close()
+
     def _opened(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
         def over_line(host: str, timeout: float) -> HTTPConnection:
             connection: Any = kind(host, timeout=timeout)
-            connection._create_connection = self._line.connect  # noqa: SLF001 - the library's seam has no public name
+            connection._create_connection = self._connect  # noqa: SLF001 - the library's seam has no public name
             return cast("HTTPConnection", connection)
 
         return self.do_open(over_line, request)  # type: ignore[arg-type]
+
+    def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
+        """As `socket.create_connection` does; one that comes too late is cut at once."""
+        connection = socket.create_connection(address, self._seconds)
+        # a further descriptor: TLS takes the first one over
+        self._end = connection.dup()
+        if self._is_over:
+            self.cut()
+        return connection
 
 
 def _why(error: BaseException) -> str:

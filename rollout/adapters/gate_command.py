@@ -30,31 +30,26 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
-class LocalCommand:
-    """Runs one command again and again, each time in a session of its own, so that all it started can be ended."""
+def ask_command(
+    words: Sequence[str], environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+) -> str:
+    """Why it does not let pass: its exit status with the last line that it wrote; empty where it does.
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = tuple(words)
-
-    def __call__(self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]) -> str:
-        """Why it does not let pass: its exit status with the last line that it wrote; empty where it does."""
-        with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
-            try:
-                process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
-                    self._words,
-                    env={**child_environment(), **environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                return f"gate command {self._words[0]!r} cannot be run: {error.strerror}"
-            return self._judged(process, output, seconds, stopped)
-
-    def _judged(
-        self, process: subprocess.Popen[bytes], output: IO[bytes], seconds: float, stopped: Callable[[], bool]
-    ) -> str:
+    It runs in a session of its own, so that all it started can be ended.
+    """
+    name = f"gate command {words[0]!r}"
+    with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
+                words,
+                env={**child_environment(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{name} cannot be run: {error.strerror}"
         end = time.monotonic() + seconds
         while process.poll() is None:
             if stopped():
@@ -62,13 +57,13 @@ class LocalCommand:
                 return "stopped on request"
             if time.monotonic() >= end:
                 _end(process)
-                return f"gate command {self._words[0]!r} did not end within gates.timeout {seconds:g}s"
+                return f"{name} did not end within gates.timeout {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_TICK)
         if process.returncode == 0:
             return ""
         last = _last_line(output)
-        return f"gate command {self._words[0]!r} exited with {process.returncode}{': ' + last if last else ''}"
+        return f"{name} exited with {process.returncode}{': ' + last if last else ''}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,6 @@ import grp
 import os
 import pwd
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,36 +34,24 @@ _PROC = Path("/proc")
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who goes by a file: the user, and the groups that nobody but them and root is in."""
-
-    uid: int
-    groups: frozenset[int]
-
-
-def current_reader() -> Reader:
-    """Return the user of this process."""
-    uid, gid = os.geteuid(), os.getegid()
-    return Reader(uid, frozenset({_ROOT, gid} if _is_private(uid, gid) else {_ROOT}))
-
-
-def _is_private(uid: int, gid: int) -> bool:
-    """Whether the group is the user's own by its name, and has no further member."""
+def _is_own_group(gid: int) -> bool:
+    """Whether nobody but the user of this process and root is in the group: by its name and its members."""
+    if gid == _ROOT or gid != os.getegid():
+        return gid == _ROOT
     try:
-        user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
+        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
     except KeyError:
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
 
 
-def distrust(path: Path, reader: Reader) -> str:
-    """Why a file is not the word of its reader or root alone; empty where it is. Raises `OSError`.
+def distrust(path: Path) -> str:
+    """Why a file is not the word of this process's user or root alone; empty where it is. Raises `OSError`.
 
     Judged are the file, which may be no link, and its folder.
     """
     folder = path.absolute().parent.resolve()
-    return _objection(folder / path.name, reader) or _objection(folder, reader)
+    return _objection(folder / path.name) or _objection(folder)
 
 
 def is_writable_by_all(path: Path) -> bool:
@@ -73,14 +60,14 @@ def is_writable_by_all(path: Path) -> bool:
     return stat.S_ISREG(mode) and bool(mode & stat.S_IWOTH)
 
 
-def _objection(place: Path, reader: Reader) -> str:
+def _objection(place: Path) -> str:
     state = place.lstat()
     noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
-    if state.st_uid not in (reader.uid, _ROOT):
+    if state.st_uid not in (os.geteuid(), _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
         return f"{place} is a link"
-    by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
+    by_group = state.st_mode & stat.S_IWGRP and not _is_own_group(state.st_gid)
     if by_group or state.st_mode & stat.S_IWOTH:
         return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
     return ""
@@ -227,15 +214,3 @@ def scratch_for(purpose: str) -> Iterator[None]:
             f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
             hint="Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp).",
         ) from error
-
-
-def new_folder(purpose: str) -> Path:
-    """Return an empty folder of this user's alone; `InputError` where there is no room for one."""
-    with scratch_for(purpose):
-        return Path(tempfile.mkdtemp(prefix="rollout-"))
-
-
-def usual_folder(purpose: str) -> str:
-    """Where temporary files go; `InputError` where there is no room for one."""
-    with scratch_for(purpose):
-        return tempfile.gettempdir()

@@ -23,6 +23,7 @@ from prometheus_client import (
     start_wsgi_server,
 )
 from prometheus_client.registry import Collector
+from urllib3.util import Url
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
 from rollout.adapters.secrets import basic_authorization, masked, without_userinfo
@@ -34,8 +35,7 @@ _MOST_PORTS = 65_535
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 JOB = "node-rollout"
-_SECONDS = 5.0
-_LARGEST = 100_000
+_BOUNDS = Bounds(seconds=5.0, largest=100_000)
 
 
 def parsed_address(text: str) -> tuple[str, int]:
@@ -113,8 +113,7 @@ class Pushgateway:
     """One Pushgateway. User and password in its URL are sent as such and never shown: `url` is without."""
 
     def __init__(self, url: str, cluster: str) -> None:
-        parts = parsed_url(checked_push_url(url))
-        auth = (parts.auth if parts else None) or ""
+        auth = checked_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
         self._secrets = [part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])]
         self._headers = {"Authorization": basic_authorization(auth)} if auth else {}
@@ -124,20 +123,24 @@ class Pushgateway:
         """Replace the cluster's group, or only what is in `metrics` where they are not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
-        push(self.url, JOB, metrics, group, _SECONDS, self._send)
+        push(self.url, JOB, metrics, group, handler=self._send)
         if last_success:
             outliving = _Collected(last_success)
-            push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
+            push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, handler=self._send)
 
     def _send(
-        self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
+        self,
+        url: str,
+        method: str,
+        timeout: float | None,  # noqa: ARG002 - by this name the library gives it
+        headers: Sequence[tuple[str, str]],
+        data: bytes,
     ) -> Callable[[], None]:
         """Return what the library calls to send; no redirect is followed, for the password goes to this place alone."""
 
         def send() -> None:
-            bounds, sent = Bounds(timeout or _SECONDS, _LARGEST), {**dict(headers), **self._headers}
             try:
-                exchange(url, bounds, sent, body=data or None, method=method)
+                exchange(url, _BOUNDS, {**dict(headers), **self._headers}, body=data or None, method=method)
             except ExchangeError as error:
                 said = f": {error.text}" if error.text else ""
                 raise PushgatewayError(masked(f"it {error}{said}", self._secrets)) from error
@@ -145,8 +148,8 @@ class Pushgateway:
         return send
 
 
-def checked_push_url(url: str) -> str:
-    """Return the URL; `UsageError` for one that is none, or that names a group, which is this program's to choose."""
+def checked_push_url(url: str) -> Url:
+    """Return the parts of the URL; `UsageError` for one that is none, or that names a group, which we choose."""
     parts = parsed_url(url)
     if parts is None or not parts.host or parts.query or parts.fragment or "/metrics/" in f"{parts.path}/":
         raise UsageError(
@@ -154,4 +157,4 @@ def checked_push_url(url: str) -> str:
             f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",
             hint="Write it as http://pushgateway.monitoring:9091.",
         )
-    return url
+    return parts

@@ -5,6 +5,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+import urllib3
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
 from rollout.adapters.secrets import header_value, masked, without_userinfo
@@ -14,7 +15,6 @@ from rollout.gather.cluster.wire import decoder_of
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
-_PORTS = {"http": 80, "https": 443}
 _OF_SERIES = frozenset({"__name__", "alertstate"})
 _SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
 
@@ -124,11 +124,8 @@ def checked_url(url: str) -> str:
 
 def is_same_place(url: str, other: str) -> bool:
     """Whether both lead to the same port of the same host in the same way."""
-    place, own = map(parsed_url, (url, other))
-    if place is None or own is None:
-        return False
-    ports = [parts.port or _PORTS.get(parts.scheme or "") for parts in (place, own)]
-    return (place.scheme, place.host, ports[0]) == (own.scheme, own.host, ports[1])
+    are_urls = parsed_url(url) is not None and parsed_url(other) is not None
+    return are_urls and urllib3.connection_from_url(other).is_same_host(url)
 
 
 def token_for(url: str, own_url: str, token: str) -> str:

@@ -49,13 +49,8 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def child_environment() -> dict[str, str]:
-    """Return this process's environment without its secrets."""
-    return without_secrets(os.environ)
-
-
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hold no secret of ours."""
+def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return an environment, this process's own as a rule, without our secrets."""
     return {name: value for name, value in environment.items() if not is_secret(name)}
 
 

@@ -4,16 +4,16 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.gate_command import LocalCommand, split_command
+from rollout.adapters.gate_command import ask_command, split_command
 from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 from rollout.adapters.silences import NodeSilences
-from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
@@ -25,7 +25,7 @@ from rollout.execution.gates import GatePorts
 from rollout.execution.node.context import NodePlaybooks, Occasion
 from rollout.gather.inventory.reading import Inventory, SshDefaults
 from rollout.model.gates import AlertPolicy
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
+from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
@@ -46,7 +46,7 @@ def context_of(settings: Settings) -> str:
     from rollout.adapters.kube.kubeconfig import find_login
 
     try:
-        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None, os.environ).context
+        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None).context
     except KubeconfigError:
         return ""
 
@@ -94,13 +94,8 @@ def inventory(options: Ssh, defaults: SshDefaults) -> Inventory | None:
 
 def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, Host]:
     """Return the hosts as `--ssh-config` or the operator's own configuration has them reached."""
-    if options.executor is Executor.ANSIBLE:
-        # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
-        return {
-            name: replace(host, user=host.user or DEFAULT_SSH_USER, port=host.port or DEFAULT_SSH_PORT)
-            for name, host in hosts.items()
-        }
-    return with_ssh_config(hosts, options.config, say)
+    # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
+    return with_ssh_config(hosts, NO_FILE if options.executor is Executor.ANSIBLE else options.config, say)
 
 
 def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:
@@ -116,7 +111,7 @@ def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) 
         alertmanager = settings.alerts.alertmanager_url
         source = PrometheusAlerts(alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager).active
     return GatePorts(
-        command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
+        command=partial(ask_command, split_command(settings.gates.command)) if settings.gates.command else None,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
         alerts=source,
         playbooks=_node_playbooks(settings),

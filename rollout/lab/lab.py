@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from rollout.lab.api.faults import ApiFault
@@ -32,7 +31,14 @@ class Lab(LabFiles):
     `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run` only.
     """
 
-    def __init__(self, scenario: Scenario, *, directory: Path, speed: float) -> None:
+    def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
+        """Start it, and return when it serves; `RolloutError` where it cannot be set up.
+
+        Args:
+            scenario: what the lab is like.
+            directory: where kubeconfig, inventory, known_hosts and key are written; made if need be.
+            speed: how many simulated seconds pass in a real one.
+        """
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
         self._stopping = asyncio.Event()
@@ -48,26 +54,10 @@ class Lab(LabFiles):
         self.faults, self.requests = running.api.faults, running.api.requests
         self.machines, self.agents = running.fleet.machines, running.fleet.agents
 
-    @classmethod
-    def start(cls, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> Self:
-        """Start a lab and return when it serves.
-
-        Args:
-            scenario: what the lab is like.
-            directory: where kubeconfig, inventory, known_hosts and key are written; made if need be.
-            speed: how many simulated seconds pass in a real one.
-
-        Raises:
-            RolloutError: the lab cannot be set up.
-        """
-        return cls(scenario, directory=directory, speed=speed)
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -134,7 +124,7 @@ def serve(scenario: Scenario, *, directory: Path, speed: float, on_ready: Callab
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())
-    with Lab.start(scenario, directory=directory, speed=speed) as lab:
+    with Lab(scenario, directory=directory, speed=speed) as lab:
         on_ready(lab)
         ended.wait()
         return lab.scoreboard()

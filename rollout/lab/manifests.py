@@ -12,11 +12,9 @@ import msgspec
 
 from rollout.lab.api.resources import (
     BUDGETS,
-    DAEMONSETS,
-    DEPLOYMENTS,
     NODES,
     PODS,
-    STATEFULSETS,
+    SERVED,
     VOLUMES,
     Resource,
 )
@@ -26,11 +24,6 @@ from rollout.lab.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
 from rollout.lab.world.volumes import CSI_DRIVER
 
-_CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
-    WorkloadKind.DEPLOYMENT: DEPLOYMENTS,
-    WorkloadKind.STATEFUL_SET: STATEFULSETS,
-    WorkloadKind.DAEMON_SET: DAEMONSETS,
-}
 _TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -56,7 +49,8 @@ def workload_objects(
     elif workload.kind is WorkloadKind.POD:
         yield from ((PODS, pod) for pod in _bare_pods(workload, hosts))
     else:
-        yield _CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts))
+        resource = next(resource for resource in SERVED if resource.kind == workload.kind)
+        yield resource, _controller(workload, replicas_of(workload, hosts))
 
 
 def _volume(workload: Workload) -> Json:

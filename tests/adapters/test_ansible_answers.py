@@ -116,11 +116,11 @@ def test_what_rollout_was_told_comes_before_the_configuration(tmp_path: Path) ->
     (tmp_path / "ansible.cfg").write_text(
         "[defaults]\nremote_user = ops\n[ssh_connection]\nssh_args = -o ControlPersist=60s\n"
     )
-    variables = settings(tmp_path, known_hosts=Path("/keys"), user="core").variables(Path("/ssh_config"))
+    variables = settings(tmp_path, known_hosts=Path("/keys"), user="core").variables(tmp_path)
     words = variables["ANSIBLE_SSH_ARGS"].split()
     assert words.index("UserKnownHostsFile=/keys") < words.index("ControlPersist=60s")
     assert "ControlMaster=no" not in words
-    assert words[words.index("-F") + 1] == "/ssh_config"
+    assert words[words.index("-F") + 1] == str(tmp_path / "ssh_config")
     assert variables["ANSIBLE_REMOTE_USER"] == "core"
     assert variables["ANSIBLE_CONFIG"] == str(tmp_path / "ansible.cfg")
 

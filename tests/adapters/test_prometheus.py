@@ -309,7 +309,7 @@ def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
     ask: Callable[[str], None], say: Say, scheme: str, stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a second here, for five or ten by whom it is installed."""
-    for place, bound in (("prometheus._BOUNDS", SHORT), ("notify._BOUNDS", SHORT), ("metrics._SECONDS", SHORT.seconds)):
+    for place, bound in (("prometheus._BOUNDS", SHORT), ("notify._BOUNDS", SHORT), ("metrics._BOUNDS", SHORT)):
         monkeypatch.setattr(f"rollout.adapters.{place}", bound)
     slow, ended = stranger(say), threading.Event()
 

@@ -85,7 +85,7 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         found = addresses(("::1", closed_port()), full.getsockname(), there.getsockname())
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         started = time.monotonic()
-        with connect("a.example", 22, started + 12, 1 << 20) as stream:
+        with connect("a.example", 22, started + 12) as stream:
             assert stream.getpeername() == there.getsockname()
         assert time.monotonic() - started < 12
 

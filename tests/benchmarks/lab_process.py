@@ -101,7 +101,7 @@ def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
 
     loaded = load_scenario(scenario)
     wanted = scale(loaded, int(nodes)) if nodes else loaded
-    with Lab.start(wanted, directory=Path(directory), speed=float(speed)) as lab:
+    with Lab(wanted, directory=Path(directory), speed=float(speed)) as lab:
         print(json.dumps(lab.environment), flush=True)
         for word in sys.stdin:
             log = lab.call(lambda: [record.target for record in lab.requests if record.user_agent == USER_AGENT])

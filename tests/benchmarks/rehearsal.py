@@ -79,10 +79,10 @@ def measure(speed: float, limit: str, cluster: tuple[str, int]) -> Agreement:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         file = home / "cluster.json"
-        with Lab.start(scale(load_scenario(name), nodes), directory=home / "lab", speed=speed) as lab:
+        with Lab(scale(load_scenario(name), nodes), directory=home / "lab", speed=speed) as lab:
             planned = end_of(start(home, lab.environment, ("plan", *flags, "--snapshot", str(file))))
         plan = json.loads(planned.stdout)
-        with Lab.start(scenario_like(file), directory=home / "copy", speed=speed) as copy:
+        with Lab(scenario_like(file), directory=home / "copy", speed=speed) as copy:
             ended = end_of(start(home, copy.environment, ("apply", "--yes", *flags)), seconds=3600)
         assert ended.code == 0, ended.stderr
     return Agreement(plan["summary"]["nodes"], plan["estimate"]["seconds"], speed * seconds_of(ended.stdout))

@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         kubeconfig = Path(KUBECONFIG).expanduser()
         if not KUBECONFIG:
-            lab = Lab.start(load_scenario("idle"), directory=directory, speed=5)
+            lab = Lab(load_scenario("idle"), directory=directory, speed=5)
             kubeconfig = stack.enter_context(lab).kubeconfig
         yield stack.enter_context(connected(kubeconfig, directory))
 

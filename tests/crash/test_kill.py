@@ -132,7 +132,7 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(
 
 @contextmanager
 def lab(directory: Path) -> Iterator[Lab]:
-    with Lab.start(scale(load_scenario("default"), NODES_IN_ALL), directory=directory, speed=120) as running:
+    with Lab(scale(load_scenario("default"), NODES_IN_ALL), directory=directory, speed=120) as running:
         yield running
 
 

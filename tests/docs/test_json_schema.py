@@ -56,7 +56,7 @@ def part_of(scenario: Scenario) -> Scenario:
 @pytest.mark.parametrize("name", scenario_names())
 def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
-    with Lab.start(part_of(scenario), directory=tmp_path / "lab", speed=120) as lab:
+    with Lab(part_of(scenario), directory=tmp_path / "lab", speed=120) as lab:
 
         def lines_of(*words: str) -> list[bytes]:
             ended = invoked(tmp_path, lab.environment, (*words, "-o", "json"))

@@ -192,7 +192,7 @@ KUBECTL = Path(sys.executable).with_name("kubectl")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+    with Lab(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
         yield running
 
 

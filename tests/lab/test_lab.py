@@ -63,7 +63,7 @@ def open_sockets() -> set[str]:
 def test_stopping_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()
     sockets, threads = open_sockets(), set(threading.enumerate())
-    lab = Lab.start(load_scenario("default"), directory=tmp_path, speed=20)
+    lab = Lab(load_scenario("default"), directory=tmp_path, speed=20)
     address, port = lab.machines["worker-1"].address, lab.ssh_port
     with connected(lab.kubeconfig, tmp_path) as client:
         client.get("/api/v1/nodes")
@@ -83,7 +83,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(InputError, match="cannot use"):
-        Lab.start(load_scenario("default"), directory=tmp_path / "file" / "lab")
+        Lab(load_scenario("default"), directory=tmp_path / "file" / "lab")
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("attempt", range(6))
 def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path) -> None:
-    with Lab.start(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
+    with Lab(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
         hosts = [machine.address for machine in lab.machines.values()]
         places = [("127.0.0.1", lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
         callers = [Caller(places) for _ in range(4)]

@@ -61,7 +61,7 @@ def test_each_step_of_a_scenario_works_as_it_is_printed(name: str, tmp_path: Pat
     chosen = scale(scenario, SMALLER[name]) if name in SMALLER else scenario
     steps = [shlex.split(step, comments=True) for step in steps_of(scenario)]
     assert steps
-    with Lab.start(chosen, directory=tmp_path / "lab", speed=30) as lab:
+    with Lab(chosen, directory=tmp_path / "lab", speed=30) as lab:
         for program, *words in steps:
             if program == "rollout":
                 ended = typed(tmp_path, lab, words)
@@ -75,7 +75,7 @@ def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
     scenario = with_fleetlock(load_scenario("zincati"), f"http://127.0.0.1:{port}/")
     (serve, *rest) = [shlex.split(step, comments=True)[1:] for step in steps_of(scenario)]
-    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
+    with Lab(scenario, directory=tmp_path / "lab", speed=30) as lab:
         server = start(tmp_path, lab.environment, serve)
         assert server.stderr is not None
         assert any("serving FleetLock at" in line for line in server.stderr)

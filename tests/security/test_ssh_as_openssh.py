@@ -32,7 +32,7 @@ needs_openssh = pytest.mark.skipif(not is_here(), reason=MISSING)
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     scenario = Path(__file__).parents[1] / "cli" / "tiny.yaml"
-    with Lab.start(scale(load_scenario(str(scenario)), 4), directory=tmp_path_factory.mktemp("lab")) as started:
+    with Lab(scale(load_scenario(str(scenario)), 4), directory=tmp_path_factory.mktemp("lab")) as started:
         yield started
 
 
@@ -148,7 +148,7 @@ def test_an_address_that_a_node_makes_up_runs_nothing_and_stops_nobody_else(
     tmp_path: Path, home: Path, address: str
 ) -> None:
     scenario = load_scenario(str(Path(__file__).parents[1] / "cli" / "tiny.yaml"))
-    with Lab.start(scale(scenario, 4), directory=tmp_path / "lab") as lab:
+    with Lab(scale(scenario, 4), directory=tmp_path / "lab") as lab:
 
         def lie() -> None:
             (node,) = (node for node in lab.store.items(NODES) if node["metadata"]["name"] == "worker-1")

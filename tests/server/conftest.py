@@ -174,7 +174,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
-    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60) as running:
+    with Lab(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60) as running:
         yield running
 
 

@@ -101,7 +101,7 @@ class Tale(RuleBasedStateMachine):
         self.done["examples"] += 1
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
         self.nodes = nodes
-        self.lab = Lab.start(scale(load_scenario("default"), nodes), directory=self.directory, speed=SPEED)
+        self.lab = Lab(scale(load_scenario("default"), nodes), directory=self.directory, speed=SPEED)
         self.witness = Witness(self.lab, limit)
         self.trouble = Trouble(self.lab, self.witness)
         self.operators = Operators(self.lab, self.machine, limit, flags)

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
-from rollout.adapters.local_files import new_folder
+from rollout.adapters.local_files import scratch_for
 from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
 from rollout.model.host import Host
@@ -65,7 +66,8 @@ class PlaybookRun:
         listener: Listener,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        self.folder = new_folder("Ansible")
+        with scratch_for("Ansible"):
+            self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
@@ -108,17 +110,17 @@ class PlaybookRun:
     def _main(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it
 
-        ssh_config, private = self.folder / "ssh_config", self.folder / "run"
+        private = self.folder / "run"
         try:
             private.mkdir()
-            ssh_config.write_text(self._settings.ssh_config_text(), encoding="utf-8")
-            program_folder = self._program_folder()
+            (self.folder / "ssh_config").write_text(self._settings.ssh_config_text(), encoding="utf-8")
+            self._write_program()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
                 project_dir=str(self._settings.folder),
                 playbook=str(self._playbook),
                 cmdline=self._arguments,
-                envvars=self._settings.variables(ssh_config, first_on_path=program_folder, temporary=self.folder),
+                envvars=self._settings.variables(self.folder),
                 settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
                 event_handler=self._heard,
                 cancel_callback=self._canceled.is_set,
@@ -132,15 +134,14 @@ class PlaybookRun:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._ended()
 
-    def _program_folder(self) -> Path:
-        """Return a folder with an `ansible-playbook` that ends when this thread does, however that comes."""
+    def _write_program(self) -> None:
+        """Write an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
         command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(programs() / "ansible-playbook")]
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)
-        return folder
 
     def _changed(self, status: Mapping[str, Any], runner_config: Any) -> None:
         """Once it runs, nobody reads any more what ansible-runner wrote down of the environment."""

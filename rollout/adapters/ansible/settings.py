@@ -10,12 +10,13 @@ import importlib.resources
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.local_files import current_reader, distrust, usual_folder
+from rollout.adapters.local_files import distrust, scratch_for
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
@@ -70,21 +71,22 @@ class AnsibleSettings:
                 hint="Put the key, or a link to it, at a path without one.",
             )
 
-    def variables(
-        self, ssh_config: Path | None = None, *, first_on_path: Path | None = None, temporary: Path | None = None
-    ) -> dict[str, str]:
-        """Return what is added to the environment of Ansible's programs; `ssh_config` is where its text was put.
+    def variables(self, run: Path | None = None) -> dict[str, str]:
+        """Return what is added to the environment of Ansible's programs; `run` is the folder of a run.
 
-        `temporary` is a folder for what Ansible leaves behind when it is killed; None for the usual one.
+        In it are its `ssh_config`, and the programs of `bin`, which go before others. What Ansible leaves behind when
+        it is killed lies there, else in the usual folder.
         """
-        path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
+        path = (*((str(run / "bin"),) if run else ()), str(programs()))
+        with scratch_for("Ansible"):
+            temporary = str(run or tempfile.gettempdir())
         variables = {
             "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
-            "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
+            "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run)),
             # ansible-runner adds to this process's environment, and takes nothing away.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
-            **self._preferences(str(temporary or usual_folder("Ansible"))),
+            **self._preferences(temporary),
         }
         if self.key_file is not None:
             # Ansible hands it on between quotes, and its ssh knows %h and such there
@@ -100,13 +102,13 @@ class AnsibleSettings:
         files = () if self.ssh_config == _NO_FILE else configured
         return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
 
-    def ssh_arguments(self, ssh_config: Path | None = None) -> tuple[str, ...]:
+    def _ssh_arguments(self, run: Path | None) -> tuple[str, ...]:
         """Arguments of OpenSSH's client: it takes the first of several, so what rollout was told comes first."""
         arguments = [*_CHECKING[self.host_key_checking]]
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
-        if ssh_config is not None:
-            arguments += ["-F", str(ssh_config)]
+        if run is not None:
+            arguments += ["-F", str(run / "ssh_config")]
         theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
@@ -170,7 +172,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _own(path: Path) -> Path:
-    if reason := distrust(path, current_reader()):
+    if reason := distrust(path):
         raise UsageError(
             f"ansible.cfg of the current folder is refused: {reason}",
             hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",

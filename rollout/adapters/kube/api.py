@@ -33,6 +33,7 @@ USER_AGENT = f"rollout/{__version__}"
 DEFAULT_PAGE = "500"
 
 _LOG = logging.getLogger("rollout.api")
+_JSON, _PATCH = "application/json", "application/merge-patch+json"
 _READABLE = "=/,!:"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
@@ -56,7 +57,6 @@ class _Request:
     query: Query
     read_timeout: float
     body: object = None
-    content_type: str = "application/json"
     encoding: str = "gzip"
 
     def __str__(self) -> str:
@@ -72,10 +72,10 @@ class _Request:
 
     def headers(self) -> dict[str, str]:
         return {
-            "Accept": "application/json",
+            "Accept": _JSON,
             "Accept-Encoding": self.encoding,
             "User-Agent": USER_AGENT,
-            **({} if self.body is None else {"Content-Type": self.content_type}),
+            **({} if self.body is None else {"Content-Type": _PATCH if self.method == "PATCH" else _JSON}),
         }
 
 
@@ -151,7 +151,7 @@ class KubeApi:
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a JSON merge patch."""
-        return self._fetch("PATCH", path, query, body, "application/merge-patch+json")
+        return self._fetch("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
         """Body of the answer to a DELETE with `body` as its DeleteOptions."""
@@ -179,10 +179,8 @@ class KubeApi:
             lambda error: self._failed(error, request),
         )
 
-    def _fetch(
-        self, method: str, path: str, query: Query | None, body: object = None, content_type: str = "application/json"
-    ) -> bytes:
-        return self._believed(_Request(method, path, query or {}, self._timeouts.read, body, content_type))[0]
+    def _fetch(self, method: str, path: str, query: Query | None, body: object = None) -> bytes:
+        return self._believed(_Request(method, path, query or {}, self._timeouts.read, body))[0]
 
     def _believed(self, request: _Request) -> tuple[bytes, str]:
         """Return the body, and the token of the page that follows, of an answer that an API server may have given."""

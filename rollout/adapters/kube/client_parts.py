@@ -26,7 +26,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rollout.adapters.programs import run_program
-from rollout.adapters.secrets import without_secrets
+from rollout.adapters.secrets import child_environment
 
 _LOG = logging.getLogger("rollout.api")
 _PACKAGE = "kubernetes"
@@ -132,7 +132,7 @@ class Programs:
 
     def Popen(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any) -> Any:  # noqa: N802
         """Return what answers as a process that has ended; one that has just hung is not waited for again."""
-        environment = without_secrets(env)
+        environment = child_environment(env)
         if self._may_ask:
             self._may_ask = False
             return subprocess.Popen(arguments, env=environment, cwd=cwd, **given)  # noqa: S603 - the operator's

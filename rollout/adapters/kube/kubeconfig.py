@@ -5,7 +5,6 @@ operator is told the file, the name, and what else there is.
 """
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,22 +129,22 @@ class _Merged:
         return KubeconfigError(message, hint=hint)
 
 
-def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
+def find_login(kubeconfig: Path | None, context: str | None) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    return _Merged(_paths(kubeconfig, environ)).choose(context)
+    return _Merged(_paths(kubeconfig)).choose(context)
 
 
-def in_cluster(environ: Mapping[str, str]) -> bool:
+def in_cluster() -> bool:
     """Whether this runs in a pod without any kubeconfig."""
-    if environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
+    if os.environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
         return False
-    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
 
 
-def _paths(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
     if kubeconfig is not None:
         return (_existing(kubeconfig.expanduser()),)
-    listed = tuple(Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part)
+    listed = tuple(Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part)
     if not listed:
         return (_existing(Path(_DEFAULT).expanduser()),)
     # As kubectl does, files of the list that do not exist are passed over, but not all of them.

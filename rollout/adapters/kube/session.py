@@ -79,9 +79,9 @@ class Session:
 
 def open_session(kubeconfig: Path | None, context: str | None) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
-    if kubeconfig is None and in_cluster(os.environ):
+    if kubeconfig is None and in_cluster():
         return _session(_service_account(context), proxy="")
-    login = find_login(kubeconfig, context, os.environ)
+    login = find_login(kubeconfig, context)
     with _no_file_left():
         return _session(_configuration(login), proxy=login.proxy)
 

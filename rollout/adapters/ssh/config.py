@@ -13,9 +13,9 @@ import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -72,7 +72,7 @@ _CLIENT = "ssh"
 _OWN = Path("~/.ssh/config")
 _SYSTEM = Path("/etc/ssh/ssh_config")
 # As `ssh -F none`.
-_NO_FILE = Path("none")
+NO_FILE = Path("none")
 # With more dots than CanonicalizeHostname completes.
 _NOBODY = "no.such.host.of.rollout.invalid"
 _DEFAULT_USER = f"Host *\nUser {DEFAULT_SSH_USER}\n"
@@ -106,8 +106,11 @@ def with_ssh_config(
         _check_words(host)
     if len(asked) >= _MANY:
         announce(f"asking ssh what {files} means for {len(asked)} hosts, which may take seconds")
-    with client_for(files) as client:
-        return {**unconfigured, **_configured(asked, client, files)}
+    with scratch_for("ssh"), NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file:
+        # A file, for the client may read it a second time (Match final).
+        file.write(files.text())
+        file.flush()
+        return {**unconfigured, **_configured(asked, Client(Path(file.name), str(files.own or files.system)), files)}
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def config_files(path: Path | None) -> ConfigFiles | None:
     counts, and alone.
     """
     if path is not None:
-        return None if path == _NO_FILE else ConfigFiles(path, is_named=True)
+        return None if path == NO_FILE else ConfigFiles(path, is_named=True)
     usual = _OWN.expanduser()
     own = usual if usual.is_file() else None
     system = _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None
@@ -154,7 +157,7 @@ def _account_home() -> Path:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
         # as pods on clusters that give each namespace a uid of its own: the client refuses all work then
-        return _NO_FILE
+        return NO_FILE
 
 
 def _read(file: Path) -> str:
@@ -203,25 +206,13 @@ class Client:
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
 
-@contextmanager
-def client_for(files: ConfigFiles) -> Iterator[Client]:
-    """Make a client that goes by these files."""
-    with scratch_for("ssh"), NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file:
-        # A file, for the client may read it a second time (Match final).
-        file.write(files.text())
-        file.flush()
-        yield Client(Path(file.name), str(files.own or files.system))
-
-
 def _settings(printed: str) -> Settings:
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
         settings[keyword] = (*settings.get(keyword, ()), value)
     for keyword in _FILE_LISTS:
-        # These are printed with their tokens put in: what is still a % stands for itself.
-        files = _NEXT_FILE.split(" ".join(settings.get(keyword, ())))
-        settings[keyword] = tuple(file.replace("%", "%%") for file in files)
+        settings[keyword] = tuple(_NEXT_FILE.split(" ".join(settings.get(keyword, ()))))
     return settings
 
 
@@ -292,7 +283,7 @@ def _reached(host: Host, asked: str, settings: Settings, files: ConfigFiles) -> 
     }
     return replace(
         reached,
-        known_hosts=_known_hosts(settings, tokens),
+        known_hosts=_known_hosts(settings),
         identities=_identities(settings, tokens),
         proxy=_proxy(reached, settings, files, tokens),
     )
@@ -302,12 +293,15 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
     return settings.get(keyword, (default,))[0]
 
 
-def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
-    """Return the files of each kind, or none of it; None where the configuration does not say."""
+def _known_hosts(settings: Settings) -> HostKeyFiles | None:
+    """Return the files of each kind, or none of it; None where the configuration does not say.
+
+    They are printed with their tokens put in: what is still a % stands for itself.
+    """
     if not any(keyword in settings for keyword in _FILE_LISTS):
         return None
     own, system = (
-        tuple(_file(file, tokens) for file in settings.get(keyword, usual) if file != _NONE)
+        tuple(file for file in settings.get(keyword, usual) if file != _NONE)
         for keyword, usual in zip(_FILE_LISTS, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
     )
     return HostKeyFiles(own, system)

@@ -23,7 +23,7 @@ from typing_extensions import override
 from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
 from rollout.adapters.ssh.keys import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import HostKey
-from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
+from rollout.adapters.ssh.sockets import HANDSHAKE_ALLOWANCE, DeadlineSocket, Relay, connect, through
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
@@ -34,8 +34,6 @@ _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection
 _CHUNK = 65536
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
-# What comes before a login is a few kilobytes of keys and a banner.
-_HANDSHAKE_ALLOWANCE = 1 << 18
 # In bytes: more than anything sane prints.
 _OUTPUT_LIMIT = 1 << 20
 _TOO_MUCH = f"the host printed more than {_OUTPUT_LIMIT} bytes"
@@ -148,9 +146,9 @@ class Connection:
         self._had_session = False
         self._relay: Relay | None = None
         if host.proxy:
-            self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
+            self._socket, self._relay = through(host.proxy, deadline)
         else:
-            self._socket = connect(host.address, host.port, deadline, _HANDSHAKE_ALLOWANCE)
+            self._socket = connect(host.address, host.port, deadline)
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
@@ -199,7 +197,7 @@ class Connection:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above a mebibyte of output."""
         self._doing = "running the command"
         # Twice the limit: what has been read of the output, and what the host may be ahead.
-        self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + _HANDSHAKE_ALLOWANCE)
+        self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
         channel = self._session()
         try:
             channel.exec_command(command)

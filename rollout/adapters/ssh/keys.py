@@ -214,14 +214,6 @@ def _what_it_is(file: Path) -> str:
     return "it is not a usable private key (ed25519, ecdsa and rsa are)"
 
 
-class _Agent(AgentSSH):
-    """A line to an agent. It answers one request at a time, so each connection to a host has its own."""
-
-    def __init__(self, line: socket.socket) -> None:
-        super().__init__()
-        self._connect(line)  # type: ignore[attr-defined]
-
-
 class UnsignedError(paramiko.AuthenticationException):
     """The agent holds a key, and does not sign with it: its token is away, or somebody said no."""
 
@@ -247,13 +239,17 @@ class _Certified(HeldKey):
 
 @contextmanager
 def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
+    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense.
+
+    It answers one request at a time, so each connection to a host has its own line to it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(_PATIENCE)
         held: tuple[HeldKey, ...] = ()
         with suppress(OSError, paramiko.SSHException):
             line.connect(os.environ.get(_AGENT_VARIABLE, "") if path is None else str(Path(path).expanduser()))
-            agent = _Agent(line)
+            agent = AgentSSH()
+            agent._connect(line)  # type: ignore[attr-defined]  # noqa: SLF001 - connects to the usual one by itself
             kinds = ((_Certified if key.name.endswith(_CERTIFICATE) else HeldKey, key) for key in agent.get_keys())
             held = tuple(kind(agent, key.blob, key.comment) for kind, key in kinds)
         yield held

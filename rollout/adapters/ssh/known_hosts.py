@@ -16,7 +16,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -36,10 +36,18 @@ _AUTHORITY = "@cert-authority"
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key."""
+    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key.
+
+    `place` is the line that it stands in, empty where no file has it: the same key may stand in many.
+    """
 
     type: str
     blob: bytes
+    place: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.type} {self.fingerprint}"
 
     @property
     def fingerprint(self) -> str:
@@ -49,33 +57,25 @@ class HostKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A key and the line that it stands in; `place` is empty where no file has it."""
-
-    key: HostKey
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Names:
-    """Entries by the names of hosts."""
+    """Keys by the names of hosts."""
 
-    _plain: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
-    _others: list[tuple[Callable[[str], bool], Entry]] = field(default_factory=list)
+    _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
+    _others: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
-    def add(self, names: str, entry: Entry) -> None:
+    def add(self, names: str, key: HostKey) -> None:
         """Put it under the first field of its line."""
         if names.startswith(_HASHED):
-            self._others.append((_hashed(names), entry))
+            self._others.append((_hashed(names), key))
         elif any(mark in names for mark in "*?!"):
-            self._others.append((partial(_matches, names), entry))
+            self._others.append((partial(_matches, names), key))
         else:
             for name in names.split(","):
-                self._plain[name.lower()].append(entry)
+                self._plain[name.lower()].append(key)
 
-    def find(self, name: str) -> tuple[Entry, ...]:
-        """Every entry of this name, in lower case."""
-        others = (entry for is_named, entry in self._others if is_named(name))
+    def find(self, name: str) -> tuple[HostKey, ...]:
+        """Every key of this name, in lower case."""
+        others = (key for is_named, key in self._others if is_named(name))
         return (*self._plain.get(name, ()), *others)
 
 
@@ -94,14 +94,14 @@ class KnownHosts:
         self._file = own[0] if own else None
         self._lock = threading.Lock()
         self._hosts, self._authorities = Names(), Names()
-        self._revoked: dict[bytes, Entry] = {}
+        self._revoked: dict[bytes, HostKey] = {}
         # Each hashed line costs a digest, and each connection asks twice.
-        self._found: dict[str, tuple[Entry, ...]] = {}
+        self._found: dict[str, tuple[HostKey, ...]] = {}
         every = (*own, *system)
         if own and files and checking is HostKeyChecking.STRICT and not any(file.exists() for file in every):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",
-                hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {_place(own[0])}",
+                hint=f"Name another with --known-hosts, or make it: {self._recording}",
             )
         for file in every:
             self._read(file)
@@ -111,22 +111,22 @@ class KnownHosts:
             marker, names, key = line_fields(line)
             if key is None:
                 continue
-            entry = Entry(key, f"{file}:{number}")
+            key = replace(key, place=f"{file}:{number}")
             if marker == _REVOKED:
-                self._revoked[key.blob] = entry
+                self._revoked[key.blob] = key
             elif marker == _AUTHORITY:
-                self._authorities.add(names, entry)
+                self._authorities.add(names, key)
             elif not marker:
-                self._hosts.add(names, entry)
+                self._hosts.add(names, key)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
-        return tuple(entry.key for entry in self._entries(name_on_file(host)))
+        return self._keys(name_on_file(host))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
         """Types of key to ask the host for first: those that are on file."""
-        entries = next(filter(None, map(self._entries, _names(host))), ())
-        return tuple(dict.fromkeys(entry.key.type for entry in entries))
+        keys = next(filter(None, map(self._keys, _names(host))), ())
+        return tuple(dict.fromkeys(key.type for key in keys))
 
     def is_revoked(self, key: HostKey) -> bool:
         """Whether nobody may show this key any more."""
@@ -135,32 +135,53 @@ class KnownHosts:
     def verify(self, host: Host, key: HostKey) -> None:
         """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
         with self._lock:
-            if revoked := self._revoked.get(key.blob):
-                raise _revoked(revoked)
             self._decide(host, key)
 
     def _decide(self, host: Host, key: HostKey) -> None:
+        if revoked := self._revoked.get(key.blob):
+            hint = f"{revoked.place} names it as @revoked: give the host a new key."
+            raise HostKeyError(f"its host key is revoked: {key}", hint=hint)
         names = _names(host)
-        known, elsewhere = self._entries(names[0]), self._entries(names[-1])
+        known, elsewhere = self._keys(names[0]), self._keys(names[-1])
         # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
-        if any(entry.key == key for entry in known or elsewhere):
+        if key in (known or elsewhere):
             # From now on they are those of the port: it may not show another key in this run.
             self._found[names[0]] = known or elsewhere
             return
         if known:
-            raise _changed(key, known, self._file)
-        if authorities := tuple(entry for name in names for entry in self._authorities.find(name)):
-            raise _of_authority(key, authorities[0], self._file)
+            same_type = tuple(other for other in known if other.type == key.type)
+            raise HostKeyError(
+                f"its host key has changed: it shows {key}, on file is {_described(same_type or known)}",
+                hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
+                f" {self._recording} --fingerprints CONSOLES",
+            )
+        if authorities := tuple(other for name in names for other in self._authorities.find(name)):
+            raise HostKeyError(
+                f"its host key is unknown: {key}; what speaks for it is an authority ({authorities[0].place}), and"
+                " rollout's own SSH follows none",
+                hint="Have OpenSSH itself connect, which does: --executor ansible. Or record its key:"
+                f" {self._recording}",
+            )
         if self.checking is HostKeyChecking.STRICT:
-            raise _unknown(key, self._file, elsewhere)
+            other_port = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
+            then = "or --host-key-checking accept-new" if self._file else f"then --known-hosts {_SOME_FILE}"
+            raise HostKeyError(
+                f"its host key is unknown: {key}{other_port}",
+                hint=f"Compare and record the keys of all hosts: {self._recording}; {then}",
+            )
         if self._file is not None:
             _append(self._file, host, key)
-        self._found[names[0]] = (Entry(key),)
+        self._found[names[0]] = (key,)
 
-    def _entries(self, name: str) -> tuple[Entry, ...]:
+    def _keys(self, name: str) -> tuple[HostKey, ...]:
         if name not in self._found:
             self._found[name] = self._hosts.find(name)
         return self._found[name]
+
+    @property
+    def _recording(self) -> str:
+        """The command that records keys, to be copied."""
+        return f"rollout known-hosts --out {shell_word(str(self._file)) if self._file else _SOME_FILE}"
 
 
 def _append(path: Path, host: Host, key: HostKey) -> None:
@@ -198,52 +219,8 @@ def _names(host: Host) -> tuple[str, ...]:
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
-def _unknown(shown: HostKey, file: Path | None, elsewhere: tuple[Entry, ...]) -> HostKeyError:
-    """`elsewhere` are the keys that are on file for its address without the port."""
-    other = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
-    then = "or --host-key-checking accept-new" if file else f"then --known-hosts {_SOME_FILE}"
-    return HostKeyError(
-        f"its host key is unknown: {shown.type} {shown.fingerprint}{other}",
-        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {_place(file)}; {then}",
-    )
-
-
-def _of_authority(shown: HostKey, authority: Entry, file: Path | None) -> HostKeyError:
-    return HostKeyError(
-        f"its host key is unknown: {shown.type} {shown.fingerprint}; what speaks for it is an authority"
-        f" ({authority.place}), and rollout's own SSH follows none",
-        hint="Have OpenSSH itself connect, which does: --executor ansible. Or record its key:"
-        f" rollout known-hosts --out {_place(file)}",
-    )
-
-
-def _changed(shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
-    same_type = tuple(entry for entry in known if entry.key.type == shown.type)
-    place = _place(file)
-    return HostKeyError(
-        f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
-        f" {_described(same_type or known)}",
-        hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
-        f" rollout known-hosts --out {place} --fingerprints CONSOLES",
-    )
-
-
-def _place(file: Path | None) -> str:
-    """Return the file, for a command that is to be copied."""
-    return shell_word(str(file)) if file else _SOME_FILE
-
-
-def _described(entries: tuple[Entry, ...]) -> str:
-    return ", ".join(
-        f"{entry.key.type} {entry.key.fingerprint} ({entry.place or 'shown earlier in this run'})" for entry in entries
-    )
-
-
-def _revoked(entry: Entry) -> HostKeyError:
-    return HostKeyError(
-        f"its host key is revoked: {entry.key.type} {entry.key.fingerprint}",
-        hint=f"{entry.place} names it as @revoked: give the host a new key.",
-    )
+def _described(keys: tuple[HostKey, ...]) -> str:
+    return ", ".join(f"{key} ({key.place or 'shown earlier in this run'})" for key in keys)
 
 
 def _matches(patterns: str, name: str) -> bool:

@@ -17,6 +17,8 @@ from typing_extensions import Buffer, override
 from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
+# What comes before a login is a few kilobytes of keys and a banner.
+HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING = 256
 _COMPLAINT = 4096
 
@@ -101,12 +103,12 @@ class Relay:
             pipe.close()
 
 
-def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[DeadlineSocket, Relay]:
+def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Relay]:
     """Return a connection to the input and output of a local command, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
-        ours.limit(deadline, allowance)
+        ours.limit(deadline, HANDSHAKE_ALLOWANCE)
         ours.settimeout(ours.seconds_left or _INSTANT)
         try:
             return ours, Relay(command, far)
@@ -115,7 +117,7 @@ def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[De
             raise
 
 
-def connect(address: str, port: int, deadline: float, allowance: int) -> DeadlineSocket:
+def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     """Return a TCP connection to the first of the name's addresses that answers, within the deadline.
 
     Each address has its share of the time that is left, so that one that swallows packets does not use up the
@@ -129,7 +131,7 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     for left, (family, kind, protocol, _, target) in zip(range(len(places), 0, -1), places, strict=True):
         candidate = DeadlineSocket(family, kind, protocol)
-        candidate.limit(deadline, allowance)
+        candidate.limit(deadline, HANDSHAKE_ALLOWANCE)
         try:
             # Never 0, which would mean not to block.
             candidate.settimeout(candidate.seconds_left / left or _INSTANT)

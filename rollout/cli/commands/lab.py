@@ -158,7 +158,7 @@ def demo(
     detecting = [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
     with (
         TemporaryDirectory(prefix="rollout-demo-") as directory,
-        Lab.start(loaded, directory=Path(directory), speed=speed) as lab,
+        Lab(loaded, directory=Path(directory), speed=speed) as lab,
         _environment(lab, speed),
     ):
         saved = str(lab.directory / "demo.plan")

@@ -7,6 +7,7 @@ Some ask its services: `systemctl`, `busctl`, `update_engine_client` and `rpm-os
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
@@ -234,7 +235,7 @@ async def _sudo(session: Session, words: Words) -> Output:
     if is_question:
         return Output(out=f"{full}\n")
     machine.run_as_root.append(" ".join(command))
-    return await session.as_root().run(command)
+    return await replace(session, user="root").run(command)
 
 
 async def _who(session: Session, _words: Words) -> Output:

@@ -5,7 +5,7 @@ A program is a function of the session and its words to what it says; nothing ru
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rollout.lab.hosts.engine import System, os_release
@@ -60,10 +60,6 @@ class Session:
         is_there = folder in _FOLDERS and base in self.programs and base not in machine.faults.missing
         return is_there and machine.system is _ONLY_ON.get(base, machine.system)
 
-    def as_root(self) -> "Session":
-        """Return the same as root."""
-        return replace(self, user="root")
-
     async def sleep(self, seconds: float) -> None:
         """Let simulated time pass."""
         await asyncio.sleep(self.machine.clock.scaled(seconds))
@@ -105,7 +101,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
 
 def read_file(machine: Machine, path: str) -> str | None:
     """Return the text of a file, None where there is none."""
-    path = _canonical(path)
+    # on these hosts /var/run is a link to /run
+    path = path.removeprefix("/var") if path.startswith("/var/run/") else path
     if path in machine.files:
         return machine.files[path]
     computed = _COMPUTED.get(path)
@@ -116,8 +113,3 @@ def files_below(machine: Machine, folder: str) -> list[str]:
     """Return the files that lie in a folder or below it, in order."""
     known = {*_COMPUTED, *machine.files}
     return sorted(path for path in known if path.startswith(f"{folder}/") and read_file(machine, path) is not None)
-
-
-def _canonical(path: str) -> str:
-    """One name a file: on these hosts /var/run is a link to /run."""
-    return path.removeprefix("/var") if path.startswith("/var/run/") else path

@@ -54,7 +54,9 @@ class HostServer:
             self._stop_accepting()
         while self._open and not self._listener.listening:
             try:
-                self._listener.listen(self._listening_socket())
+                # the socket that was bound beforehand; after a boot another on the same port
+                bound, self._socket = self._socket, None
+                self._listener.listen(bound or open_socket(self.address, self.port))
             except OSError:
                 await asyncio.sleep(_REBIND_SECONDS)  # another program may hold the port for a moment
 
@@ -124,11 +126,6 @@ class HostServer:
     @property
     def _open(self) -> bool:
         return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
-
-    def _listening_socket(self) -> socket.socket:
-        """Return the one that was bound beforehand; after a boot another on the same port. Raises OSError."""
-        bound, self._socket = self._socket, None
-        return bound or open_socket(self.address, self.port)
 
     async def _greet(self, connection: socket.socket) -> None:
         # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host name.

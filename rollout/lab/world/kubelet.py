@@ -120,7 +120,8 @@ class Kubelet:
         if not self.alive:
             return
         if change.gone:
-            self._drop(change.obj)
+            self._runs.pop(uid(change.obj), None)
+            self._ending.pop(uid(change.obj), None)
         else:
             self._sync(change.obj)
 
@@ -210,10 +211,6 @@ class Kubelet:
             self._runs.pop(uid(pod), None)
             begin_deletion(self._store, PODS, pod, grace_seconds=0)
 
-    def _drop(self, pod: Json) -> None:
-        self._runs.pop(uid(pod), None)
-        self._ending.pop(uid(pod), None)
-
     def _is_misreported(self, pod: Json) -> bool:
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
 
@@ -224,11 +221,13 @@ class Kubelet:
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        self._cluster.agenda.after(seconds, self._in_life, self._life, work, args)
+        life = self._life
 
-    def _in_life(self, life: int, work: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if life == self._life:
-            work(*args)
+        def work_in_life() -> None:
+            if life == self._life:
+                work(*args)
+
+        self._cluster.agenda.after(seconds, work_in_life)
 
 
 # Kubelets do not all beat at once: each has its place within the interval.

@@ -22,7 +22,7 @@ KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+    with Lab(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
         yield running
 
 
