@@ -107,14 +107,13 @@ class EngineTrouble(StrEnum):
 class UpdateStatus:
     """One answer of update_engine.
 
-    `progress` is 0 to 1. `new_version` is empty where the engine does not say, which includes an engine that
+    `new_version` is empty where the engine does not say, which includes an engine that
     was restarted while an update was pending: it then knows only that a reboot is needed. `message` says why
     the operation is unknown, and `trouble` of which kind that is.
     """
 
     operation: UpdateOperation
     new_version: str = ""
-    progress: float = 0.0
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
 
@@ -244,9 +243,9 @@ class HostFacts:
             detail = f"{version or 'an update'} is staged"
             return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
         if update.operation is not UpdateOperation.UNKNOWN:
-            said = _NOTHING_STAGED.get(update.operation, "")
-            progress = f" ({update.progress:.0%})" if update.operation is UpdateOperation.DOWNLOADING else ""
-            return Sign(source, Answer.NOT_NEEDED, said + progress, current=self.running_version)
+            return Sign(
+                source, Answer.NOT_NEEDED, _NOTHING_STAGED.get(update.operation, ""), current=self.running_version
+            )
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
         return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)

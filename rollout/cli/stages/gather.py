@@ -25,7 +25,6 @@ from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
-from rollout.gather.hosts.signs import annotated
 from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
@@ -121,9 +120,8 @@ def ask_hosts(
             on_answer=answered,
         )
         note(f"{len(asked)} hosts")
-    # what they say counts where they are the machines of their Nodes, and so does what stands on these
-    observations = annotated(nodes, identified(nodes, answers))
-    return Targets(selected, meant, hosts, observations, _own_node(session, nodes))
+    # what they say counts where they are the machines of their Nodes
+    return Targets(selected, meant, hosts, identified(nodes, answers), _own_node(session, nodes))
 
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:

@@ -38,7 +38,6 @@ from rollout.gather.cluster.snapshot import read_findings
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
-from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
@@ -111,7 +110,7 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
     host = context.host
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
-    return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
+    return node, identified((node,), {node.name: observation})[node.name]
 
 
 def _check_need(context: NodeContext) -> None:

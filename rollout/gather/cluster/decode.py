@@ -154,7 +154,8 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         grace_period=spec.termination_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        claims=_claims(spec.volumes),
+        # those that outlive the pod: an ephemeral volume goes with it, and a new pod has a new one
+        claims=tuple(filter(None, (volume.persistent_volume_claim.claim_name for volume in spec.volumes))),
         placement=ANYWHERE if stays else shared.placement(spec),
         unready_since="" if ready else _since(conditions),
         start_seconds=_start_seconds(conditions) if ready else None,
@@ -180,12 +181,6 @@ def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRe
     if controller is None:
         return None
     return shared.one(OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid))
-
-
-def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
-    """List the claims that outlive the pod; an ephemeral volume goes with it, and a new pod has a new one."""
-    names = (volume.persistent_volume_claim.claim_name for volume in volumes)
-    return tuple(filter(None, names))
 
 
 def budget(read: wire.WireBudget) -> Budget:

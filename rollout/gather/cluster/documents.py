@@ -127,7 +127,13 @@ class Document:
         That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
         """
         try:
-            self._rehearse(api)
+            text, whole = self.read(api)
+            # what it holds already, an immutable one takes
+            body = self._with(f"{text or ''}\n", whole)
+            if whole is None:
+                api.create(self.collection, body, DRY)
+            else:
+                api.replace(self.path, body, DRY)
         except ApiUnavailableError:
             raise
         except ApiConflictError:
@@ -141,15 +147,6 @@ class Document:
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
         anew = "one that is immutable, or damaged, is begun anew once it is gone"
         return refusal.hint.replace("NAMESPACE", self.namespace) or f"Allow it; {anew}: {delete}"
-
-    def _rehearse(self, api: ClusterApi) -> None:
-        text, whole = self.read(api)
-        # what it holds already, an immutable one takes
-        body = self._with(f"{text or ''}\n", whole)
-        if whole is None:
-            api.create(self.collection, body, DRY)
-        else:
-            api.replace(self.path, body, DRY)
 
     def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {

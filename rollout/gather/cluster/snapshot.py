@@ -20,12 +20,10 @@ from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
 from rollout.model.cluster import (
-    Budget,
     ClusterIdentity,
     ClusterSnapshot,
     DaemonSet,
     Node,
-    PersistentVolume,
     Pod,
     VolumeAttachment,
 )
@@ -83,16 +81,28 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
 
-    def begun(read: Callable[..., T], *arguments: object) -> "Future[T]":
-        return in_background(lambda: read(*arguments), "snapshot")
+    def begun(read: Callable[[], T]) -> "Future[T]":
+        return in_background(read, "snapshot")
 
-    identity, coordinators = begun(read_identity, api), begun(read_coordinators, api)
-    nodes, pods = begun(read_nodes, api, "", kept), begun(_read_pods, api, None, kept)
-    budgets, daemon_sets = begun(read_budgets, api, kept), begun(read_daemon_sets, api, kept)
-    attachments = begun(_optional, lambda: read_attachments(api, kept=kept), _UNSEEN_ATTACHMENTS)
-    volumes = begun(_optional, lambda: read_volumes(api, kept), _UNSEEN_VOLUMES)
+    def listed(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
+        return _read(api, path, shape, project, kept)
+
+    identity, coordinators = begun(lambda: read_identity(api)), begun(lambda: read_coordinators(api))
+    nodes = begun(lambda: listed(NODES, wire.WireNode, decode.node))
+    pods = begun(lambda: listed(PODS, wire.WirePod, pod_projection()))
+    budgets = begun(lambda: listed(BUDGETS, wire.WireBudget, decode.budget))
+    daemon_sets = begun(lambda: listed(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
+    attachments = begun(
+        lambda: _optional(lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS)
+    )
+    volumes = begun(lambda: _optional(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES))
     all_pods = pods.result()
-    namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
+    namespaces, unseen_namespaces = tuple[tuple[str, Mapping[str, str]], ...](), tuple[str, ...]()
+    # few clusters have pods whose affinities choose namespaces by their labels
+    if any(pod.placement.chooses_namespaces for pod in all_pods):
+        namespaces, unseen_namespaces = _optional(
+            lambda: listed(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
+        )
     stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
@@ -105,7 +115,7 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
         daemon_sets=daemon_sets.result(),
         attachments=attached,
         warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces, *unseen_stored),
-        volumes=bound_volumes,
+        volumes=tuple(filter(None, bound_volumes)),
         coordinators=others,
         namespaces=dict(namespaces),
         read_at=api.server_time(),
@@ -120,9 +130,10 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
     return ClusterIdentity(uid=namespace.metadata.uid, server=api.server, version=version.git_version)
 
 
-def read_nodes(api: ClusterApi, selector: str = "", kept: Kept | None = None) -> tuple[Node, ...]:
+def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    return _read(api, NODES, wire.WireNode, decode.node, kept, {"labelSelector": selector} if selector else {})
+    query = {"labelSelector": selector} if selector else None
+    return read_list(api, NODES, wire.WireNode, decode.node, query).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -140,7 +151,8 @@ def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
 
 def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod, ...]:
     """Return the pods of one node, in all namespaces, or those of them that a label selector chooses."""
-    return _read_pods(api, {**on_node(node), **({"labelSelector": selector} if selector else {})})
+    query = {**on_node(node), **({"labelSelector": selector} if selector else {})}
+    return read_list(api, PODS, wire.WirePod, pod_projection(), query).items
 
 
 def on_node(node: str) -> Query:
@@ -166,59 +178,31 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
     """Return the pods of a namespace that a label selector chooses."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    return _read(api, path, wire.WirePod, pod_projection(), query={"labelSelector": selector})
+    return read_list(api, path, wire.WirePod, pod_projection(), {"labelSelector": selector}).items
 
 
-def read_budgets(api: ClusterApi, kept: Kept | None = None) -> tuple[Budget, ...]:
-    """Every disruption budget."""
-    return _read(api, BUDGETS, wire.WireBudget, decode.budget, kept)
-
-
-def read_daemon_sets(api: ClusterApi, kept: Kept | None = None) -> tuple[DaemonSet, ...]:
+def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
     """Every DaemonSet."""
-    return _read(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set, kept)
+    return read_list(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set).items
 
 
-def read_attachments(
-    api: ClusterApi, node: str | None = None, kept: Kept | None = None
-) -> tuple[VolumeAttachment, ...]:
-    """VolumeAttachments, or those of one node: the API has no field selector for them."""
-    attachments = _read(api, ATTACHMENTS, wire.WireAttachment, decode.attachment, kept)
-    return tuple(attachment for attachment in attachments if node is None or attachment.node == node)
+def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]:
+    """Return the VolumeAttachments of one node: the API has no field selector for them."""
+    attachments = read_list(api, ATTACHMENTS, wire.WireAttachment, decode.attachment).items
+    return tuple(attachment for attachment in attachments if attachment.node == node)
 
 
-def read_volumes(api: ClusterApi, kept: Kept | None = None) -> tuple[PersistentVolume, ...]:
-    """Return the bound PersistentVolumes that attach to certain nodes only."""
-    return tuple(filter(None, _read(api, VOLUMES, wire.WireVolume, decode.volume, kept)))
-
-
-def _namespaces_if_meant(
-    api: ClusterApi, pods: tuple[Pod, ...], kept: Kept | None
-) -> tuple[tuple[tuple[str, Mapping[str, str]], ...], tuple[str, ...]]:
-    """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
-    if not any(pod.placement.chooses_namespaces for pod in pods):
-        return (), ()
-    return _optional(lambda: _read(api, NAMESPACES, wire.Object, decode.namespace, kept), _UNSEEN_NAMESPACES)
-
-
-def _read(
-    api: ClusterApi,
-    path: str,
-    shape: type[K],
-    project: Callable[[K], T],
-    kept: Kept | None = None,
-    query: Query | None = None,
-) -> tuple[T, ...]:
+def _read(api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: Kept | None) -> tuple[T, ...]:
     """Return what a list's objects are read as; each is kept as the API has it where that is wanted."""
     if kept is None:
-        return read_list(api, path, shape, project, query).items
+        return read_list(api, path, shape, project).items
     of_path = kept.setdefault(path, {})
 
     def keep(read: K) -> T:
         of_path[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
         return project(read)
 
-    return read_list(api, path, shape, keep, query).items
+    return read_list(api, path, shape, keep).items
 
 
 def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
@@ -228,10 +212,6 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
         if not error.is_forbidden:
             raise
         return (), (f"{unseen}: {error.message}",)
-
-
-def _read_pods(api: ClusterApi, query: Query | None = None, kept: Kept | None = None) -> tuple[Pod, ...]:
-    return _read(api, PODS, wire.WirePod, pod_projection(), kept, query)
 
 
 # The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is shipped. What a condition

@@ -10,12 +10,15 @@ no other Node has the same. What does not agree is no answer: nothing is planned
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory.reading import Inventory, SshDefaults
 from rollout.model.cluster import Node
+from rollout.model.detection import Source
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, is_address
+from rollout.model.reboot_request import annotation_sign
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
@@ -27,28 +30,16 @@ def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: Ss
     """Hosts by Node name; `InventoryError` where two hosts of the inventory claim one Node.
 
     Without an inventory a Node that reports no address, or only what is none, still has a host, with an empty address.
+    With one, a Node's host has its name, else its address, else its hostname label. Refused is a host by the name of
+    one Node at the address of another: the wrong machine would reboot.
     """
     if inventory is None:
         return {node.name: _from_node(node, defaults) for node in nodes}
-    return _match(nodes, inventory.hosts)
-
-
-def _from_node(node: Node, defaults: SshDefaults) -> Host:
-    by_type = {address.type: address.address for address in reversed(node.addresses) if is_address(address.address)}
-    address = next((by_type[kind] for kind in _ADDRESS_TYPES if kind in by_type), "")
-    return Host(node.name, address, defaults.port, defaults.user, defaults.key_file)
-
-
-def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
-    """Each host's Node by name, else by address, else by hostname label.
-
-    Refused is a host by the name of one Node at the address of another: the wrong machine would reboot.
-    """
     names = {node.name for node in nodes}
     by_address = _owners((node.name, address.address.lower()) for node in nodes for address in node.addresses)
     by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
     by_node: dict[str, Host] = {}
-    for host in hosts:
+    for host in inventory.hosts:
         at_address = by_address.get(host.address.lower())
         node = host.name if host.name in names else at_address or by_label.get(host.name)
         if node is None:
@@ -65,6 +56,12 @@ def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
             )
         by_node[node] = host
     return by_node
+
+
+def _from_node(node: Node, defaults: SshDefaults) -> Host:
+    by_type = {address.type: address.address for address in reversed(node.addresses) if is_address(address.address)}
+    address = next((by_type[kind] for kind in _ADDRESS_TYPES if kind in by_type), "")
+    return Host(node.name, address, defaults.port, defaults.user, defaults.key_file)
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
@@ -85,6 +82,7 @@ def _names_by_sign(signs: Iterable[tuple[str, S]]) -> Mapping[S, tuple[str, ...]
 def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
     """Return the observations by Node name; those that are not surely of their own Node's machine as failures.
 
+    The others have what stands on their Nodes, where that is asked for, among what they say.
     `nodes` are all of the cluster, for another one may be the machine that answered.
     """
     by_name = {node.name: node for node in nodes}
@@ -101,9 +99,15 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
         # of two Nodes at one machine nobody can say which it is, so that neither is touched
         sharing = {*others, *reached.get(machine, ())} - {name}
         shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
-        return _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else facts)
+        return _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else _annotated(node, facts))
 
     return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
+
+
+def _annotated(node: Node, facts: HostFacts) -> HostFacts:
+    if Source.ANNOTATION not in facts.sources:
+        return facts
+    return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
 
 def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeFailure | None:

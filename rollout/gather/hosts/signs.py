@@ -5,27 +5,23 @@ Neither of update_engine's clients has an exit status to be trusted: `update_eng
 and exits 0 where D-Bus denied it. An answer counts where it names an operation.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
 
 from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, complaint, exit_status
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.model.cluster import Node
 from rollout.model.detection import Answer, Sign, Source
-from rollout.model.host import NO_VERSION, EngineTrouble, HostFacts, HostObservation, UpdateOperation, UpdateStatus
-from rollout.model.reboot_request import annotation_sign
+from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
-_BUS_REPLY = re.compile(rf"xdssx \S+ (\S+) {_BUS_STRING} {_BUS_STRING} \S+")
+_BUS_REPLY = re.compile(rf"xdssx \S+ \S+ {_BUS_STRING} {_BUS_STRING} \S+")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 # What the bus says of a name that no program has, nor any file says how to start one.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
@@ -51,33 +47,24 @@ def _from_client(text: str) -> UpdateStatus | None:
     operation = values.get("CURRENT_OP", "")
     if operation in ("", _NULL):
         return None
-    return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
+    return _status(operation, values.get("NEW_VERSION", ""))
 
 
 def _from_bus(text: str) -> UpdateStatus | None:
     match = _BUS_REPLY.search(text)
-    if match is None or not match[2]:
+    if match is None or not match[1]:
         return None
-    return _status(match[2], match[3], match[1])
+    return _status(match[1], match[2])
 
 
-def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
+def _status(operation: str, new_version: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
     unknown = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
         operation=parsed,
         new_version="" if new_version == NO_VERSION else version(new_version),
-        progress=_fraction(progress),
         message=unknown if parsed is UpdateOperation.UNKNOWN else "",
     )
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text.replace(",", "."))
-    except ValueError:
-        return 0.0
-    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
 def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[EngineTrouble, str]:
@@ -212,15 +199,3 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
 _READERS: Mapping[Source, Callable[[Sections, Sections], Sign]] = MappingProxyType(
     {Source.REBOOT_REQUIRED: _reboot_required, Source.RPM_OSTREE: _rpm_ostree, Source.COMMAND: _command}
 )
-
-
-def annotated(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
-    """Return the observations, by Node name, with what stands on the Nodes, where that is asked for."""
-    by_name = {node.name: node for node in nodes}
-    return {name: _annotated(by_name.get(name), observation) for name, observation in observations.items()}
-
-
-def _annotated(node: Node | None, observation: HostObservation) -> HostObservation:
-    if node is None or not isinstance(observation, HostFacts) or Source.ANNOTATION not in observation.sources:
-        return observation
-    return replace(observation, signs=(*observation.signs, annotation_sign(node)))

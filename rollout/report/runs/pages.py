@@ -21,7 +21,7 @@ from rollout.model.text import counted, elapsed, printable
 from rollout.report.runs import tables
 from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
 from rollout.report.runs.tables import NODE_PARTS, Table, clock, said_outcome
-from rollout.report.sentences import grouped
+from rollout.report.sentences import capitalized, grouped, wave_title
 
 MOST_ROWS = 60
 # In percent: what can still be seen.
@@ -75,7 +75,7 @@ def timeline(report: RunReport) -> Chart:
         ticks=[*_ticks(whole)],
         shades=[*_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))],
         sections=[
-            (_wave_title(report, wave), [_row(whole, node, held.get(node.node, ())) for node in nodes])
+            (_title_of(report, wave), [_row(whole, node, held.get(node.node, ())) for node in nodes])
             for wave, nodes in groupby(shown, key=lambda node: node.wave)
         ],
     )
@@ -97,12 +97,11 @@ def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> It
             yield Bar(round((begin - whole.begin) / percent, 2), round(max(_LEAST, (end - begin) / percent), 2), kind)
 
 
-def _wave_title(report: RunReport, wave: int) -> str:
+def _title_of(report: RunReport, wave: int) -> str:
     if not wave:
         return "No wave"
     started = report.waves[wave - 1]
-    word = "Part" if started.in_flight is not None else "Wave"
-    return f"{word} {started.index} of {started.of}"
+    return capitalized(wave_title(started.index, started.of, started.in_flight))
 
 
 def _row(whole: Stretch, node: NodeReport, holds: Sequence[Hold]) -> Row:
