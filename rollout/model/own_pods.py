@@ -40,7 +40,7 @@ def still_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> l
 
 def ready_text(ready: Mapping[str, str]) -> str:
     """As it is written on the Node."""
-    return msgspec.json.encode(dict(sorted(ready.items()))).decode()
+    return msgspec.json.encode(ready, order="sorted").decode()
 
 
 def ready_before(node: Node) -> Mapping[str, str]:

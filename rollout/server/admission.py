@@ -58,7 +58,8 @@ _KINDS = {
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
     """How many of these, which are all, may be away."""
-    return AwayLimit.among(policy, selected(nodes, selection), nodes)
+    meant = pools_of(policy).members(selected(nodes, selection))
+    return AwayLimit.of(policy, len(meant), meant, nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.candidates import asked_for
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, predecessors
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, sealed
@@ -131,7 +132,7 @@ def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
 def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away() -> None:
     nodes = [*of_tier("canary", 1), *of_tier("web", 1, 2, 3)]
     plan = planned(nodes[:-1], CANARY, WEB)
-    rooms = AwayLimit.of(replace(plan, policy=replace(plan.policy, max_unavailable=Count(9))), len(nodes), nodes)
+    rooms = AwayLimit.of(replace(plan.policy, max_unavailable=Count(9)), len(nodes), asked_for(plan), nodes)
     assert not rooms.why_full("web-1", {"canary-1", "web-3", "stranger"})
     assert rooms.why_full("web-1", {"web-2", "web-3"}) == "max-unavailable 2 of the pool web is used up by web-2, web-3"
     assert not rooms.why_full("other", {"web-2", "web-3"})

@@ -56,7 +56,7 @@ def is_open(beginnings: set[datetime], minutes: int, moment: datetime) -> bool:
     ],
 )
 def test_a_window_may_be_written_in_other_words(written: str, same: str) -> None:
-    stretch = date(2026, 2, 25), date(2026, 3, 25)
+    stretch = at("2026-02-25T00:00"), at("2026-03-25T00:00")
     assert list(Window.parse(written).openings(*stretch)) == list(Window.parse(same).openings(*stretch)) != []
 
 

@@ -26,6 +26,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.candidates import asked_for
 from rollout.planning.eligibility.pools import pools_of
 
 
@@ -164,7 +165,7 @@ class Run:
             stop=self.stop,
             most_failures=policy.failures_allowed(selected),
             settle_timeout=policy.settle_timeout,
-            limit=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
+            limit=self.limit(self.cluster.ask(read_nodes) if policy.pools else ()),
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),
@@ -194,7 +195,7 @@ class Run:
 
     def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
-        return AwayLimit.of(self.plan, self.options.selected, nodes)
+        return AwayLimit.of(self.plan.policy, self.options.selected, asked_for(self.plan), nodes)
 
     def _run_one(self, planned: PlannedNode) -> NodeResult:
         context = self.context(planned)

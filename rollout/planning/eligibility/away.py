@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, PodPhase
 from rollout.model.node_marks import is_begun
-from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan
+from rollout.model.plan import Blocker, BlockerKind, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import printable, shortened
-from rollout.planning.eligibility.candidates import asked_for, is_control_plane
+from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 
 _NAMED = 5
@@ -71,40 +71,32 @@ class AwayLimit:
     members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def among(cls, policy: Policy, selected: Collection[Node], nodes: Iterable[Node]) -> "AwayLimit":
-        """Percentages are of the `selected` nodes; a node is in the pool that its labels say."""
-        pools = pools_of(policy)
-        members = {node.name: pools.of(node.labels) for node in nodes}
-        return cls._of(policy, len(selected), pools.sizes(selected), members)
+    def of(cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]) -> "AwayLimit":
+        """Percentages are of the `total`; of pools, of those of the nodes that were asked for, by name.
 
-    @classmethod
-    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
-        """Return a plan's limit: planned nodes are where it says, others where labels do; `selected` is the whole."""
-        pools, planned = pools_of(plan.policy), {node.name: node.pool for node in plan.nodes}
-        members = {node.name: pools.of(node.labels) for node in nodes} | planned
-        return cls._of(plan.policy, selected, Counter(asked_for(plan).values()), members)
-
-    @classmethod
-    def _of(cls, policy: Policy, total: int, sizes: Mapping[str, int], members: Mapping[str, str]) -> "AwayLimit":
+        All other nodes are in the pool that their labels say.
+        """
+        pools, sizes = pools_of(policy), Counter(asked_for.values())
         own = {pool.name: pool.max_unavailable for pool in policy.pools if pool.max_unavailable is not None}
-        limits = {name: most.of(sizes.get(name, 0)) for name, most in own.items()}
+        limits = {name: most.of(sizes[name]) for name, most in own.items()}
+        members = {**pools.members(nodes), **asked_for}
         return cls(policy.max_unavailable.of(total), limits, members)
 
-    def beside(self, away: Collection[str]) -> "AwayLimit":
+    def beside(self, away: Collection[Node]) -> "AwayLimit":
         """Return what these leave of it; below one where they use it up."""
-        gone = Counter(self.members.get(name, "") for name in away)
+        gone = Counter(self.members.get(node.name, "") for node in away)
         left = {name: most - gone[name] for name, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=left)
 
     def blockers(self, away: Sequence[Node], policy: Policy, planned: Collection[str]) -> Iterator[Blocker]:
-        """Nodes that use up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
-        left, pools = self.beside([node.name for node in away]), pools_of(policy)
-        if left.most < 1 and planned:
+        """Nodes that have used up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
+        if self.most < 1 and planned:
             yield from (_used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away)
         for node in away:
             pool = self.members.get(node.name, "")
-            if pool in planned and left.limits.get(pool, 1) < 1:
-                yield _used_up_by(node, f"max-unavailable {pools.rules(pool).max_unavailable} of the pool {pool}")
+            if pool in planned and self.limits.get(pool, 1) < 1:
+                limit = pools_of(policy).rules(pool).max_unavailable
+                yield _used_up_by(node, f"max-unavailable {limit} of the pool {pool}")
 
     def why_full(self, node: str, away: Collection[str]) -> str:
         """Who uses up the limit, or that of this node's pool; empty where the node may go while those are away."""

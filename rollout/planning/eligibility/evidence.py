@@ -27,14 +27,17 @@ def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
     """Return what these nodes prove of a version, or of the latest that was booted; `InputError` for nothing."""
-    results = {node.name: last_result(node) for node in nodes}
-    succeeded = {name: result for name, result in results.items() if result.get("outcome") == Outcome.SUCCEEDED}
-    latest = max(succeeded.values(), key=lambda result: result.get("at", ""), default={})
+    ends = [(node, result) for node in nodes if (result := last_result(node)).get("outcome") == Outcome.SUCCEEDED]
+    latest = max((result for _, result in ends), key=lambda result: result.get("at", ""), default={})
     version = version or latest.get("version", "")
-    on_it = [node for node in nodes if succeeded.get(node.name, {}).get("version") == version]
+    on_it = [(node, result) for node, result in ends if result.get("version") == version]
     runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
-    proven = [node for node in on_it if node.is_ready and runs_it.search(node.os_image)]
-    times = sorted(filter(None, (moment(succeeded[node.name].get("at", "")) for node in proven)))
+    proven = {
+        node.name: moment(result.get("at", ""))
+        for node, result in on_it
+        if node.is_ready and runs_it.search(node.os_image)
+    }
+    times = sorted(filter(None, proven.values()))
     if not is_version(version) or not times:
         raise InputError(
             f"no node has been rebooted into {version or 'another version'} here, and runs it",
@@ -42,12 +45,12 @@ def evidence_of(
         )
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
-    failed |= {node.name: "not Ready, or runs another version" for node in on_it if node not in proven}
+    failed |= {node.name: "not Ready, or runs another version" for node, _ in on_it if node.name not in proven}
     return Evidence(
         version=version,
         cluster=cluster,
         made_at=whole_second(now),
-        nodes=tuple(sorted(node.name for node in proven)),
+        nodes=tuple(sorted(proven)),
         failed=failed,
         first_reboot=whole_second(times[0]),
         last_reboot=whole_second(times[-1]),

@@ -45,9 +45,13 @@ class Pools:
         """Return what holds for a node with these labels."""
         return self.rules(self.of(labels))
 
+    def members(self, nodes: Iterable[Node]) -> Mapping[str, str]:
+        """Return the pool of each of these nodes, by its name."""
+        return {node.name: self.of(node.labels) for node in nodes}
+
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
         """How many of these nodes each pool has: what its percentages are of."""
-        return Counter(self.of(node.labels) for node in nodes)
+        return Counter(self.members(nodes).values())
 
 
 @lru_cache(maxsize=8)

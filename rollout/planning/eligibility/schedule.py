@@ -93,12 +93,12 @@ class Schedule:
 
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
         """All openings around these two moments, those that touch made one, without what is frozen of them."""
-        opened = join(_near(self.windows, begin - _BACK, end)) if self.windows else [Opening(begin - _BACK, end)]
+        start = begin - _BACK
+        opened = _near(self.windows, start, end) if self.windows else [Opening(start, end)]
         if self.own:
-            inside = join(_near(self.own, begin - _BACK, end))
-            opened = [part for opening in opened for part in _common(opening, inside)]
-        frozen = join(_near(self.freezes, begin - 2 * _BACK, end + _BACK))
-        return [part for opening in opened for part in _without(opening, frozen)]
+            # what is open in both is what is left without that which is closed in one
+            opened = _cut(opened, _cut(opened, _near(self.own, start, end)))
+        return _cut(opened, _near(self.freezes, start - _BACK, end + _BACK))
 
     def _around(self, now: datetime, days: int) -> list[Opening]:
         return self.openings(now, now + timedelta(days=days))
@@ -109,19 +109,14 @@ class Schedule:
         return next(filter(wanted, openings), None)
 
 
-def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> Iterator[Opening]:
-    """Yield openings that begin on these days, by the clocks of each."""
-    for period in periods:
-        first, last = (moment.astimezone(period.zone).date() for moment in (begin, end))
-        yield from period.openings(first, last)
+def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
+    """Return their openings that begin on these days, by the clocks of each, those that touch made one."""
+    return join(opening for period in periods for opening in period.openings(begin, end))
 
 
-def _common(opening: Opening, others: Iterable[Opening]) -> Iterator[Opening]:
-    """Yield what it has in common with each of these."""
-    for other in others:
-        begin, end = max(opening.begin, other.begin), min(opening.end, other.end)
-        if begin < end:
-            yield Opening(begin, end)
+def _cut(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Opening]:
+    """Return what is left of them between these stretches, which are in order."""
+    return [part for opening in openings for part in _without(opening, away)]
 
 
 def _without(opening: Opening, frozen: Sequence[Opening]) -> Iterator[Opening]:

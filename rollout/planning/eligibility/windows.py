@@ -107,9 +107,9 @@ class Window:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
         return _timed(match, f"the window {text!r}")
 
-    def openings(self, first: date, last: date) -> Iterator[Opening]:
-        """Its openings that begin on the days from `first` to `last`, as this window's clocks count days."""
-        day = first
+    def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
+        """Its openings that begin on the days from the one moment to the other, as this window's clocks count days."""
+        day, last = (moment.astimezone(self.zone).date() for moment in (begin, end))
         while day <= last:
             if any(days.has(day) for days in self.days):
                 yield Opening(self._at(day), self._end(day))
@@ -131,10 +131,9 @@ class Span:
     opening: Opening
     zone: ZoneInfo
 
-    def openings(self, first: date, last: date) -> Iterator[Opening]:
-        """Itself, where it touches these days."""
-        begin, end = (moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end))
-        if begin <= last and first <= end:
+    def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
+        """Itself, where it touches this stretch of time."""
+        if self.opening.begin <= end and begin <= self.opening.end:
             yield self.opening
 
 

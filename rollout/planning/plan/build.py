@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from itertools import groupby
 
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
@@ -117,8 +117,8 @@ def decide(inputs: PlanInputs) -> Decisions:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
     away = _away(inputs, drainable)
-    away_limit = AwayLimit.among(inputs.policy, _chosen(inputs), inputs.snapshot.nodes)
-    left = away_limit.beside([node.name for node in away])
+    chosen = pools.members(_chosen(inputs))
+    left = AwayLimit.of(inputs.policy, len(chosen), chosen, inputs.snapshot.nodes).beside(away)
     quotas = quotas_of(pools, _chosen(inputs), left)
     items = {item.node.name: item for item in drainable}
     leaving = {name: item.leaving for name, item in items.items()}
@@ -147,7 +147,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         blockers=(
             *(rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals) if drainable else ()),
-            *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
+            *left.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
             *(blocker for item in drainable for blocker in item.blockers),
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
@@ -293,15 +293,18 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
 
     Of several pools' the shortest, for what one node waits any other may have to.
     """
-    policy, graces = inputs.policy, dict[str, int]()
-    kinds: dict[str, dict[str, str]] = defaultdict(dict)
-    for pod, keys in (asked for item in drainable for asked in item.asked()):
+    policy, asked = inputs.policy, defaultdict[str, list[Pod]](list)
+    for pod, keys in (needs for item in drainable for needs in item.asked()):
         for key in keys:
-            graces[key] = max(pod.grace_period, graces.get(key, 0))
-            if pod.owner is not None:
-                kinds[key][pod.owner.uid] = pod.owner.kind
-    permits = {key: forecaster.headcount.permits(forecaster.budgets[key]) for key in graces}
-    rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
+            asked[key].append(pod)
+    rates = {
+        key: pace.rate(
+            forecaster.headcount.permits(forecaster.budgets[key]),
+            policy.drain.grace_of(max(pod.grace_period for pod in pods)),
+            {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner},
+        )
+        for key, pods in asked.items()
+    }
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)
     patience = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
