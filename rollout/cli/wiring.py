@@ -23,7 +23,7 @@ from rollout.errors import KubeconfigError, UsageError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.gates import GatePorts
 from rollout.execution.node.context import NodePlaybooks, Occasion
-from rollout.gather.inventory.reading import Inventory, SshDefaults
+from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostExecutor

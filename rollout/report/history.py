@@ -25,8 +25,7 @@ from rollout.report.lines import (
 from rollout.report.plain import News
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ended, facts, headline
-from rollout.report.sentences import outcomes, sentence
-from rollout.report.summary import findings_text
+from rollout.report.sentences import findings_text, outcomes, sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollout.model.text import counted, joined, or_nothing, printable
 from rollout.report.columns import Column, table_text
-from rollout.report.summary import tallied
+from rollout.report.sentences import tallied
 
 _COLUMNS = (
     Column("NODE"),

@@ -139,8 +139,7 @@ class LiveProgress:
         yield from (_in_a_line(f"{'':{indent}}{line}", "dim") for line in more)
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            waited = (hold.event.at - hold.event.since).total_seconds() + now - node.heard[hold.event.pod]
-            yield _in_a_line(f"{_INDENT}{blocked(hold.event, waited)}", _HELD)
+            yield _in_a_line(f"{_INDENT}{blocked(hold.event, now - node.heard[hold.event.pod])}", _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 

@@ -251,10 +251,6 @@ class Metrics(Collector):
             self._show_run()
             return [self._or_before(family) for family in self._shown.all]
 
-    def describe(self) -> list[Metric]:
-        """Return what tells the library their names."""
-        return self.collect()
-
     def _or_before(self, family: Family[Any]) -> Metric:
         """Return the metric, or where it is not known yet, what an earlier process has exposed."""
         metric: Metric = next(iter(family.instrument.collect()))

@@ -20,8 +20,8 @@ from rollout.model.progress import (
 )
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
 from rollout.report.run_view import RunView
-from rollout.report.sentences import ended, owned_pod, why_held
-from rollout.report.summary import next_step, tallied
+from rollout.report.sentences import ended, owned_pod, tallied, why_held
+from rollout.report.summary import next_step
 
 _WATCH = "rollout status --run"
 

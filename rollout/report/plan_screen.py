@@ -27,8 +27,7 @@ from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import extent, grouped, in_brief
-from rollout.report.summary import absences
+from rollout.report.sentences import absences, extent, grouped, in_brief
 
 _COLUMNS = (
     Column("WAVE", right=True),

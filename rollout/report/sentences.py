@@ -1,15 +1,18 @@
-"""Each event as one sentence: the same words on a terminal and in a CI log."""
+"""Each event as one sentence, and counts as parts of one: the same words on a terminal and in a CI log."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
+    Findings,
     NodeFinished,
     NodeResult,
     NodeStep,
+    NotDone,
     Notice,
     Outcome,
     Phase,
@@ -62,7 +65,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
         case PodBlocked():
-            return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
+            return f"{printable(event.node)}: {blocked(event)}"
         case RunFinished():
             return ended(event.result)
         case WaveStarted():
@@ -127,13 +130,12 @@ def _detail(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
-def blocked(event: PodBlocked, waited: float) -> str:
-    """Tell what holds a pod, for how much longer it may, and why; it has waited so many seconds.
+def blocked(event: PodBlocked, since: float = 0.0) -> str:
+    """Tell what holds a pod, for how much longer it may, and why; so many seconds since that was told.
 
     What matters most comes first, for the line may be too short for it.
     """
-    passed = waited - (event.at - event.since).total_seconds()
-    left = elapsed(max(0.0, event.seconds_left - passed))
+    left = elapsed(max(0.0, event.seconds_left - since))
     return (
         f"held by {printable(event.budget) or 'the API server'} · {left} left · {owned_pod(event)}: {why_held(event)}"
     )
@@ -188,3 +190,32 @@ def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> st
     """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
     return ", ".join((f"{succeeded} succeeded", *(f"{count} {word}" for count, word in others if count)))
+
+
+def absences(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
+    """Tell how many nodes cannot be rebooted, and how many are left out, for which reasons; empty where none is."""
+    reasons = tallied(Counter(node.reason for node in not_done))
+    cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
+    return joined("; ", cannot, f"left out: {tallied(left_out)}" if left_out else "")
+
+
+def tallied(reasons: Mapping[str, int]) -> str:
+    """Write `1 paused, 3 no-update`."""
+    return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
+
+
+def findings_text(findings: Findings) -> Iterable[str]:
+    """Yield what was seen of a node that failed, a line each; conditions that say the same of the Node have one.
+
+    A silent kubelet leaves them all alike.
+    """
+    if findings.ssh_error:
+        yield f"last SSH error: {printable(findings.ssh_error)}"
+    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in findings.conditions)
+    for condition, types in alike.items():
+        why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
+        since = f" since {printable(condition.since)}" if condition.since else ""
+        subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
+        yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
+    if findings.console:
+        yield f"console: {printable(findings.console)}"

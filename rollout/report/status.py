@@ -201,7 +201,9 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
     if status.is_rebooting:
         return printable(stage)
     sentence = status.error or _worth_telling(status)
-    again = _trouble(status, memory, now) if status.retry_after else ""
+    failures = memory.nodes.get(status.node) if status.retry_after else None
+    ago = f"{elapsed(seconds_since(failures.at, now))} ago" if failures and now else ""
+    again = trouble(failures, ago) if failures else ""
     if is_wide:
         again = f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
         return printable(joined("; ", stage, sentence, again))
@@ -214,14 +216,6 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
         sentence = ""
     lead = again if again and not status.rollback else stage
     return printable(joined("; ", lead, sentence))
-
-
-def _trouble(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Tell what its last run came to, and how long ago as of `now`."""
-    failures = memory.nodes.get(status.node)
-    if failures is None:
-        return "failed"
-    return trouble(failures, f"{elapsed(seconds_since(failures.at, now))} ago" if now else "")
 
 
 def _worth_telling(status: NodeStatus) -> str:

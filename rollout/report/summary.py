@@ -1,16 +1,14 @@
 """The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Findings, NotDone, Outcome, RunResult
+from rollout.model.progress import NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import capitalized, grouped, what_failed
+from rollout.report.sentences import absences, capitalized, grouped, what_failed
 
 _MOST_ROWS = 20
 _MOST_NOT_DONE = 5
@@ -120,18 +118,6 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
         before = lead
 
 
-def absences(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
-    """Tell how many nodes cannot be rebooted, and how many are left out, for which reasons; empty where none is."""
-    reasons = tallied(Counter(node.reason for node in not_done))
-    cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
-    return joined("; ", cannot, f"left out: {tallied(left_out)}" if left_out else "")
-
-
-def tallied(reasons: Mapping[str, int]) -> str:
-    """Write `1 paused, 3 no-update`."""
-    return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
-
-
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     """Tell what would be left after the real run; empty where that is nothing."""
     absent = absences(result.not_done, result.left_out)
@@ -204,20 +190,3 @@ def _release(result: RunResult) -> str:
     held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
     return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""
-
-
-def findings_text(findings: Findings) -> Iterable[str]:
-    """Yield what was seen of a node that failed, a line each; conditions that say the same of the Node have one.
-
-    A silent kubelet leaves them all alike.
-    """
-    if findings.ssh_error:
-        yield f"last SSH error: {printable(findings.ssh_error)}"
-    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in findings.conditions)
-    for condition, types in alike.items():
-        why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
-        since = f" since {printable(condition.since)}" if condition.since else ""
-        subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
-        yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
-    if findings.console:
-        yield f"console: {printable(findings.console)}"

@@ -10,8 +10,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, joined, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
-from rollout.report.sentences import capitalized, grouped
-from rollout.report.summary import tallied
+from rollout.report.sentences import capitalized, grouped, tallied
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.

@@ -18,7 +18,7 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshTimeoutError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
-from rollout.gather.inventory.nodes import Connection
+from rollout.gather.inventory import Connection
 from rollout.model.host import Host, Identities
 from tests.adapters.openssh import (
     MISSING,

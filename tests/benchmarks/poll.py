@@ -27,7 +27,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, USUAL_PROBE
-from rollout.gather.inventory.reading import SshDefaults
+from rollout.gather.inventory import SshDefaults
 from rollout.model.host import Host, HostFacts, HostObservation
 from rollout.ports import HostExecutor
 

@@ -8,6 +8,7 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.gather.cluster.rights import (
+    allowed,
     missing_rights,
     status_rights,
 )
@@ -147,5 +148,7 @@ def test_no_price(rules: str) -> None:
 
 
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.answer(403, b"no")) as server, pytest.raises(ApiError):
-        missing_rights(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None), status_rights())
+    with scripted(lambda exchange: exchange.answer(403, b"no")) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        with pytest.raises(ApiError):
+            missing_rights(status_rights(), lambda right: allowed(api, right))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rollout.errors import InventoryError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.identity import HOSTNAME_LABEL, match_hosts
 from rollout.gather.hosts.polling import side_by_side
-from rollout.gather.inventory.reading import Inventory, SshDefaults
+from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node, NodeAddress
 from rollout.model.host import Host
 from tests.planning import builders

@@ -8,7 +8,7 @@ import pytest
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import InventoryError
-from rollout.gather.inventory.reading import Inventory, SshDefaults, inventory_of
+from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
 from rollout.model.host import Host
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -36,7 +36,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.layout.rolling import Following
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import NO_PAST, Past
-from rollout.report.experience import past_of
+from rollout.report.runs.report import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts
 

@@ -4,10 +4,9 @@ import pytest
 
 from rollout.errors import InputError
 from rollout.planning.play.pace import Past
-from rollout.report.experience import past_of
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
-from rollout.report.runs.report import report_of
+from rollout.report.runs.report import past_of, report_of
 from rollout.report.runs.tables import failure_table, hold_table
 from tests.report.journals import (
     LENGTH,

@@ -21,7 +21,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.errors import ExitCode
-from rollout.gather.inventory.reading import SshDefaults
+from rollout.gather.inventory import SshDefaults
 from rollout.lab.lab import Lab
 from rollout.model.gates import GateVariable
 from tests.ended import Ended, invoked

@@ -18,7 +18,7 @@ import yaml
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
-from rollout.gather.inventory.reading import Inventory, SshDefaults, inventory_of
+from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
 from rollout.model.host import DEFAULT_SSH_USER, Host
 from rollout.model.text import excerpt
 

@@ -20,7 +20,7 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.documents import memory_of
-from rollout.gather.cluster.rights import apply_rights, missing_rights
+from rollout.gather.cluster.rights import allowed, apply_rights, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.gather.doctor import cluster
 from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, passed, warned
@@ -63,7 +63,8 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield cluster.server_check(read_identity(session.api))
         yield from cluster.clock_checks(wiring.now(), session.api.server_time())
         needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
-        rights = tuple(cluster.right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))
+        missing = missing_rights(needs, lambda right: with_patience(allowed, session.api, right))
+        rights = tuple(cluster.right_checks(needs, missing))
         yield from rights
         yield _lock(session)
         yield from _unwritable(session, rights)

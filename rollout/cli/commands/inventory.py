@@ -10,7 +10,7 @@ from rollout.cli.settings.rules import policy_of
 from rollout.cli.stages.gather import ask_hosts, read_nodes
 from rollout.cli.stages.session import connect
 from rollout.cli.terminal import show_document
-from rollout.gather.inventory.nodes import Connection, inventory_document
+from rollout.gather.inventory import Connection, inventory_document
 
 
 @takes("cluster", *SELECTION, "ssh")

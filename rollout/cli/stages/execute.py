@@ -28,8 +28,8 @@ from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.plan_screen import rehearsal_text
-from rollout.report.sentences import ended
-from rollout.report.summary import rehearsal_ending, summary_text, tallied
+from rollout.report.sentences import ended, tallied
+from rollout.report.summary import rehearsal_ending, summary_text
 
 
 def run_options(session: Session, selected: int, own_node: OwnNode | None = None) -> RunOptions:

@@ -25,7 +25,7 @@ from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
-from rollout.gather.inventory.reading import SshDefaults
+from rollout.gather.inventory import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.host import Host

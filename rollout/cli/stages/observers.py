@@ -26,9 +26,9 @@ from rollout.model.text import is_run_id, timestamp
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
-from rollout.report.experience import past_of
 from rollout.report.lines import AbortedRecord, Command, JsonLines, RunRecord, line, record_of
 from rollout.report.notifications import Noteworthy, ended_by
+from rollout.report.runs.report import past_of
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10

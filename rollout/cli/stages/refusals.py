@@ -20,7 +20,7 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
-from rollout.gather.cluster.rights import apply_rights, missing_rights
+from rollout.gather.cluster.rights import allowed, apply_rights, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
@@ -101,7 +101,7 @@ def refuse_without_rights(session: Session, *, unattended: bool) -> None:
     remembers = marks.MEMORY_NAME if unattended else None
     needed = [right for right in rights if not right.optional or right.name == remembers]
     with stage("ask for the rights") as note:
-        missing = missing_rights(session.api, needed, ask=with_patience)
+        missing = missing_rights(needed, lambda right: with_patience(allowed, session.api, right))
         note(f"{len(missing)} of {len(needed)} missing")
     if missing:
         raise ApiError(

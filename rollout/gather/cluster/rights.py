@@ -58,15 +58,13 @@ def allowed(api: ClusterApi, right: Right) -> bool:
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
 
-def missing_rights(
-    api: ClusterApi, needs: Iterable[Right], *, ask: Callable[[Callable[[], bool]], bool] = lambda question: question()
-) -> tuple[Right, ...]:
+def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
     """Those of `needs` that this user has not, in their order; optional ones among them.
 
-    `ask` calls one question: with patience, where a single failure among many must not spoil all.
+    `ask` is `allowed`: with patience, where a single failure among many must not spoil all.
     """
     distinct = tuple(dict.fromkeys(needs))
-    has = dict(side_by_side(distinct, lambda right: ask(lambda: allowed(api, right)), most=_AT_ONCE, name="rights"))
+    has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))
     return tuple(right for right in distinct if not has[right])
 
 

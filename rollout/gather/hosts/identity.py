@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rollout.errors import InventoryError
-from rollout.gather.inventory.reading import Inventory, SshDefaults
+from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, is_address

@@ -1,1 +1,0 @@
-"""Inventories read, and the Nodes as one."""
