@@ -16,8 +16,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from rollout.execution.base.deadline import StopRequest
-from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
-from rollout.model.text import elapsed, printable
+from rollout.model.progress import NodeFinished, Notice, Phase, StepEvent, VersionHeld
+from rollout.model.text import elapsed, excerpt, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
@@ -51,9 +51,6 @@ class LiveProgress:
         self._lock = threading.Lock()
         self._view = RunView()
         self._started = monotonic()
-        self._doing = "starting"
-        self._estimate = 0.0
-        self._usual_reboot = ""
         self._spinner = Spinner("dots")
         self._live = Live(
             get_renderable=self._render,
@@ -83,17 +80,12 @@ class LiveProgress:
     def _line(self, event: StepEvent) -> Text | None:
         """Return what an event leaves above the board."""
         match event:
-            case PlanReady():
-                self._estimate = event.plan.estimate.seconds
-                self._usual_reboot = usual_reboot(event.plan.estimate)
             case NodeFinished():
-                self._estimate = _at_this_pace(self._view, self._estimate)
                 style = "green" if event.succeeded else "red"
                 # one line, whatever there is to say: the end of the run tells a failure whole
                 return Text.assemble((f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
             case Notice() | VersionHeld():
-                self._doing = sentence(event)
-                return Text(self._doing, style="yellow")
+                return Text(sentence(event), style="yellow")
             case _:
                 pass
         return None
@@ -127,7 +119,7 @@ class LiveProgress:
         phase, now = node.phase or Phase.PENDING, self._monotonic()
         row = Text.assemble(
             f"{self._spinner.render(now)}",
-            (f" {_cut(printable(node.name), width):<{width}}", "bold"),
+            (f" {excerpt(node.name, width):<{width}}", "bold"),
             (f"  {phase:<{_PHASE_WIDTH}}", _HELD if node.held else "cyan"),
             (f"  {elapsed(now - node.begun):<6}  ", "dim"),
         )
@@ -147,19 +139,21 @@ class LiveProgress:
         """Tell what a node waits for; that a host is silent while it reboots is as it should be."""
         if not is_down(node):
             return node.detail
-        return f"down for {elapsed(self._monotonic() - node.entered)}{self._usual_reboot}"
+        plans = self._view.plans
+        usual = usual_reboot(plans[-1].estimate) if plans else ""
+        return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
 
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
         view = self._view
         if view.told_at is None:
-            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {printable(self._doing)}", "dim")
+            doing = sentence(view.notices[-1]) if view.notices else "starting"
+            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {doing}", "dim")
         ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
         took, is_over = self._monotonic() - view.told_at, ended >= view.planned
         time_spent = elapsed(took)
-        if self._estimate and not is_over:
-            is_late = took > self._estimate
-            time_spent += ", longer than estimated" if is_late else f" of about {elapsed(self._estimate)}"
+        if (estimate := _at_this_pace(view)) and not is_over:
+            time_spent += ", longer than estimated" if took > estimate else f" of about {elapsed(estimate)}"
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
@@ -167,7 +161,7 @@ class LiveProgress:
         elif view.waves:
             wave = wave_title(view.waves[-1].index, view.waves[-1].of, view.waves[-1].in_flight)
         room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
-        lead = f"{_cut(capitalized(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
+        lead = f"{excerpt(capitalized(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
         return Text.assemble(lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis")
 
 
@@ -175,17 +169,14 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
     return Text.assemble((text, style) if isinstance(text, str) else text, no_wrap=True, overflow="ellipsis")
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _at_this_pace(view: RunView, planned: float) -> float:
+def _at_this_pace(view: RunView) -> float:
     """How long all takes, in seconds, where a node's end is worth its share of what its wave was to take.
 
-    `planned` is what was expected so far, 0 where that is not known.
+    0 where the plan says nothing of it.
     """
-    waves = view.plans[-1].waves if view.plans else ()
-    shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in waves for node in wave.nodes}
+    plan = view.plans[-1]
+    planned = plan.estimate.seconds
+    shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in plan.waves for node in wave.nodes}
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
     if view.told_at is None or not (planned and done):

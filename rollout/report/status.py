@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
@@ -23,7 +24,6 @@ from rollout.model.text import (
 from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
-from rollout.report.document_types import StatusReport
 from rollout.report.sentences import capitalized, in_brief
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
@@ -138,6 +138,22 @@ def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
         printable(status.pool),
         note,
     )
+
+
+class StatusSummary(TypedDict):
+    """How many nodes are meant, shown or not."""
+
+    nodes: int
+    needs_reboot: int
+    not_judged: int
+
+
+class StatusReport(TypedDict):
+    """How the nodes stand."""
+
+    format_version: str
+    nodes: Sequence[NodeStatus]
+    summary: StatusSummary
 
 
 def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:

@@ -1,6 +1,7 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Literal, TypedDict
 
 from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
@@ -9,7 +10,6 @@ from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, joined, listed, printable, shortened
-from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 from rollout.report.sentences import capitalized, grouped, tallied
 
 _MOST = 20
@@ -193,6 +193,24 @@ def _idle(unfinished: Unfinished) -> str:
     return f"  {ways_out(unfinished)}"
 
 
+class UnfinishedRun(TypedDict):
+    """A rollout that is running, was interrupted, or has left nodes over."""
+
+    run: str
+    state: Literal["running", "interrupted", "ended"]
+    operating: bool
+    started_by: str
+    started_at: str
+    nodes: Mapping[str, Phase]
+    failed: Sequence[str]
+    done: Sequence[str]
+    not_begun: Sequence[str]
+    not_understood: Mapping[str, str]
+    gone: Sequence[str]
+    tainted: Sequence[str]
+    problem: str
+
+
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
     """Return the run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
@@ -212,6 +230,22 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
         "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
     }
+
+
+class LeftNode(TypedDict):
+    """A node that could not be given back."""
+
+    node: str
+    message: str
+
+
+class AbortReport(TypedDict):
+    """What an abort has undone."""
+
+    run: str
+    reverted: Sequence[str]
+    untainted: Sequence[str]
+    left: Sequence[LeftNode]
 
 
 def abort_document(aborted: Aborted) -> AbortReport:

@@ -21,15 +21,12 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.explanation import Explanation
-from rollout.report import document_types, fleetlock
+from rollout.report import document_types, fleetlock, status, unfinished
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
-    AbortReport,
     CheckReport,
     PauseReport,
     ReleaseReport,
-    StatusReport,
-    UnfinishedRun,
     UnpauseReport,
 )
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
@@ -37,6 +34,8 @@ from rollout.report.history import HistoryReport
 from rollout.report.host_keys import HostKeysReport
 from rollout.report.lines import AbortedRecord, AnyLine, DryRunLine, EventLine, RunRecord, VersionLine
 from rollout.report.runs.model import RunReport
+from rollout.report.status import StatusReport
+from rollout.report.unfinished import AbortReport, UnfinishedRun
 from tests.docs import written_types
 from tests.docs.written_types import AllGroup, HostGroup, InventoryMeta, ManifestList
 
@@ -196,7 +195,7 @@ def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict
 
 
 # msgspec sorts the fields of these by name.
-_MODULES = (document_types, fleetlock, written_types)
+_MODULES = (document_types, fleetlock, status, unfinished, written_types)
 _TYPED_DICTS = {
     kind.__name__: kind
     for kind in (*(kind for module in _MODULES for kind in vars(module).values()), DoctorReport)

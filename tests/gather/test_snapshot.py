@@ -11,7 +11,7 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
-from rollout.gather.cluster import snapshot
+from rollout.gather.cluster import rivals, snapshot
 from rollout.gather.cluster.storage import CEPH_CLUSTERS, LONGHORN_SETTINGS, read_stored
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -70,6 +70,7 @@ CLUSTER: dict[str, Json | int] = {
         named("va2", spec={"nodeName": "n2", "source": {}}),
     ),
     snapshot.VOLUMES: listed(),
+    rivals.DEPLOYMENTS: listed(),
 }
 
 

@@ -5,14 +5,14 @@ beside a later list: a page mix could hold an object twice or not at all. So a l
 of it is used, and begun afresh when it breaks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 import msgspec
 
-from rollout.errors import ApiGoneError
+from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode, garbled, one
 from rollout.gather.cluster.failure import Status, status_failure
@@ -56,6 +56,16 @@ def _collect(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], 
             raise garbled(path, error) from error
         version = page.metadata.resource_version or version
     return Listing(tuple(items), version)
+
+
+def seen(read: Callable[[], Iterable[T]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
+    """Return what is read; or a sentence that begins so, where this user may not read it, or it is not served."""
+    try:
+        return tuple(read()), ()
+    except ApiError as error:
+        if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
+            raise
+        return (), (f"{unseen}: {error.message}",)
 
 
 class WatchEventType(StrEnum):

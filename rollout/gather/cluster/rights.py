@@ -84,16 +84,11 @@ def _all(
             yield Right(verb, group, resource, "", namespace, "" if verb == "create" else name, purpose, optional)
 
 
-def status_rights() -> tuple[Right, ...]:
-    """Return what showing the nodes takes."""
-    return tuple(_all("get list", "", "nodes", "see the nodes"))
-
-
 def plan_rights() -> tuple[Right, ...]:
     """Return what planning takes."""
     cluster, seen = "kube-system", "know which namespaces affinities choose by labels"
     return (
-        *status_rights(),
+        *_all("get list", "", "nodes", "see the nodes"),
         *_all("list", "", "pods", "see what would have to move"),
         *_all("get", "", "namespaces", "tell this cluster from others", namespace=cluster, name=cluster),
         *_all("list", "policy", "poddisruptionbudgets", "keep disruption budgets"),

@@ -10,7 +10,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import read_list, seen
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.rivals import Coordinator
 from rollout.ports import ClusterApi
@@ -41,6 +41,7 @@ _OPERATORS_BY_IMAGE = {"airlock": _FLEETLOCK}
 # Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
+_UNSEEN = "some other reboot coordinators cannot be looked for"
 # kured's own name for it, or another that `--lock-annotation` gave it.
 _LOCK_SUFFIX = "kured-node-lock"
 
@@ -92,18 +93,10 @@ class _Lock(_Holder, frozen=True):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    acting: list[Coordinator] = []
-    unseen: list[str] = []
-    for look in (_deployments, _daemon_sets):
-        try:
-            acting += look(api)
-        except ApiNotFoundError:
-            continue
-        except ApiError as error:
-            if not error.is_forbidden:
-                raise
-            unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
-    return tuple(rival for rival in acting if rival.rival != _UPGRADE or _has_plans(api)), tuple(unseen)
+    deployments, unseen = seen(lambda: _deployments(api), _UNSEEN)
+    daemon_sets, also_unseen = seen(lambda: _daemon_sets(api), _UNSEEN)
+    rivals = (*deployments, *daemon_sets)
+    return tuple(one for one in rivals if one.rival != _UPGRADE or _has_plans(api)), (*unseen, *also_unseen)
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from rollout.errors import ApiError, ApiNotFoundError
+from rollout.errors import ApiNotFoundError
 from rollout.gather.background import in_background
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import read_list, seen
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
@@ -93,14 +93,14 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     budgets = begun(lambda: listed(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = begun(lambda: listed(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = begun(
-        lambda: _optional(lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS)
+        lambda: seen(lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS)
     )
-    volumes = begun(lambda: _optional(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES))
+    volumes = begun(lambda: seen(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES))
     all_pods = pods.result()
     namespaces, unseen_namespaces = tuple[tuple[str, Mapping[str, str]], ...](), tuple[str, ...]()
     # few clusters have pods whose affinities choose namespaces by their labels
     if any(pod.placement.chooses_namespaces for pod in all_pods):
-        namespaces, unseen_namespaces = _optional(
+        namespaces, unseen_namespaces = seen(
             lambda: listed(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
         )
     stored, unseen_stored = read_stored(api, all_pods)
@@ -203,15 +203,6 @@ def _read(api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T],
         return project(read)
 
     return read_list(api, path, shape, keep).items
-
-
-def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    try:
-        return read(), ()
-    except ApiError as error:
-        if not error.is_forbidden:
-            raise
-        return (), (f"{unseen}: {error.message}",)
 
 
 # The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is shipped. What a condition

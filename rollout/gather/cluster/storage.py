@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import read_list, seen
 from rollout.model.cluster import Pod, StoredData
 from rollout.ports import ClusterApi
 
@@ -58,16 +57,10 @@ def read_stored(api: ClusterApi, pods: Sequence[Pod]) -> tuple[tuple[StoredData,
 
     Not seen is what this user may not read, and kinds of another version. `ApiError` else.
     """
-    osds, stored, unseen = [pod for pod in pods if pod.is_osd], list[StoredData](), list[str]()
-    has_longhorn = any(pod.is_longhorns for pod in pods)
-    for reading in (_volumes(api) if has_longhorn else (), _ceph_clusters(api, osds) if osds else ()):
-        try:
-            stored += reading
-        except ApiError as error:
-            if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
-                raise
-            unseen.append(f"{_UNSEEN}: {error.message}")
-    return tuple(stored), tuple(unseen)
+    osds, has_longhorn = [pod for pod in pods if pod.is_osd], any(pod.is_longhorns for pod in pods)
+    volumes, unseen = seen(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
+    clusters, also_unseen = seen(lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN)
+    return (*volumes, *clusters), (*unseen, *also_unseen)
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:

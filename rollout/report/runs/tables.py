@@ -131,7 +131,7 @@ def hold_table(report: RunReport) -> Table:
     """Show what held evictions back, the longest first."""
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
     groups = grouped((hold.event.budget or "the API server", hold) for hold in longest)
-    headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
+    headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
     rows = [_hold_row(name, holds) for name, holds in groups.items()]
     note = "Each hold by itself: -o json."
     return Table("Held evictions", headings, rows, note)
@@ -145,7 +145,6 @@ def _hold_row(name: str, holds: Sequence[Hold]) -> Sequence[str]:
         shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
         elapsed(longest.seconds),
         why_held(longest.event),
-        elapsed(sum(hold.seconds for hold in holds)),
         str(left) if left else NOTHING,
     )
 
