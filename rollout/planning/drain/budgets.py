@@ -58,7 +58,7 @@ class BudgetIndex:
         for key, value in pod.labels.items():
             bucket = self.by_label.get((pod.namespace, key, value), ())
             budgets += [budget for budget in bucket if budget.covers(pod)]
-        return tuple(sorted(budgets, key=lambda budget: budget.name)) if len(budgets) > 1 else tuple(budgets)
+        return tuple(sorted(budgets, key=lambda budget: budget.name))
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:

@@ -140,23 +140,22 @@ class DrainForecaster:
         }
         asked = {pod.uid: keys for pod in moving if (keys := evictable.get(pod.uid)) and not way_given(pod)}
         counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
-        most = {key: self.headcount.most_away(self.budgets[key]) for key in counts}
-        tight = {key for key, pods in counts.items() if pods > most[key] and self.budgets[key].disruptions_allowed > 0}
+        open_ones = (key for key in sorted(counts) if self.budgets[key].disruptions_allowed > 0)
+        most = {key: self.headcount.most_away(self.budgets[key]) for key in open_ones}
+        tight = [key for key, away in most.items() if counts[key] > away]
 
         def rank(pod: Pod) -> tuple[bool, int, int]:
-            return tight.isdisjoint(asked.get(pod.uid, ())), -pod.requests.cpu_milli, -pod.requests.memory
+            is_tight = any(key in tight for key in asked.get(pod.uid, ()))
+            return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
 
         with self.scheduler.emptied({node: sorted(moving, key=rank)}) as left:
             staying = left.get(node, ())
             kept = {pod.uid for pod in staying}.union(guarded.keys() - {pod.uid for pod in moving})
             holds = Counter(key for uid in kept for key in guarded.get(uid, ()))
-            lost = {
-                key: [pod for pod in staying if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)]
-                for key in sorted(tight)
-            }
-            stuck = tuple(
-                stuck_budget(node, key, [pod.name for pod in pods], most[key], self.scheduler.why_nowhere(pods[0]))
-                for key, pods in lost.items()
-                if len(pods) > most[key]
-            )
-        return holds, stuck
+            stuck = []
+            for key in tight:
+                lost = [pod for pod in staying if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)]
+                if len(lost) > most[key]:
+                    why = self.scheduler.why_nowhere(lost[0])
+                    stuck.append(stuck_budget(node, key, [pod.name for pod in lost], most[key], why))
+        return holds, tuple(stuck)

@@ -9,7 +9,7 @@ from itertools import chain
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
-from rollout.model.detection import Answer, Detection, Source
+from rollout.model.detection import Answer, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
@@ -49,11 +49,6 @@ class Candidate:
     def facts(self) -> HostFacts | None:
         """What the host said, if it said anything."""
         return self.observation if isinstance(self.observation, HostFacts) else None
-
-    @property
-    def detection(self) -> Detection:
-        """What says that it needs a reboot, as far as its host said anything."""
-        return self.facts.detection if self.facts else Detection()
 
 
 def excluded_by_name(name: str, selection: Selection) -> bool:

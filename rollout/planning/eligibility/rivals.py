@@ -37,13 +37,10 @@ def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker
     return tuple(
         _rival(coordinator)
         for coordinator in snapshot.coordinators
-        if coordinator.rival not in ignored and not _is_paused(coordinator, nodes)
+        if coordinator.rival not in ignored
+        # a lock that is taken for good by something that is no node is how kured's users pause it
+        and not (coordinator.locked and nodes.isdisjoint(coordinator.holders))
     )
-
-
-def _is_paused(coordinator: Coordinator, nodes: frozenset[str]) -> bool:
-    """Whether its lock is taken for good by something that is no node, as kured's users pause it."""
-    return coordinator.locked and not nodes.intersection(coordinator.holders)
 
 
 def _rival(coordinator: Coordinator) -> Blocker:

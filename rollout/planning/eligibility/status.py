@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rollout.model.cluster import Node
-from rollout.model.detection import Source
+from rollout.model.detection import Detection, Source
 from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import seconds_since
 from rollout.model.node_marks import deferral, is_deferred, last_result
@@ -97,7 +97,7 @@ def node_statuses(
 
 def _row(candidate: Candidate, host: Host | None) -> NodeStatus:
     node, observation, facts, rules = candidate.node, candidate.observation, candidate.facts, candidate.rules
-    objection, detection = exclusion(candidate), candidate.detection
+    objection, detection = exclusion(candidate), facts.detection if facts else Detection()
     failures = rules.memory.nodes.get(node.name)
     return NodeStatus(
         node=node.name,

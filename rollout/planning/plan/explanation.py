@@ -8,7 +8,7 @@ from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
 from rollout.planning.layout.reasons import obstacles
-from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.sharing import Limits
 from rollout.planning.layout.waves import Placed
 from rollout.planning.plan.build import Decisions
 
@@ -77,25 +77,17 @@ def explain(decisions: Decisions, node: str) -> Explanation:
 def _not_earlier(waves: Sequence[Placed], index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
     own = waves[index - 1]
     piece = next(candidate for candidate in own.pieces if candidate.name == name)
-    earlier = []
-    for number, wave in enumerate(waves[: index - 1], start=1):
+
+    def reasons(wave: Placed) -> tuple[str, ...]:
         if wave.part != own.part:
-            because: tuple[str, ...] = (
-                f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",
-            )
-        elif piece.control_plane:
-            because = ("control-plane nodes go one at a time",)
-        else:
-            because = _reasons(wave, piece, limits)
-        earlier.append(NotThere(number, because))
-    return tuple(earlier)
+            return (f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",)
+        if piece.control_plane:
+            return ("control-plane nodes go one at a time",)
+        refused = filter(None, (wave.refused.get(name),))
+        in_the_way = (*obstacles(wave.pieces, piece, wave.own(limits)), *refused)
+        return in_the_way or ("it could go there too, but that would not save a wave",)
 
-
-def _reasons(wave: Placed, piece: Piece, limits: Limits) -> tuple[str, ...]:
-    refused = wave.refused.get(piece.name)
-    reasons = obstacles(wave.pieces, piece, wave.own(limits))
-    reasons = (*reasons, refused) if refused else reasons
-    return reasons or ("it could go there too, but that would not save a wave",)
+    return tuple(NotThere(number, reasons(wave)) for number, wave in enumerate(waves[: index - 1], start=1))
 
 
 def _fates(item: Drainable) -> list[PodFate]:

@@ -72,8 +72,6 @@ def _after(wave: Wave, schedule: Schedule, at: datetime) -> datetime | None:
     """When a wave that may begin from then on is done; one that rolls goes on in the next opening."""
     needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
-    if not schedule:
-        return at + left
     if wave.rolling:
         needed = min(needed, left / max(1, len(wave.nodes)) * max(1, wave.rolling.in_flight))
     for opening in schedule.ahead(at):
