@@ -18,10 +18,9 @@ from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.eligibility.away import ControlPlane, is_away
+from rollout.planning.eligibility.away import ControlPlane, is_away, storage_blockers
 from rollout.planning.eligibility.candidates import is_control_plane
-from rollout.planning.eligibility.schedule import Schedule
-from rollout.planning.eligibility.storage import storage_blockers
+from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 
 _FRESH_SECONDS = 5.0

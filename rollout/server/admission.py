@@ -31,8 +31,8 @@ from rollout.planning.eligibility.candidates import Candidate, exclusion, is_con
 from rollout.planning.eligibility.memory import Rules, why_maybe_held
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
-from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
+from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import Clock
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind

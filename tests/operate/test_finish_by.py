@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rollout.lab.lab import Lab
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Pool
-from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import decode_plan
 from rollout.planning.plan.finish_by import finish
 from tests.apply.conftest import Rollout, Started

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from rollout.errors import UsageError
 from rollout.model.gates import WindowPolicy
-from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.windows import WEEKDAYS as DAYS
-from rollout.planning.eligibility.windows import Window, parse_days, parse_freeze
+from rollout.planning.eligibility.windows import Schedule, Window, parse_days, parse_freeze
 
 MINUTE = timedelta(minutes=1)
 EVERY_DAY = {day[:3] for day in DAYS}

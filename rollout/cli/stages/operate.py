@@ -38,7 +38,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.memory import why_aborted
-from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.finish_by import Finish, finish
 from rollout.ports import Clock, ClusterApi
 from rollout.report.notifications import slipped

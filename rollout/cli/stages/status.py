@@ -26,8 +26,8 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, shortened
 from rollout.planning.eligibility.memory import Rules
-from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.status import NodeStatus, node_statuses
+from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped

@@ -1,8 +1,10 @@
-"""Which nodes are away, and whether one more may go: by --max-unavailable, and for the control plane's sake.
+"""Which nodes are away, and whether one more may go: by --max-unavailable, control plane, and storage.
 
 Of the control plane none of the nodes may go while another is away, or is not well. Beside that its static pods have
-budgets that nobody wrote: of etcd a majority of the members stays, of the API servers one. Asked by plans, rollouts and
-FleetLock alike, and again right before the cordon.
+budgets that nobody wrote: of etcd a majority of the members stays, of the API servers one. So has storage on the
+cluster's own nodes, in its copies that are well: of a Longhorn volume one healthy replica stays; of a Ceph cluster one
+node's OSDs may be away, and none while copies are lacking. Asked by plans, rollouts and FleetLock alike, and again
+right before the cordon.
 """
 
 from collections import Counter
@@ -10,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model import marks
-from rollout.model.cluster import Node, Pod, PodPhase
+from rollout.model.cluster import Node, Pod, PodPhase, StoredData
 from rollout.model.node_marks import is_begun
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode
 from rollout.model.policy import Policy
@@ -187,3 +189,35 @@ class ControlPlane:
 
 def _is(pod: Pod, component: str) -> bool:
     return pod.labels.get("component") == component or pod.name == f"{component}-{pod.node}"
+
+
+def storage_blockers(
+    node: str, stored: Iterable[StoredData], away: Collection[str] = (), begun: Collection[str] = ()
+) -> Iterator[Blocker]:
+    """Yield what would lose too many copies without this node, those that are `away` counted as gone already.
+
+    Of data with a copy on a node that is `begun` nothing is said: it is well again once that node is back.
+    """
+    for data in stored:
+        if node not in data.well or not data.nodes.isdisjoint(begun):
+            continue
+        gone = data.well.intersection(away) - {node}
+        if data.spare - len(gone) < 1:
+            why = f"would lack copies beside {', '.join(sorted(gone))}" if data.spare > 0 else data.why
+            yield Blocker(node, BlockerKind.STORAGE_UNHEALTHY, data.object, f"{why}, {_WAY_OUT}")
+
+
+def is_storage(key: str) -> bool:
+    """Whether a key of a load is stored data's: its kind has a group, as no owner's and no budget's has."""
+    kind, slash, _ = key.partition("/")
+    return bool(slash) and "." in kind
+
+
+def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
+    """Return what a node takes of stored data until it is back, by its object."""
+    return {data.object: 1 for data in stored if node in data.nodes}
+
+
+def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
+    """Return how many nodes of each may be away at a time; one at least, for what may not go at all is blocked."""
+    return {data.object: max(1, data.spare) for data in stored}

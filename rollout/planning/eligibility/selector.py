@@ -78,8 +78,7 @@ def _refused(text: str, why: str) -> UsageError:
 
 def checked_label(name: str) -> str:
     """Return the name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
-    requirements = parse_selector(name).requirements
-    if [(requirement.key, requirement.operator) for requirement in requirements] != [(name, SelectorOperator.EXISTS)]:
+    if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         raise UsageError(f"{name!r} is not a label name", hint="Write it as topology.kubernetes.io/zone.")
     return name
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.storage import is_storage
+from rollout.planning.eligibility.away import is_storage
 from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool
 from rollout.planning.layout.waves import Placed, used_by
 

@@ -28,13 +28,19 @@ from rollout.model.text import counted, natural_key, shortened, whole_second
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.eligibility.away import AwayLimit, ControlPlane, is_away
+from rollout.planning.eligibility.away import (
+    AwayLimit,
+    ControlPlane,
+    copies_spare,
+    copies_taken,
+    is_away,
+    storage_blockers,
+)
 from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
-from rollout.planning.eligibility.storage import copies_spare, copies_taken, storage_blockers
 from rollout.planning.layout.pool_layout import lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded

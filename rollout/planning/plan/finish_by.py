@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.quantity import Count
 from rollout.model.text import elapsed, excerpt
-from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.build import PlanInputs, build_plan
 
 _ASSUMED_SECONDS = 600
@@ -73,7 +73,7 @@ def _after(wave: Wave, schedule: Schedule, at: datetime) -> datetime | None:
     needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
-        needed = min(needed, left / max(1, len(wave.nodes)) * max(1, wave.rolling.in_flight))
+        needed = min(needed, left / len(wave.nodes) * wave.rolling.in_flight)
     for opening in schedule.ahead(at):
         begin = max(at, opening.begin)
         room = opening.end - begin

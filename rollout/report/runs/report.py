@@ -17,7 +17,7 @@ from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import NodeFinished, Outcome, Phase
 from rollout.model.text import counted, printable
-from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
 from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldPlan, entries
