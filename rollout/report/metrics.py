@@ -1,7 +1,7 @@
 """What events make of the metrics: the instruments of Prometheus' library, and the text that is exposed."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rollout import __version__
+from rollout.model.host import HostFacts, HostObservation
+from rollout.model.memory import Memory
 from rollout.model.progress import (
     NodeFinished,
     NodeStep,
@@ -22,6 +24,7 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
+from rollout.planning.eligibility.memory import why_held
 from rollout.report.metric_families import Families, Family
 from rollout.report.run_view import NodeView, RunView
 
@@ -72,24 +75,28 @@ class Metrics(Collector):
             yield self._shown
             self.generation += 1
 
-    def observe_nodes(self, reboot_required: Mapping[str, bool], *, among_others: bool) -> None:
-        """Take which nodes wait for a reboot; one that could not be asked is not named.
+    def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
+        """Take which nodes wait for a reboot, by what their hosts have said; one that could not be judged is neither.
 
         What was known is forgotten, unless there are others which were not asked.
         """
         with self._changing() as shown:
             if not among_others:
                 shown.reboot_required.clear()
-            for node, required in sorted(reboot_required.items()):
-                shown.reboot_required(node).set(required)
+            for node, seen in sorted(observations.items()):
+                if isinstance(seen, HostFacts) and not seen.detection.unanswered:
+                    shown.reboot_required(node).set(seen.detection.needs_reboot)
 
-    def observe_held(self, versions: Iterable[str]) -> None:
-        """Take the versions that are held now."""
+    def observe_memory(self, memory: Memory) -> None:
+        """Take the versions that are held now, by what is remembered of earlier rollouts."""
+        if memory.problem:
+            return
         with self._changing() as shown:
             self._held_is_known = True
             shown.version_held.clear()
-            for version in versions:
-                shown.version_held(version).set(1)
+            for version in memory.versions:
+                if why_held(memory, version):
+                    shown.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
         """Take by how much the forecast is later than the date that was given; infinite for never."""

@@ -216,7 +216,6 @@ except KeyboardInterrupt:
 DROPPED_AT_THE_END = """
 import os, signal, time
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.operate import Operation
 from rollout.execution.base.deadline import StopRequest
 from rollout.cli.settings.reading import Given
@@ -235,7 +234,7 @@ class Tidying(Operation):
 
 ending = StopRequest()
 with interrupted_by_signals(ending) as undisturbed:
-    Tidying(Given(), ending, Meter()).make_passes(undisturbed)
+    Tidying(Given(), ending, None).make_passes(undisturbed)
     time.sleep(1)
 time.sleep(1)
 print("ended well")

@@ -49,8 +49,8 @@ def apply(
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
     metering = metrics.metered(replace(settings, metrics=Metrics()) if dry_run else settings, session.api.server)
-    with metering as meter, meter.measured_pass():
-        session = replace(refusals.refuse_beside_living(session), gates=gates, meter=meter)
+    with metering as measures, metrics.measured_pass(measures):
+        session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=measures)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
         run = plan.planned_run(session)
         refusals.refuse_unfit(session, run.plan)

@@ -51,9 +51,9 @@ def operate(settings: Given, once: bool = option(False, "Make one pass and end: 
     with suppress(RolloutError):
         # where there is no way to it, each pass tells why
         server = wiring.cluster_api(settings).server
-    with metered(settings, server, serves=True) as meter:
+    with metered(settings, server, serves=True) as metrics:
         ending = StopRequest()
-        operation = Operation(settings, ending, meter, is_standing=not once)
+        operation = Operation(settings, ending, metrics, is_standing=not once)
         with interrupted_by_signals(ending) as undisturbed:
             if once:
                 raise typer.Exit(operation.make_pass())

@@ -74,8 +74,8 @@ def resume(
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates)
-    with metrics.metered(settings, session.api.server) as meter, meter.measured_pass():
-        run = plan.planned_rest(replace(session, meter=meter), unfinished, retry=retry_failed)
+    with metrics.metered(settings, session.api.server) as measures, metrics.measured_pass(measures):
+        run = plan.planned_rest(replace(session, metrics=measures), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
             # all of it has been shown, and the next command is the last line
             execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())

@@ -91,7 +91,7 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
     lines = shown if session.operating and isinstance(shown, JsonLines) else None
     command: Command = "operate" if session.operating else "apply" if run.inherited is None else "resume"
     # told last is whoever shows the run: what fails of it fails after the others have heard
-    all_of = Observers((*map(Unfailing, session.meter.observers), Unfailing(shown)))
+    all_of = Observers(tuple(map(Unfailing, filter(None, (session.metrics, shown)))))
     with (
         journalled(all_of, run.plan, command, session.settings, process=session.process, lines=lines) as journal,
         stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
@@ -126,7 +126,7 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     """
     session, result = run.session, RunResult((), excluded=run.plan.excluded)
     shown: Observer = JsonLines(sys.stdout, wiring.now()) if session.as_json else Observers(())
-    observers = Observers((*map(Unfailing, session.meter.observers), shown))
+    observers = Observers((*map(Unfailing, filter(None, [session.metrics])), shown))
     _notify_conceded(run, shown, observers)
     observers.notify(PlanReady(wiring.now(), run.plan))
     observers.notify(RunFinished(wiring.now(), result))

@@ -1,7 +1,7 @@
 """Metrics of a pass: made, told of its end however it comes, and on their way to where the operator wants them."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -14,10 +14,7 @@ from rollout.cli.files import write_whole
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode
-from rollout.model.host import HostFacts, HostObservation
-from rollout.model.memory import Memory
-from rollout.planning.eligibility.memory import why_held
-from rollout.ports import Clock, Observer
+from rollout.ports import Clock
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -34,69 +31,38 @@ class MeasuredPass:
     code: ExitCode = ExitCode.OK
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """The metrics of a process, or nothing where nobody wants any."""
+@contextmanager
+def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
+    """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
+    measured, clock = MeasuredPass(), wiring.system_clock()
+    if metrics:
+        metrics.begin_pass(clock.now())
+    try:
+        yield measured
+    except BaseException as error:
+        measured.code = failures.exit_code(error)
+        raise
+    finally:
+        if metrics:
+            from rollout.report.metrics import PassResult
 
-    metrics: "Metrics | None" = None
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Who is to be told of a run."""
-        return (self.metrics,) if self.metrics else ()
-
-    def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
-        """Count what the hosts have said, by Node; one that could not be judged does not count as either."""
-        if self.metrics:
-            facts = {name: seen.detection for name, seen in observations.items() if isinstance(seen, HostFacts)}
-            waiting = {name: seen.needs_reboot for name, seen in facts.items() if not seen.unanswered}
-            self.metrics.observe_nodes(waiting, among_others=among_others)
-
-    def observe_memory(self, memory: Memory) -> None:
-        """Which versions are held, by what is remembered of earlier rollouts."""
-        if self.metrics and not memory.problem:
-            self.metrics.observe_held(version for version in memory.versions if why_held(memory, version))
-
-    def observe_lateness(self, seconds: float) -> None:
-        """By how much the forecast is later than the date that was given; infinite for never."""
-        if self.metrics:
-            self.metrics.observe_lateness(seconds)
-
-    def skip_pass(self) -> None:
-        """Note that the pass under way is to do nothing."""
-        if self.metrics:
-            self.metrics.skip_pass()
-
-    @contextmanager
-    def measured_pass(self) -> Iterator[MeasuredPass]:
-        """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
-        measured, clock = MeasuredPass(), wiring.system_clock()
-        if self.metrics:
-            self.metrics.begin_pass(clock.now())
-        try:
-            yield measured
-        except BaseException as error:
-            measured.code = failures.exit_code(error)
-            raise
-        finally:
-            if self.metrics:
-                from rollout.report.metrics import PassResult
-
-                name = measured.code.name.lower()
-                result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
-                self.metrics.end_pass(result, clock.now())
+            name = measured.code.name.lower()
+            result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
+            metrics.end_pass(result, clock.now())
 
 
 @contextmanager
-def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterator[Meter]:
-    """Metrics on their way for as long as this context lasts; of the cluster at `server`, if it has no other name.
+def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterator[Metrics | None]":
+    """Metrics, if any are wanted, on their way for as long as this context lasts.
+
+    They are of the cluster at `server`, if it has no other name.
 
     With `serves` they are served as well, where that is wanted; `InputError` where that cannot be.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
     if not (options.textfile or options.pushgateway or listen):
-        yield Meter()
+        yield None
         return
     from rollout.report.metrics import Metrics
 
@@ -117,7 +83,7 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> Iterato
             from rollout.adapters.metrics import served
 
             say(f"metrics: {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}")
-        yield Meter(metrics)
+        yield metrics
 
 
 def _textfile(file: Path, metrics: "Metrics") -> Callable[[], None]:

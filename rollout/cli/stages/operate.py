@@ -10,13 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
-from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.metrics import measured_pass
 from rollout.cli.stages.observers import News, tell, tell_failed_pass
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.session import Run, Session, connect
@@ -44,6 +45,9 @@ from rollout.ports import Clock, ClusterApi
 from rollout.report.notifications import slipped
 from rollout.report.unfinished import heading, ways_out
 
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
+
 _LOOK_AGAIN = 2.0
 _PATIENCE = timedelta(days=1)
 
@@ -52,13 +56,13 @@ _PATIENCE = timedelta(days=1)
 class Operation:
     """What outlives a pass, and makes passes.
 
-    `ending` ends the process, `meter` measures all passes, `watch` knows of the lock what was seen before, and `news`
+    `ending` ends the process, `metrics` measure all passes, `watch` knows of the lock what was seen before, and `news`
     is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
     settings: Given
     ending: StopRequest
-    meter: Meter
+    metrics: "Metrics | None"
     is_standing: bool = False
     watch: LeaseWatch = field(default_factory=lock_watch)
     news: News = field(default_factory=News)
@@ -72,11 +76,11 @@ class Operation:
         end = Deadline(wiring.system_clock(), seconds) if seconds else None
         stop = StopRequest(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
         self.news.turn()
-        with self.meter.measured_pass() as measured:
+        with measured_pass(self.metrics) as measured:
             try:
                 # under the rules of today: events may have come into the calendar since the last pass
                 session = connect(settings, policy_of(settings))
-                own = replace(session, meter=self.meter, news=self.news, watch=self.watch, operating=True)
+                own = replace(session, metrics=self.metrics, news=self.news, watch=self.watch, operating=True)
                 measured.code = _Pass(self, own, stop).make()
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
@@ -95,7 +99,8 @@ class Operation:
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
         """No node is begun, which is no failure."""
-        self.meter.skip_pass()
+        if self.metrics:
+            self.metrics.skip_pass()
         if self.settings.output.as_json:
             execute.tell_nothing(why)
         else:
@@ -191,7 +196,8 @@ class _Pass:
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
         memory = gather.read_memory(self.session)
-        self.session.meter.observe_memory(memory)
+        if metrics := self.session.metrics:
+            metrics.observe_memory(memory)
         if memory.is_newer:
             # it is not written over: what fails tonight would be tried on others in the next night
             raise BlockedError(
@@ -273,6 +279,7 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
     begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
     at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None
     slip: Slip | None = None
+    late: float | None = None
     if date and plan.waves and (at is None or at > date):
         before = memory.slip if memory.slip and memory.slip.by == written else None
         slip = Slip(written, timestamp(at) if at else "", before.since if before else timestamp(now))
@@ -281,9 +288,11 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
         if before is None:
             command = "rollout plan" if date <= now else f"rollout plan --finish-by {written}"
             tell(slipped(slip, obstacle, command), session.settings)
-        session.meter.observe_lateness((at - date).total_seconds() if at else float("inf"))
+        late = (at - date).total_seconds() if at else float("inf")
     elif date and is_all:
-        session.meter.observe_lateness(0)
+        late = 0
+    if session.metrics and late is not None:
+        session.metrics.observe_lateness(late)
     if memory.slip != slip and (slip or is_all or not date):
         with suppress(ApiError):
             change_memory(session.api, session.namespace, lambda standing: replace(standing, slip=slip))

@@ -71,8 +71,9 @@ def planned_run(session: Session) -> Run:
     snapshot = gather.read_cluster(session)
     refusals.refuse_unfinished(session, snapshot.nodes)
     targets = gather.ask_hosts(session, snapshot.nodes)
-    session.meter.observe_hosts(targets.observations)
-    session.meter.observe_memory(snapshot.memory)
+    if session.metrics:
+        session.metrics.observe_hosts(targets.observations)
+        session.metrics.observe_memory(snapshot.memory)
     plan = decide(inputs_of(session, snapshot, targets), session.saved)
     run = Run(session, plan, targets, len(targets.meant))
     if session.as_json:
@@ -98,7 +99,8 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     # what is begun is finished in any case
     refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
     targets = gather.ask_hosts(session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry))
-    session.meter.observe_hosts(targets.observations, among_others=True)
+    if session.metrics:
+        session.metrics.observe_hosts(targets.observations, among_others=True)
     inputs = inputs_of(session, snapshot, targets)
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held)

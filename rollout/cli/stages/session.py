@@ -3,11 +3,11 @@
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.observers import News
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
@@ -21,6 +21,9 @@ from rollout.model.policy import Policy, Selection
 from rollout.planning.eligibility.evidence import Proven
 from rollout.ports import ClusterApi, HostExecutor
 
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -28,7 +31,7 @@ class Session:
 
     `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with; that
     plan's file is `saved_in`.
-    `meter` measures what is done; `news` is what notifications told before; `watch` is what was seen
+    `metrics` measure what is done; `news` is what notifications told before; `watch` is what was seen
     of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
     watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
     where it need not. `process` is a word that no other process has.
@@ -42,7 +45,7 @@ class Session:
     saved: RolloutPlan | None = None
     saved_in: str = ""
     gates: GatePorts | None = None
-    meter: Meter = field(default_factory=Meter)
+    metrics: "Metrics | None" = None
     news: News | None = None
     watch: LeaseWatch | None = None
     operating: bool = False
