@@ -129,6 +129,6 @@ def journal_of(run: str) -> Path:
     return runs_directory() / f"{run}{SUFFIX}"
 
 
-def journals(directory: Path) -> tuple[Path, ...]:
-    """Return the journals in a directory, by name; none where there is no such directory."""
-    return tuple(sorted(directory.glob(f"*{SUFFIX}")))
+def journals() -> tuple[Path, ...]:
+    """Return the journals that are kept here, by name; none where there is no directory of them."""
+    return tuple(sorted(runs_directory().glob(f"*{SUFFIX}")))

@@ -1,4 +1,4 @@
-"""Files of this machine: whose word one is, how one is opened to write, and folders for temporary ones.
+"""Files of this machine: whose word one is, how one is opened to write, or written whole, and temporary folders.
 
 Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root, and nobody else may
 write the file or its folder. A sticky folder (/tmp) is one that others may write: the file in it may be theirs. A group
@@ -10,12 +10,16 @@ before it is used. The rules are those of Linux's `fs.protected_symlinks`, `fs.p
 `fs.protected_regular` (sysctl/fs.rst in its documentation), which are off in many containers, and unknown elsewhere: in
 a folder that all may write, nothing of others is followed or written, only of the user, of root and of the folder's
 owner, and nothing that has a further name elsewhere.
+
+Written whole, or not at all: what is not a regular file is written through, as a device or a pipe. A link's target is
+replaced, not the link. An existing file keeps its mode, a new one has what the umask leaves.
 """
 
 import errno
 import grp
 import os
 import pwd
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,7 +32,7 @@ _ROOT = 0
 _MOST_LINKS = 40
 _LOOKS = 4
 
-_OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
+_OWNER_ONLY, _OWNERS_FOLDER, _NEW_MODE = 0o600, 0o700, 0o666
 _PROC = Path("/proc")
 # Linux can hold a folder open that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
@@ -199,6 +203,66 @@ def open_output(path: Path, flags: int) -> int:
     """Open a file of its owner's alone to write to, made with its folders where there is none."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
+
+
+def check_target(path: Path | None) -> None:
+    """`InputError` where a file cannot be written there; asked before the work that would be lost."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", hint="Name a file in it.")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise InputError(f"there is no directory {folder}", hint="Create it first.")
+    try:
+        with output_place(path) as place:
+            place.state()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file so that nobody ever sees half of it: beside it first, then in its place; `InputError`.
+
+    `mode` is that of a new file, whatever the umask.
+    """
+    try:
+        with output_place(path) as place:
+            existing = place.state()
+            if existing is None or stat.S_ISREG(existing.st_mode):
+                _replace(place, content, existing, mode)
+            else:
+                with os.fdopen(place.open(os.O_WRONLY), "wb") as stream:
+                    stream.write(content)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write {path}: {error.strerror}")
+
+
+def _replace(place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
+    """Write beside it, under a name that nobody can foresee, and put it in its place."""
+    beside, folder = f".rollout-{secrets.token_hex(8)}", place.folder
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            if existing is not None:
+                created = os.fstat(descriptor)
+                if (created.st_uid, created.st_gid) != (existing.st_uid, existing.st_gid):
+                    os.fchown(descriptor, existing.st_uid, existing.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(existing.st_mode))
+            elif mode is not None:
+                os.fchmod(descriptor, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        os.replace(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
+        raise
 
 
 @contextmanager

@@ -70,7 +70,8 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             typed = {item.name: (value, f"--{item.flag}") for item, value in values.items() if value not in (None, [])}
             file = received.pop("config")
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
-            typed |= {name: said for name, said in assignments(received.pop("set_") or ()).items() if name not in typed}
+            # a flag goes before
+            typed = {**typed, **assignments(received.pop("set_") or ()), **typed}
             settings = given(read, variables(os.environ, values), typed)
             with logged(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)

@@ -19,11 +19,14 @@ _OWN = "Options"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
 _ELSEWHERE = {
-    "unpause": "pause",
-    "release": "pause",
+    "pause": "memory",
+    "unpause": "memory",
+    "release": "memory",
+    "evidence": "memory",
     "abort": "resume",
     "report": "history",
     "known-hosts": "inventory",
+    "check-update": "inventory",
     "demo": "lab",
 }
 
@@ -73,14 +76,11 @@ class CommandList(_QuickValues, TyperGroup):
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
         """Return the commands' names, of which none is imported for that, and the program's own flags."""
-        whole = self.commands
         self.commands = {
-            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.data.items()
+            name: TyperCommand(name, short_help=line, add_help_option=False)
+            for name, line in self.commands.data.items()
         }
-        try:
-            return super().shell_complete(ctx, incomplete)
-        finally:
-            self.commands = whole
+        return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """Write a line each."""

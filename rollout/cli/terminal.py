@@ -79,12 +79,12 @@ def show(text: str) -> None:
     _write(text)
 
 
-def show_lines(text: str) -> None:
-    """Print sentences, which are no table: a terminal gets them broken between words."""
-    if is_terminal():
+def show_lines(text: str, hang: int = 4) -> None:
+    """Print sentences, which are no table: a terminal gets them broken between words, the rest by `hang` farther in."""
+    if sys.stdout.isatty():
         from rollout.report.columns import wrapped
 
-        text = wrapped(text, width(), hang=4)
+        text = wrapped(text, width(), hang)
     show(text)
 
 
@@ -99,11 +99,6 @@ def show_document(document: object) -> None:
 
     data = document if isinstance(document, bytes) else json_document(document)
     _write(data.decode().rstrip("\n"))
-
-
-def is_terminal() -> bool:
-    """Whether a person reads the data as it comes; signs that programs would stumble over are for them."""
-    return sys.stdout.isatty()
 
 
 def width() -> int:

@@ -65,9 +65,8 @@ class FollowUp:
 def status_text(
     statuses: Sequence[NodeStatus],
     *,
-    width: int | None = None,
+    width: int | None = 160,
     only_pending: bool = False,
-    wide: bool = False,
     asked: Sequence[Source] = DEFAULT_SOURCES,
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
@@ -75,20 +74,20 @@ def status_text(
     closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Show one row a node, how many are in which state, and what to do next. `width` in columns, None for no limit.
+    """Show one row a node, how many are in which state, and what to do next.
 
-    With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for.
-    `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may
-    be started now. `repeated` makes of a command the one about the same nodes.
+    `width` in columns, None for no limit, and for what few look for besides. With `only_pending` no row for nodes that
+    nothing waits for; all of them count. `asked` are the sources of `detect.sources`, `rollout` is the one beside these
+    nodes. `closed` says why no node may be started now. `repeated` makes of a command the one about the same nodes.
 
-    But where it is `wide`, what is said of more than half of the rows stands once below them.
+    But without a limit, what is said of more than half of the rows stands once below them.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
     remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note(status, memory, now, remembered, is_wide=wide) for status in shown]
-    if wide:
+    notes = [_note(status, memory, now, remembered, is_wide=width is None) for status in shown]
+    if width is None:
         rows = [_wide_row(status, note) for status, note in zip(shown, notes, strict=True)]
         lines = [table_text(_WIDE, rows) if rows else "", _counts(statuses)]
     else:

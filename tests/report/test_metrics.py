@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rollout.adapters.clock import SystemClock
-from rollout.cli.stages.metrics import delivered
+from rollout.cli.stages.observers import delivered
+from rollout.cli.wiring import HURRIED_VARIABLE
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
@@ -143,23 +143,27 @@ def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_it
         metrics.remember("x{")
 
 
-def test_what_is_new_is_delivered_and_nothing_twice() -> None:
+def test_what_is_new_is_delivered_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, generation = list[int](), [0]
-    clock = SystemClock(hurried=200)
-    with delivered("there", lambda: taken.append(generation[0]), lambda: generation[0], clock):
+    monkeypatch.setenv(HURRIED_VARIABLE, "200")
+    with delivered("there", lambda: taken.append(generation[0]), lambda: generation[0]):
         generation[0] = 4
         while not taken:
             pass
     assert taken == [4]
 
 
-def test_a_delivery_that_hangs_ends_with_the_patience_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
 
     def hang() -> None:
         released.wait()
 
-    with delivered("there", hang, lambda: 1, SystemClock(hurried=200), last=0.1):
+    monkeypatch.setenv(HURRIED_VARIABLE, "200")
+    monkeypatch.setattr("rollout.cli.stages.observers._LAST_SECONDS", 0.1)
+    with delivered("there", hang, lambda: 1):
         pass
     released.set()
     assert capsys.readouterr().err == "warning: the metrics do not reach there: no answer within 0.1s\n"

@@ -89,7 +89,7 @@ def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     # what only half of them have is said in the rows
     others = [replace(WAITING, node=f"cp-{number}") for number in range(4)]
     assert status_text([*rows, *others], width=160).count("version 2 is held") == 4
-    assert status_text(rows, wide=True).count("(rollout release 2)") == 4
+    assert status_text(rows, width=None).count("(rollout release 2)") == 4
 
 
 COLUMNS = (

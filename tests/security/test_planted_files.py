@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import distrust, open_output, output_place
+from rollout.adapters.local_files import distrust, open_output, output_place, write_whole
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from tests.conftest import StartLab
 from tests.ended import invoked

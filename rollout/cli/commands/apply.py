@@ -33,8 +33,8 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import execute, metrics, plan, refusals
-    from rollout.cli.stages.session import connect
+    from rollout.cli.stages import execute, observers, plan, refusals
+    from rollout.cli.stages.gather import connect
 
     consent.refuse_if_nobody_can_be_asked(
         given=yes or dry_run or file is not None, as_json=settings.output.as_json, hint=_CONSENT
@@ -48,9 +48,9 @@ def apply(
     gates = wiring.gates(settings, policy.gates.alerts)
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
-    metering = metrics.metered(replace(settings, metrics=Metrics()) if dry_run else settings, session.api.server)
-    with metering as measures, metrics.measured_pass(measures):
-        session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=measures)
+    metering = observers.metered(replace(settings, metrics=Metrics()) if dry_run else settings, session.api.server)
+    with metering as metrics, observers.measured_pass(metrics):
+        session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
         run = plan.planned_run(session)
         refusals.refuse_unfit(session, run.plan)

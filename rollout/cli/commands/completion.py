@@ -1,12 +1,11 @@
 """`rollout completion`."""
 
 from enum import StrEnum
-from typing import Annotated
 
-import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 from rollout.cli.failures import PROGRAM
+from rollout.cli.flags import argument
 from rollout.cli.terminal import show
 
 
@@ -18,10 +17,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-ShellArgument = Annotated[Shell, typer.Argument(metavar="SHELL", show_default=False, help="Whose script to print.")]
-
-
-def completion(shell: ShellArgument) -> None:
+def completion(shell: Shell = argument(..., "Whose script to print.", "SHELL")) -> None:
     """Print what has a shell complete commands, flags and their words.
 
     \b

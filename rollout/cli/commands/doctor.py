@@ -11,10 +11,19 @@ from rollout.cli.flags import option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Notify
-from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
+from rollout.cli.stages.gather import (
+    Session,
+    Targets,
+    ask_hosts,
+    connect,
+    find_unfinished,
+    read_cluster,
+    read_memory,
+    read_nodes,
+    with_patience,
+)
 from rollout.cli.stages.plan import decide, inputs_of
 from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive
-from rollout.cli.stages.session import Session, Targets, connect
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of

@@ -46,7 +46,7 @@ def history(
 
 
 def _kept_runs() -> Iterator[RunReport]:
-    for path in journal.journals(journal.runs_directory()):
+    for path in journal.journals():
         try:
             yield _recorded(str(path), None)[0]
         except InputError as error:
@@ -73,7 +73,7 @@ def report(
       rollout report night.jsonl -o json
       kubectl -n node-rollout logs job/now | rollout report -
     """
-    from rollout.cli.files import check_target, write_whole
+    from rollout.adapters.local_files import check_target, write_whole
     from rollout.model.json_text import json_document
     from rollout.report.markdown import run_markdown
     from rollout.report.runs.pages import run_page
@@ -115,7 +115,7 @@ def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]
 
 def _kept(run: str) -> Path:
     """Return the journal of a run that is kept here: the one of that id, or the one that was written last."""
-    kept = journal.journals(journal.runs_directory())
+    kept = journal.journals()
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE)
     if not run:

@@ -1,16 +1,34 @@
-"""`rollout inventory` and `rollout known-hosts`: the Nodes, for Ansible and for ssh."""
+"""`rollout inventory`, `known-hosts` and `check-update`: the Nodes, for Ansible and for ssh, and their updates."""
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from rollout.adapters.local_files import check_target, write_whole
+from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
-from rollout.cli.settings.rules import policy_of
-from rollout.cli.stages.gather import ask_hosts, read_nodes
-from rollout.cli.stages.session import connect
-from rollout.cli.terminal import show_document
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.stages.gather import ask_hosts, choose, connect, find_hosts, read_nodes
+from rollout.cli.terminal import error_console, say, show, show_document, shown_meanwhile
+from rollout.errors import ExitCode
 from rollout.gather.inventory import Connection, inventory_document
+from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.text import counted, printable, shortened
+from rollout.report.document_types import CheckReport
+from rollout.report.host_keys import HostKeyRow, HostKeysReport, host_keys_text
+from rollout.report.sentences import grouped
+
+if TYPE_CHECKING:
+    from rollout.adapters.ssh.host_keys import ScannedHost
+
+_MODE = 0o644
+_MOST_NAMES = 5
 
 
 @takes("cluster", *SELECTION, "ssh")
@@ -57,6 +75,98 @@ def known_hosts(
       rollout known-hosts --out known_hosts
       rollout known-hosts --out known_hosts --fingerprints consoles/
     """
-    from rollout.cli.stages.host_keys import scan
+    from rollout.adapters.ssh import host_keys
+    from rollout.adapters.ssh.known_hosts import text_of
 
-    raise typer.Exit(scan(settings, out, fingerprints, yes=yes))
+    ssh, output = settings.ssh, settings.output
+    file = out or ssh.known_hosts
+    check_target(file)
+    before, api = text_of(file) if file else "", wiring.cluster_api(settings)
+    nodes = read_nodes(api)
+    hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
+    listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
+    with shown_meanwhile("asking hosts for their keys"):
+        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
+    rows = tuple(map(_row, scanned))
+    if output.as_json or file:
+        output.show(HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width))
+    else:
+        # the file itself is the data
+        sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
+    taken = _taken(scanned, yes=yes, as_json=output.as_json)
+    content = host_keys.written(before, taken)
+    if file and taken:
+        write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
+    if file:
+        say(f"{counted(len(taken), 'key')} written to {file}" if taken else f"{file} stays as it is")
+    elif not output.as_json:
+        show(content.rstrip("\n"))
+    left = [entry for entry in scanned if entry not in taken and entry.standing != "known"]
+    raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
+
+
+def _row(entry: "ScannedHost") -> HostKeyRow:
+    from rollout.adapters.ssh.known_hosts import name_on_file
+
+    return HostKeyRow(
+        node=entry.node,
+        host=name_on_file(entry.host),
+        type=entry.key.type if entry.key else "",
+        fingerprint=entry.key.fingerprint if entry.key else "",
+        standing=entry.standing,
+        confirmed_by=entry.confirmed_by,
+        before=tuple(key.fingerprint for key in entry.before),
+        error=entry.error,
+    )
+
+
+def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
+    """Return what is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
+    unconfirmed = [entry for entry in scanned if entry.standing == "new" and not entry.confirmed_by]
+    if unconfirmed and not yes:
+        keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
+        hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
+        consent.refuse_if_nobody_can_be_asked(given=False, as_json=as_json, hint=hint)
+        consent.ask(f"Trust {keys}")
+    return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
+
+
+@takes("cluster", *SELECTION, "ssh")
+def check_update(settings: Given) -> None:
+    """Ask the selected hosts to look for an update now.
+
+    Hosts that have one staged, or are at it already, are not asked. What they find is downloaded by themselves:
+    `rollout status --watch` shows it. Ends with 4 where a host could not be asked.
+
+    \b
+    Examples:
+      rollout check-update -l pool=web
+      rollout check-update --node worker-1
+    """
+    from rollout.report.console import asking_progress
+
+    session = connect(settings)
+    targets, concurrency = ask_hosts(session, read_nodes(session.api)), settings.ssh.probe_concurrency
+    by_name: dict[str, CheckResult] = {}
+    with asking_progress(error_console(), len(targets.meant)) as advance:
+        for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
+            advance()
+            by_name[result.node] = result
+    results = [by_name[name] for name in targets.meant]
+    document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
+    settings.output.show(document, lambda: _text(results), is_prose=True)
+    if not all(result.settled for result in results):
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _text(results: list[CheckResult]) -> str:
+    """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
+    ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
+    alike = grouped(((result.outcome, result.version, result.message), result.node) for result in ranked)
+    numbers = Counter(result.outcome for result in results)
+    figures = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome])
+    lines = [
+        ": ".join(filter(None, (f"  {outcome}", printable(version), shortened(names, _MOST_NAMES), printable(message))))
+        for (outcome, version, message), names in alike.items()
+    ]
+    return "\n".join((f"{counted(len(results), 'host')}: {figures or 'nothing to do'}.", *lines))

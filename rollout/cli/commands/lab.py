@@ -5,8 +5,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import typer
 
 from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.flags import option
-from rollout.cli.terminal import is_forced, is_terminal, say, show, width
+from rollout.cli.terminal import is_forced, say, show, show_lines
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Policy
 from rollout.model.text import shortened
@@ -122,13 +121,12 @@ def scenarios() -> None:
     """List the scenarios that come with the lab."""
     from rollout.lab.scenario import load_scenario
     from rollout.lab.scenarios import scenario_names
-    from rollout.report.columns import wrapped
 
     names = scenario_names()
     hang = max(len(name) for name in names) + 2
     for name in names:
         line = f"{name.ljust(hang)}{load_scenario(name).description}"
-        show(wrapped(line, width() if is_terminal() else None, hang))
+        show_lines(line, hang)
 
 
 def demo(
@@ -159,8 +157,8 @@ def demo(
     with (
         TemporaryDirectory(prefix="rollout-demo-") as directory,
         Lab(loaded, directory=Path(directory), speed=speed) as lab,
-        _environment(lab, speed),
     ):
+        _work_on(lab, speed)
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
         show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
@@ -186,26 +184,20 @@ def _loaded(scenario: str, nodes: int | None) -> "Scenario":
     return scale(loaded, nodes) if nodes else loaded
 
 
-@contextmanager
-def _environment(lab: "Lab", speed: float) -> Iterator[None]:
-    """Have commands work on the lab: with the user's own settings hidden, and time-outs as much shorter as it is fast.
+def _work_on(lab: "Lab", speed: float) -> None:
+    """Have this process's commands work on the lab: with time-outs as much shorter as it is fast.
 
-    A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own.
+    The user's own settings are hidden: a selector or an inventory meant for a real cluster would fit the lab badly,
+    and journals are the demo's own.
     """
-    before, rules = dict(os.environ), Policy()
+    rules = Policy()
     usual = {"DRAIN": rules.drain.timeout, "REBOOT": rules.reboot_timeout, "READY": rules.ready_timeout}
-    for name in before:
+    for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
     os.environ.update(lab.environment, XDG_STATE_HOME=str(lab.directory / "state"))
     for name, seconds in usual.items():
         os.environ[f"ROLLOUT_{name}_TIMEOUT"] = f"{max(1, round(seconds / speed))}s"
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def _run_command(program: Callable[..., Any], *words: str) -> int:

@@ -41,9 +41,10 @@ def plan(
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli import files, wiring
+    from rollout.adapters.local_files import check_target, write_whole
+    from rollout.cli import wiring
     from rollout.cli.stages import plan as stage
-    from rollout.cli.stages.session import connect
+    from rollout.cli.stages.gather import connect
 
     if file is not None:
         stage.show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
@@ -56,12 +57,12 @@ def plan(
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
-        files.check_target(target)
+        check_target(target)
     session = connect(settings, policy)
     kept: Any = {}
     inputs = stage.gathered(session, kept if snapshot else None)
     if snapshot is not None:
-        files.write_whole(snapshot, stage.cluster_copy(inputs, kept, anonymous=anonymous))
+        write_whole(snapshot, stage.cluster_copy(inputs, kept, anonymous=anonymous))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         stage.show_explanation(node_name(explain), session, inputs)

@@ -12,9 +12,7 @@ from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages import gather, metrics, plan, refusals
-from rollout.cli.stages.observers import note_abort
-from rollout.cli.stages.session import connect
+from rollout.cli.stages import gather, observers, plan, refusals
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.deadline import StopRequest
@@ -61,7 +59,7 @@ def resume(
     """
     from rollout.cli.stages import execute
 
-    session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
+    session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
     unfinished = gather.find_unfinished(session)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
@@ -74,8 +72,8 @@ def resume(
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates)
-    with metrics.metered(settings, session.api.server) as measures, metrics.measured_pass(measures):
-        run = plan.planned_rest(replace(session, metrics=measures), unfinished, retry=retry_failed)
+    with observers.metered(settings, session.api.server) as metrics, observers.measured_pass(metrics):
+        run = plan.planned_rest(replace(session, metrics=metrics), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
             # all of it has been shown, and the next command is the last line
             execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())
@@ -126,7 +124,7 @@ def abort(
     """
     from rollout.cli.stages.execute import run_options
 
-    session = refusals.refuse_beside_living(replace(connect(settings), force_unlock=force_unlock))
+    session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
     unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
     with suppress(ApiError):
         # where this user may see them
@@ -149,7 +147,7 @@ def abort(
     with stopped_by_signals(stop, meaning="no further node is given back"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)
     if not aborted.stopped:
-        note_abort(aborted)
+        observers.note_abort(aborted)
     again = settings.repeated("rollout abort")
     settings.output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:

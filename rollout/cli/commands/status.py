@@ -22,7 +22,7 @@ def status(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import status as stage
-    from rollout.cli.stages.session import connect
+    from rollout.cli.stages.gather import connect
 
     policy = policy_of(settings)
     if watch or run:

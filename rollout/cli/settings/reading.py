@@ -155,7 +155,7 @@ def _fields(table: str, written: Source) -> Mapping[str, Any]:
     for key, (value, origin) in written.items():
         setting = settings_in(table)[key]
         try:
-            read[setting.field] = setting.read(value)
+            read[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
             raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (None if setting.hidden_in else error)
         except ValueError as error:

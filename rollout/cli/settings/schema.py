@@ -217,14 +217,9 @@ class Output(Table):
         return self.format is OutputFormat.JSON
 
     @property
-    def is_wide(self) -> bool:
-        """Whether every column is asked for."""
-        return self.format is OutputFormat.WIDE
-
-    @property
     def width(self) -> int | None:
-        """Columns that text may take; None: no limit."""
-        return None if self.is_wide else terminal.width()
+        """Columns that text may take; None: no limit, and every column."""
+        return None if self.format is OutputFormat.WIDE else terminal.width()
 
     def show(self, document: object, text: Callable[[], str], *, is_prose: bool = False) -> None:
         """Show what a command found: as JSON, or as a text, of which prose is wrapped."""
@@ -373,7 +368,7 @@ TABLES: Mapping[str, type[Table]] = {
 @cache
 def settings_in(table: str) -> Mapping[str, Setting]:
     """Those of a table, by key."""
-    return {item.name.partition(".")[2]: item for item in settings_of(TABLES[table], f"{table}.")}
+    return dict(settings_of(TABLES[table], table))
 
 
 @cache

@@ -40,16 +40,20 @@ def checked(check: Callable[[str], object]) -> Callable[[str], str]:
     return read
 
 
-def shaped(shape: str, what: str) -> Callable[[str], str]:
-    """Return what reads a text of this shape; `what` it has to be is told otherwise."""
-    pattern = re.compile(shape, re.ASCII)
+def fitting(fits: Callable[[str], object], what: str) -> Callable[[str], str]:
+    """Return what reads a text that `fits`; `what` it has to be is told otherwise."""
 
     def read(value: str) -> str:
-        if not pattern.fullmatch(value):
+        if not fits(value):
             raise ValueError(f"{value!r} is not {what}")
         return value
 
     return read
+
+
+def shaped(shape: str, what: str) -> Callable[[str], str]:
+    """Return what reads a text of this shape."""
+    return fitting(re.compile(shape, re.ASCII).fullmatch, what)
 
 
 def some_time(value: str) -> Duration:
@@ -81,12 +85,6 @@ def label_prefix(value: str) -> str:
     return value
 
 
-def _date_with_time(value: str) -> None:
-    # a duration would begin anew with each pass
-    if moment(value) is None:
-        raise ValueError(f"{value!r} is not a date with a time. Write it as 2026-11-23T06:00Z.")
-
-
 def _evidence_source(value: str) -> None:
     if not value.startswith(("http://", "https://")):
         return
@@ -102,11 +100,6 @@ def one_line(value: str) -> str:
     if not value.strip().isprintable():
         raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
-
-
-def _matcher(value: str) -> None:
-    if not is_matcher(value):
-        raise ValueError(f'{value!r} is not a label matcher. Write it as severity="critical", with =, !=, =~ or !~.')
 
 
 def _prometheus_url(value: str) -> None:
@@ -187,7 +180,6 @@ class Setting:
     between: str = ","
     kind: Any = str
     name: str = ""
-    field: str = ""
     is_list: bool = False
     default: Any = None
     help: str = ""
@@ -257,7 +249,8 @@ Label = Annotated[str, Setting("LABEL", checked(checked_label))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked(_listen_address))]
-Matcher = Annotated[str, Setting("MATCHER", checked(_matcher), between=";")]
+_MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
+Matcher = Annotated[str, Setting("MATCHER", checked(fitting(is_matcher, _MATCHER)), between=";")]
 Name = Annotated[str, Setting("NAME")]
 Namespace = Annotated[str, Setting("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
 NodeName = Annotated[str, Setting("NAME", node_name)]
@@ -278,7 +271,8 @@ Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", checked(parse_selector), between=";")]
 Source = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
-Time = Annotated[str, Setting("TIME", checked(_date_with_time))]
+# no duration, which would begin anew with each pass
+Time = Annotated[str, Setting("TIME", checked(fitting(moment, "a date with a time. Write it as 2026-11-23T06:00Z.")))]
 Url = Annotated[str, Setting("URL", between=" ")]
 Window = Annotated[str, Setting("WINDOW", checked(windows.Window.parse), between=";")]
 
@@ -315,8 +309,8 @@ def _text(written: Any) -> str:
     return str(written)
 
 
-def settings_of(table: type[Table], before: str = "") -> Iterator[Setting]:
-    """Yield the settings of a table, each with this `before` its name."""
+def settings_of(table: type[Table], called: str) -> Iterator[tuple[str, Setting]]:
+    """Yield the settings of a table that is `called` so, each with its key."""
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
@@ -333,8 +327,8 @@ def settings_of(table: type[Table], before: str = "") -> Iterator[Setting]:
         key, how = item.name.replace("_", "-"), dict(item.metadata)
         if "flag" in how:
             how["flag"] = how["flag"] or key
-        name = f"{before}{key}"
-        yield replace(form, kind=kind, name=name, field=item.name, is_list=is_list, default=item.default, **how)
+        name = f"{called}.{key}"
+        yield key, replace(form, kind=kind, name=name, is_list=is_list, default=item.default, **how)
 
 
 def written(value: Any) -> str:

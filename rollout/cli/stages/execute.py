@@ -8,9 +8,9 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
+from rollout.cli.stages.gather import Run, Session
 from rollout.cli.stages.observers import journalled, notified
 from rollout.cli.stages.plan import conceded
-from rollout.cli.stages.session import Run, Session
 from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, show_lines, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
@@ -98,7 +98,7 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
         _notified(run, journal, stop) as notified_too,
         wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silencing,
     ):
-        _notify_conceded(run, shown, journal)
+        _notify_conceded(run, journal)
         # alerts are silenced before anybody else hears that a node begins
         observers = Observers((*([Unfailing(silencing)] if silencing else []), notified_too))
         ports = Ports(session.api, session.shell, wiring.system_clock(), observers, session.gates or GatePorts())
@@ -127,7 +127,7 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     session, result = run.session, RunResult((), excluded=run.plan.excluded)
     shown: Observer = JsonLines(sys.stdout, wiring.now()) if session.as_json else Observers(())
     observers = Observers((*map(Unfailing, filter(None, [session.metrics])), shown))
-    _notify_conceded(run, shown, observers)
+    _notify_conceded(run, observers)
     observers.notify(PlanReady(wiring.now(), run.plan))
     observers.notify(RunFinished(wiring.now(), result))
     notify_end(run, result, stop)
@@ -146,9 +146,9 @@ def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
             observer.notify(RunFinished(wiring.now(), result))
 
 
-def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
+def _notify_conceded(run: Run, observer: Observer) -> None:
     """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
-    for sentence in conceded(run) if isinstance(shown, JsonLines) else ():
+    for sentence in conceded(run) if run.session.as_json else ():
         observer.notify(Notice(wiring.now(), sentence))
 
 
@@ -162,7 +162,7 @@ def rehearse(run: Run) -> ExitCode:
     if run.session.as_json:
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)
-        _notify_conceded(run, lines, lines)
+        _notify_conceded(run, lines)
         lines.notify(PlanReady(now, run.plan))
         for node in rehearsed:
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))

@@ -13,8 +13,7 @@ from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.execute import display
-from rollout.cli.stages.metrics import name_of
-from rollout.cli.stages.observers import journalled, notified
+from rollout.cli.stages.observers import journalled, name_of, notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers, Unfailing

@@ -1,24 +1,30 @@
-"""The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
+"""The first stage of every command: its session, the nodes or the whole cluster, what hosts say, what is unfinished."""
 
 import difflib
-from collections.abc import Callable, Container, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.adapters.own_pod import own_pod
 from rollout.cli import wiring
 from rollout.cli.log import stage
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import Settings, Ssh
-from rollout.cli.stages.session import Session, Targets
+from rollout.cli.stages.observers import News
 from rollout.cli.terminal import error_console, say, shown_meanwhile, warn
 from rollout.errors import ApiError, InputError, UsageError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
+from rollout.execution.gates import GatePorts
+from rollout.execution.lease import LeaseWatch
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster import documents
 from rollout.gather.cluster import snapshot as snapshot_reading
 from rollout.gather.cluster.snapshot import Kept
@@ -28,15 +34,19 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.inventory import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
-from rollout.model.host import Host
+from rollout.model.host import Host, HostObservation
 from rollout.model.memory import MOST_VERSIONS, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
-from rollout.model.policy import Selection
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.policy import Policy, Selection
 from rollout.model.text import shortened
 from rollout.planning.eligibility.candidates import excluded_by_name, located
 from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
 from rollout.planning.eligibility.selector import parse_selector
-from rollout.ports import ClusterApi
+from rollout.ports import ClusterApi, HostExecutor
+
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +54,111 @@ Ts = TypeVarTuple("Ts")
 _START_PATIENCE = 60.0
 _SUGGESTIONS = 3
 _OF_PATTERNS = frozenset("*?[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The settings of a command, what they mean, and the connections; made once, and handed down.
+
+    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with; that
+    plan's file is `saved_in`.
+    `metrics` measure what is done; `news` is what notifications told before; `watch` is what was seen
+    of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
+    watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
+    where it need not. `process` is a word that no other process has.
+    """
+
+    settings: Given
+    selection: Selection
+    policy: Policy
+    api: ClusterApi
+    shell: HostExecutor
+    saved: RolloutPlan | None = None
+    saved_in: str = ""
+    gates: GatePorts | None = None
+    metrics: "Metrics | None" = None
+    news: News | None = None
+    watch: LeaseWatch | None = None
+    operating: bool = False
+    proven: Proven | None = None
+    force_unlock: str = ""
+    process: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def namespace(self) -> str:
+        """Where lock, record and memory stand."""
+        return self.settings.lock.namespace
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read what is printed."""
+        return self.settings.output.as_json
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return self.settings.output.width
+
+    @property
+    def probe(self) -> Probe:
+        """What each host is asked."""
+        return Probe(self.policy.detect, self.settings.detect.command)
+
+    @property
+    def place(self) -> str:
+        """Which cluster: what the operator calls it, with its address."""
+        name = self.settings.cluster.name or wiring.context_of(self.settings)
+        return f"{name} ({self.api.server})" if name else self.api.server
+
+
+def connect(settings: Given, policy: Policy | None = None) -> Session:
+    """Make the adapters."""
+    api = wiring.cluster_api(settings)
+    return Session(settings, selection_of(settings), policy or Policy(), api, wiring.host_shell(settings.ssh))
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a command works on. `selected` are names before `--exclude`; `meant`, hosts and observations are after.
+
+    `own_node` is the node under this process, where it runs in a pod of this cluster.
+    """
+
+    selected: tuple[str, ...]
+    meant: tuple[str, ...]
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+    own_node: OwnNode | None = None
+
+    def among(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return those of these nodes that are meant."""
+        names = frozenset(self.meant)
+        return [node for node in nodes if node.name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A plan, and all it takes to run it.
+
+    `selected` is the number of nodes that percentages are of.
+    `inherited` is what an earlier process has left of it, None for a new run.
+    """
+
+    session: Session
+    plan: RolloutPlan
+    targets: Targets
+    selected: int
+    inherited: Inheritance | None = None
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The planned nodes' hosts."""
+        return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the node under this process is left for a run from elsewhere, and to be marked so."""
+        return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
 def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
@@ -233,16 +348,14 @@ def proven_elsewhere(session: Session, *, remembers: bool = False) -> Proven | N
     if not settings.evidence.source:
         return None
     rules, memory = evidence_rules(settings), read_memory(session)
-    documents: dict[str, Evidence] = {}
-    problems: list[str] = []
+    counted, problems = list[Evidence](), list[str]()
     for signed in read_documents(settings.evidence.source, api, namespace):
         try:
-            document = _counting(signed, session, rules, memory.evidence)
+            counted.append(_counting(signed, session, rules, memory.evidence))
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
-        else:
-            known = documents.get(document.version)
-            documents[document.version] = max(known or document, document, key=lambda item: item.made_at)
+    # of each version the latest
+    documents = {item.version: item for item in sorted(counted, key=lambda item: item.made_at)}
     fresh = {version: document.made_at for version, document in documents.items()}
     if remembers and not fresh.items() <= memory.evidence.items():
 

@@ -1,21 +1,25 @@
-"""Who hears of a run beside whoever shows it: its journal, and those who do not watch. It waits for neither."""
+"""Who hears of a run beside whoever shows it: its journal, those who do not watch, its metrics. It waits for none."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, Record, journal_of, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, Record, journal_of, journals, read_journal
+from rollout.adapters.local_files import write_whole
 from rollout.adapters.notify import Outbox, destinations
-from rollout.cli import wiring
+from rollout.cli import failures, wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
-from rollout.errors import RolloutError
+from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
@@ -30,14 +34,22 @@ from rollout.report.lines import AbortedRecord, Command, JsonLines, RunRecord, l
 from rollout.report.notifications import Noteworthy, ended_by
 from rollout.report.runs.report import past_of
 
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
+
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
+_LARGEST_TEXTFILE = 16_000_000
+# Metrics of thousands of nodes take a while to write, and are collected a few times a minute.
+_EVERY_SECONDS = 5.0
+# For so long the end of the process waits for the last delivery.
+_LAST_SECONDS = 5.0
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
     """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
     try:
-        latest = sorted(journals(runs_directory()), key=lambda path: path.stat().st_mtime)[-_LATEST:]
+        latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_LATEST:]
         return past_of((read_journal(path) for path in latest), cluster.uid)
     except OSError:
         return NO_PAST
@@ -220,3 +232,119 @@ def tell(note: Note, settings: Settings) -> None:
     if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
         with closing(Outbox(places, say)) as outbox:
             outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.now()))))
+
+
+@dataclass(slots=True)
+class MeasuredPass:
+    """A pass under way, and how it ended."""
+
+    code: ExitCode = ExitCode.OK
+
+
+@contextmanager
+def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
+    """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
+    measured, clock = MeasuredPass(), wiring.system_clock()
+    if metrics:
+        metrics.begin_pass(clock.now())
+    try:
+        yield measured
+    except BaseException as error:
+        measured.code = failures.exit_code(error)
+        raise
+    finally:
+        if metrics:
+            from rollout.report.metrics import PassResult
+
+            name = measured.code.name.lower()
+            result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
+            metrics.end_pass(result, clock.now())
+
+
+@contextmanager
+def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterator[Metrics | None]":
+    """Metrics, if any are wanted, on their way for as long as this context lasts.
+
+    They are of the cluster at `server`, if it has no other name.
+
+    With `serves` they are served as well, where that is wanted; `InputError` where that cannot be.
+    """
+    options = settings.metrics
+    listen = options.listen if serves else ""
+    if not (options.textfile or options.pushgateway or listen):
+        yield None
+        return
+    from rollout.report.metrics import Metrics
+
+    metrics = Metrics(name_of(settings, server))
+    with ExitStack() as deliveries:
+        if file := options.textfile:
+
+            @cache
+            def remember() -> None:
+                # what outlives a process; one that cannot be read, or is none of ours, says nothing
+                with suppress(Exception):
+                    if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
+                        metrics.remember(file.read_text(encoding="utf-8"))
+
+            def write() -> None:
+                remember()
+                write_whole(file, metrics.text())
+
+            deliveries.enter_context(delivered(str(file), write, lambda: metrics.generation))
+        if options.pushgateway:
+            from rollout.adapters.metrics import Pushgateway
+
+            gateway = Pushgateway(options.pushgateway, metrics.cluster)
+
+            def push() -> None:
+                gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
+
+            deliveries.enter_context(delivered(gateway.url, push, lambda: metrics.generation))
+        if listen:
+            from rollout.adapters.metrics import served
+
+            say(f"metrics: {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}")
+        yield metrics
+
+
+def name_of(settings: Settings, server: str) -> str:
+    """Return the cluster's name, or its server's address, without scheme and whatever of a login may stand in it."""
+    parts = urlsplit(server)
+    return settings.cluster.name or f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
+
+
+@contextmanager
+def delivered(place: str, deliver: Callable[[], None], generation: Callable[[], int]) -> Iterator[None]:
+    """Within this context deliver whenever something is new, and once more at its end; the first failure is warned of.
+
+    `place` names it in warnings, without any secret. `generation` says whether something is new, 0 that nothing is.
+    """
+    clock, ended = wiring.system_clock(), threading.Event()
+    reasons = list[str]()
+
+    def fail(why: str) -> None:
+        if not reasons:
+            say(f"warning: the metrics do not reach {place}: {why}")
+        reasons.append(why)
+
+    def run() -> None:
+        known, is_last = 0, False
+        while not is_last:
+            is_last, now = clock.wait(ended, _EVERY_SECONDS), generation()
+            try:
+                if now != known:
+                    deliver()
+                    known = now
+            except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+                fail(str(error))
+
+    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_SECONDS)
+        if thread.is_alive():
+            fail(f"no answer within {_LAST_SECONDS:g}s")

@@ -17,10 +17,9 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
-from rollout.cli.stages.metrics import measured_pass
-from rollout.cli.stages.observers import News, tell, tell_failed_pass
+from rollout.cli.stages.gather import Run, Session, connect
+from rollout.cli.stages.observers import News, measured_pass, tell, tell_failed_pass
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
-from rollout.cli.stages.session import Run, Session, connect
 from rollout.cli.terminal import say, show_lines, warn
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import typer
 
+from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
-from rollout.cli.files import write_whole
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
-from rollout.cli.stages.gather import close_labels
+from rollout.cli.stages.gather import Run, Session, Targets, close_labels
 from rollout.cli.stages.observers import past_runs
-from rollout.cli.stages.session import Run, Session, Targets
 from rollout.cli.stages.status import rollout_beside
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
 from rollout.errors import BlockedError, ExitCode, PlanFileError, StalePlanError, UsageError

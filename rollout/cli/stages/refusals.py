@@ -11,8 +11,7 @@ from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.gather import find_unfinished_among, with_patience
-from rollout.cli.stages.session import Session
+from rollout.cli.stages.gather import Session, find_unfinished_among, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, locked, read_lease

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
-from rollout.cli.stages.gather import ask_hosts, read_nodes, seen_before, with_patience
+from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
-from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, say, show, show_document
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
@@ -95,7 +94,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     rollout, stages = rollout_beside(session, nodes)
     rules = Rules(now, memory, proven=proven, own=targets.own_node)
     rows = node_statuses(targets.among(nodes), targets.hosts, targets.observations, policy.pools, rules)
-    statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
+    statuses = [replace(row, under_way=stages.get(row.node, "")) for row in rows]
     if output.as_json:
         _write_nodes(statuses, rollout, only_pending=only_pending)
         return
@@ -103,7 +102,6 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         statuses,
         width=output.width,
         only_pending=only_pending,
-        wide=output.is_wide,
         asked=session.probe.sources,
         memory=memory,
         now=now,
