@@ -9,7 +9,7 @@ import stat
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rollout.model.text import printable
 
@@ -68,11 +68,9 @@ def shown_meanwhile(doing: str) -> AbstractContextManager[object]:
 def show(text: str) -> None:
     """Print data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
     if sys.stdout.isatty():
-        from rich.console import Console
+        from rollout.report.console import SharedConsole, has_colours, painted
 
-        from rollout.report.console import THEME, has_colours, painted
-
-        console = Console(theme=THEME, highlight=False, markup=False)
+        console = SharedConsole(stderr=False)
         if has_colours(console):
             console.print(painted(text), soft_wrap=True)
             return
@@ -114,12 +112,7 @@ def error_console() -> "SharedConsole":
     """
     from rollout.report.console import SharedConsole
 
-    return SharedConsole(stderr=True, force_terminal=is_forced(sys.stderr))
-
-
-def is_forced(stream: TextIO) -> bool | None:
-    """For rich, which takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log."""
-    return None if stream.isatty() else False
+    return SharedConsole(stderr=True)
 
 
 # /dev/null, /dev/full and their like

@@ -6,6 +6,7 @@ text that says the same without them; only whole cells and the beginnings of lin
 words of hosts are not looked into.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,10 +23,14 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """Standard error, or standard output, as text comes: nothing in it is markup. Whoever draws on it holds `turn`."""
+    """Standard error, or standard output, as text comes: nothing in it is markup. Whoever draws on it holds `turn`.
 
-    def __init__(self, *, stderr: bool, force_terminal: bool | None) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, force_terminal=force_terminal)
+    Rich takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        forced = None if (sys.stderr if stderr else sys.stdout).isatty() else False
+        super().__init__(stderr=stderr, theme=THEME, highlight=False, markup=False, emoji=False, force_terminal=forced)
         self.turn = threading.RLock()
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature

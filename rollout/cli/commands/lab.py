@@ -14,7 +14,7 @@ import typer
 
 from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.flags import option
-from rollout.cli.terminal import is_forced, say, show, show_lines
+from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Policy
 from rollout.model.text import shortened
@@ -207,10 +207,11 @@ def _run_command(program: Callable[..., Any], *words: str) -> int:
 
 
 def _heading(text: str) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False, force_terminal=is_forced(sys.stdout)).print(Text(f"\n{text}\n", style="bold cyan"))
+    from rollout.report.console import SharedConsole
+
+    SharedConsole(stderr=False).print(Text(f"\n{text}\n", style="bold cyan"))
 
 
 def _scoreboard_text(scores: "Scoreboard") -> str:

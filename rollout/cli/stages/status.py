@@ -1,6 +1,5 @@
 """What `status` shows: the nodes, and the rollout beside them; or that alone, once or watched to its end."""
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
-from rollout.cli.terminal import is_forced, say, show, show_document
+from rollout.cli.terminal import say, show, show_document
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
@@ -189,7 +188,7 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
     ending = StopRequest()
     looks = _looks(api.within(_ANSWER_SECONDS), namespace, ending)
     with interrupted_by_signals(ending):
-        console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
+        console = SharedConsole(stderr=False)
         if output.as_json or not console.is_terminal or console.is_dumb_terminal:
             _print_changes(looks, output)
         else:
