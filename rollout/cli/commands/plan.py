@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from rollout.adapters.local_files import check_target, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
@@ -41,7 +42,6 @@ def plan(
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.adapters.local_files import check_target, write_whole
     from rollout.cli import wiring
     from rollout.cli.stages import plan as stage
     from rollout.cli.stages.gather import connect

@@ -23,7 +23,6 @@ from rollout.execution.rollout.continuation import is_nothing_left, rules_of
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.cluster.documents import read_slots
 from rollout.model.policy import Policy
-from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
 from rollout.report.columns import wrapped
@@ -76,7 +75,7 @@ def resume(
         run = plan.planned_rest(replace(session, metrics=metrics), unfinished, retry=retry_failed)
         if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
             # all of it has been shown, and the next command is the last line
-            execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())
+            execute.nothing_done(run, StopRequest())
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
             consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")

@@ -333,7 +333,7 @@ def settings_of(table: type[Table], called: str) -> Iterator[tuple[str, Setting]
 
 def written(value: Any) -> str:
     """Return a default as people read it; empty where there is none."""
-    if value is None or value in (False, "", ()):
+    if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))

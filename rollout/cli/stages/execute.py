@@ -64,7 +64,7 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     session, asked = run.session, bool(run.session.gates and run.session.gates.confirmation)
     if not (run.plan.waves or run.inherited is not None or run.deferred):
-        return _nothing_done(run, stop)
+        return nothing_done(run, stop)
     began = wiring.system_clock().monotonic()
     with display(as_json=session.as_json, live=not asked, stop=stop) as observer, stage("run") as note:
         result = _executed(run, observer, stop)
@@ -119,7 +119,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
     )
 
 
-def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
+def nothing_done(run: Run, stop: StopRequest) -> RunResult:
     """Tell of a run without nodes: people have seen all of it in the plan, but of an operating process.
 
     Whoever reads the lines still gets a plan and a summary.
@@ -130,20 +130,15 @@ def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
     _notify_conceded(run, observers)
     observers.notify(PlanReady(wiring.now(), run.plan))
     observers.notify(RunFinished(wiring.now(), result))
-    notify_end(run, result, stop)
+    if result.not_done:
+        with _notified(run, Observers(()), stop) as notified_alone:
+            notified_alone.notify(RunFinished(wiring.now(), result))
     if session.operating and not session.as_json:
         reasons = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
         left_out = f" (left out: {tallied(reasons)})" if reasons else ""
         nothing = f"Nothing to do: no node waits for a reboot{left_out}."
         show(_summary(result, session)) if result.not_done else show_lines(nothing)
     return result
-
-
-def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
-    """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
-    if result.not_done:
-        with _notified(run, Observers(()), stop) as observer:
-            observer.notify(RunFinished(wiring.now(), result))
 
 
 def _notify_conceded(run: Run, observer: Observer) -> None:

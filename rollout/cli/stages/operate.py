@@ -294,4 +294,4 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
         session.metrics.observe_lateness(late)
     if memory.slip != slip and (slip or is_all or not date):
         with suppress(ApiError):
-            change_memory(session.api, session.namespace, lambda standing: replace(standing, slip=slip))
+            change_memory(session.api, session.namespace, partial(replace, slip=slip))
