@@ -115,7 +115,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
         return f"its signature cannot be verified: {error}"
     if done.returncode == 0:
         return ""
-    answer = excerpt(" ".join((done.stderr + done.stdout).decode(errors="replace").split()), 160)
+    answer = excerpt((done.stderr + done.stdout).decode(errors="replace"), 160)
     return f"its signature is not one of {principal} by {signers}: {answer}"
 
 
@@ -127,6 +127,6 @@ def sign(content: bytes, key: Path) -> bytes:
     except OSError as error:
         raise InputError(f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH.") from error
     if done.returncode or not done.stdout:
-        why = excerpt(" ".join(done.stderr.decode(errors="replace").split()), 160)
+        why = excerpt(done.stderr.decode(errors="replace"), 160)
         raise InputError(f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key.")
     return done.stdout

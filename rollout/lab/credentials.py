@@ -23,10 +23,6 @@ from cryptography.x509.oid import NameOID
 CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
 _SKEW: Final = dt.timedelta(minutes=5)
-_UNUSED: Final = (
-    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-    *("crl_sign", "encipher_only", "decipher_only"),
-)
 _OWNER_ONLY: Final = 0o600
 # libyaml's, where PyYAML was built with it, takes a tenth of the time.
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -64,7 +60,17 @@ def new_authority(now: dt.datetime) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout lab")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
-    usage = dict.fromkeys(("digital_signature", "key_cert_sign"), True) | dict.fromkeys(_UNUSED, False)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -74,7 +80,7 @@ def new_authority(now: dt.datetime) -> Authority:
         .not_valid_before(now - _SKEW)
         .not_valid_after(now + _LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())

@@ -151,7 +151,12 @@ class AnsibleSettings:
                 return path
         here = self.folder / "ansible.cfg"
         if _is_readable(here):
-            return _own(here)
+            if reason := distrust(here):
+                raise UsageError(
+                    f"ansible.cfg of the current folder is refused: {reason}",
+                    hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",
+                )
+            return here
         others = (Path(self.environment.get("HOME", "/")) / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
         return next(filter(_is_readable, others), None)
 
@@ -169,15 +174,6 @@ class AnsibleSettings:
 def _is_readable(path: Path) -> bool:
     """As Ansible looks: also what is no regular file."""
     return os.access(path, os.R_OK) and not path.is_dir()
-
-
-def _own(path: Path) -> Path:
-    if reason := distrust(path):
-        raise UsageError(
-            f"ansible.cfg of the current folder is refused: {reason}",
-            hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",
-        )
-    return path
 
 
 def programs() -> Path:

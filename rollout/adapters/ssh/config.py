@@ -97,7 +97,7 @@ def with_ssh_config(
     if files is None:
         return unconfigured
     if shutil.which(_CLIENT) is None:
-        if files.is_named:
+        if path is not None:
             raise InputError(f"--ssh-config {path} needs OpenSSH's client, which is not installed", hint=_NO_CLIENT)
         announce(f"{files} does not count: OpenSSH's client (ssh) is not installed")
         return unconfigured
@@ -119,7 +119,6 @@ class ConfigFiles:
 
     own: Path | None
     system: Path | None = None
-    is_named: bool = False
 
     def __str__(self) -> str:
         """For messages."""
@@ -145,7 +144,7 @@ def config_files(path: Path | None) -> ConfigFiles | None:
     counts, and alone.
     """
     if path is not None:
-        return None if path == NO_FILE else ConfigFiles(path, is_named=True)
+        return None if path == NO_FILE else ConfigFiles(path)
     usual = _OWN.expanduser()
     own = usual if usual.is_file() else None
     system = _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None

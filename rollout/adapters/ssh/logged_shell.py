@@ -6,8 +6,8 @@ that other processes have fetched pass here, too.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from typing import TypeVar
 
 from rollout.errors import SshError
@@ -39,6 +39,7 @@ class LoggedShell:
 
     def __init__(self, shell: HostExecutor) -> None:
         self.shell = shell
+        self.attending = shell.attending
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the other does."""
@@ -61,10 +62,6 @@ class LoggedShell:
             for node, answer in answers:
                 _tell(hosts[node], name, answer, begun)
                 yield node, answer
-
-    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """As the other does."""
-        return self.shell.attending(hosts)
 
 
 def _told(host: Host, name: str, ask: Callable[[], T]) -> T:

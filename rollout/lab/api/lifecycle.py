@@ -98,9 +98,6 @@ def _tolerated(default: Json, tolerations: list[Json]) -> bool:
     )
 
 
-DEFAULT_GRACE_SECONDS = 30
-
-
 def begin_deletion(
     store: ObjectStore, resource: Resource, obj: Json, *, grace_seconds: int | None = None
 ) -> Json | None:
@@ -140,5 +137,5 @@ def pod_grace(pod: Json, asked: int | None) -> int:
     """How long the pod may take to terminate, in seconds; one without a node or that has ended, no time."""
     if not node_name(pod) or is_finished(pod):
         return 0
-    grace = asked if asked is not None else spec_of(pod).get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    grace = asked if asked is not None else spec_of(pod).get("terminationGracePeriodSeconds", 30)
     return 1 if grace < 0 else int(grace)

@@ -17,7 +17,7 @@ from typing import Final
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
 from rollout.lab.hosts.engine import os_release
 from rollout.lab.hosts.machine import STAGED_LOCK
-from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session, files_below, read_file
+from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session, Words, files_below, read_file
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _ASKED: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
@@ -53,7 +53,7 @@ async def _marked(session: Session, match: re.Match[str]) -> Output:
     lines = match.string.split("\n")
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if asked := _ASKED.search(line):
-            await _ask(session, report, asked[1], float(asked[2]), shlex.split(asked[3]))
+            await _ask(session, report, asked[1], float(asked[2]), tuple(shlex.split(asked[3])))
         elif section := _SECTION.match(line):
             name, limit, command = section.groups()
             if name == "sudo-rules" and not report.out.endswith("\nsudo\n"):
@@ -72,25 +72,18 @@ async def _marked(session: Session, match: re.Match[str]) -> Output:
     return Output(0, report.out, report.err)
 
 
-async def _ask(session: Session, report: _Report, name: str, seconds: float, words: list[str]) -> None:
+async def _ask(session: Session, report: _Report, name: str, seconds: float, words: Words) -> None:
     """One question to a tool; those after the first are asked only where none has answered and somebody may."""
     statuses = report.statuses
     cut_off = {"sudo-bus": "bus", "sudo-client": "client"}.get(name, "")
     if name != "rpm-ostree" and (report.answered or statuses.get(cut_off) == TIMED_OUT):
         return
-    said = await _limited(session, seconds, words)
+    said = await session.run(words, limit=seconds)
     statuses[name] = said.status
     report.mark(name)
     text = said.out.rstrip("\n")
     report.add(replace(said, out=f"{text}\n{EXIT_MARKER} {said.status}\n"))
     report.answered = report.answered or (_DENIED not in text and any(sign in text for sign in _ANSWERS))
-
-
-async def _limited(session: Session, seconds: float, words: list[str]) -> Output:
-    """Return what `timeout` makes of it: another complaint where there is no such program."""
-    if session.has(words[0]):
-        return await session.run(tuple(words), limit=seconds)
-    return Output(NOT_FOUND, err=f"timeout: failed to run command '{words[0]}': No such file or directory\n")
 
 
 async def _own(session: Session, line: str) -> str:
@@ -114,13 +107,13 @@ async def _zincati(session: Session) -> Output:
 async def _may_reboot(session: Session) -> Output:
     if session.user == "root":
         return Output(out="root\n")
-    said = await _limited(session, 5, ["sudo", "-n", "-l", "systemctl", "reboot"])
+    said = await session.run(("sudo", "-n", "-l", "systemctl", "reboot"), limit=5)
     return replace(said, out=f"no {said.status}\n" if said.status else "sudo\n")
 
 
 async def _users(session: Session) -> Output:
     terminal = f"/dev/{session.terminal}" if session.terminal else "not a tty"
-    said = await _limited(session, 5, ["who"])
+    said = await session.run(("who",), limit=5)
     return replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n")
 
 
@@ -169,7 +162,7 @@ async def _checked(session: Session, match: re.Match[str]) -> Output:
     err, statuses, status = "", dict[str, int](), 0
     for name, seconds, command in re.findall(r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", match.string, re.MULTILINE):
         err += f"\n{MARKER} {name}\n"
-        said = await _limited(session, float(seconds), command.split())
+        said = await session.run(tuple(command.split()), limit=float(seconds))
         err, status = err + said.err, said.status
         if status == 0:
             break

@@ -46,7 +46,8 @@ class Session:
         """Run a program, for at most so many simulated seconds (0: for as long as it takes), as `timeout` does."""
         name = words[0]
         if not self.has(name):
-            return Output(NOT_FOUND, err=f"bash: line 1: {name}: command not found\n")
+            by_timeout = f"timeout: failed to run command '{name}': No such file or directory\n"
+            return Output(NOT_FOUND, err=by_timeout if limit else f"bash: line 1: {name}: command not found\n")
         program = self.programs[name.rpartition("/")[2]](self, words)
         try:
             return await asyncio.wait_for(program, self.machine.clock.scaled(limit) if limit else None)
