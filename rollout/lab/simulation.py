@@ -9,6 +9,7 @@ import random
 import resource
 import secrets
 import shlex
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     files = _prepared(directory)
     clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
     client_key = credentials.new_client_key()
-    fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
+    sockets, timings = _sockets(len(plans)), scenario.host_timings
+    fleet = Fleet(plans, sockets, clock=clock, rng=rng, timings=timings, authorized=client_key)
     fleet.use_fleetlock(scenario.fleetlock)
     authority, token = credentials.new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
     store = ObjectStore(now=clock.now)
@@ -122,14 +124,11 @@ async def _serving(running: Simulation) -> AsyncIterator[None]:
         await passing
 
 
-def _fleet(
-    scenario: Scenario, plans: Sequence[HostPlan], *, clock: LabClock, rng: random.Random, client_key: asyncssh.SSHKey
-) -> Fleet:
+def _sockets(hosts: int) -> list[socket.socket]:
     try:
-        sockets = bind_hosts(len(plans))
+        return bind_hosts(hosts)
     except OSError as error:
-        raise RolloutError(f"cannot listen on loopback for {len(plans)} hosts: {error}") from error
-    return Fleet(plans, sockets, clock=clock, rng=rng, timings=scenario.host_timings, authorized=client_key)
+        raise RolloutError(f"cannot listen on loopback for {hosts} hosts: {error}") from error
 
 
 def _populate(

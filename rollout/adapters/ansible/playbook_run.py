@@ -183,8 +183,21 @@ class AnsiblePlaybooks:
         file = self._files.get(occasion)
         if file is None:
             return ""
-        heard = _Heard(notice)
-        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=heard)
+        failures = list[str]()
+
+        def hear(event: Mapping[str, Any]) -> None:
+            """Pass the names of tasks on, and keep the failures that Ansible did not ignore."""
+            data = event.get("event_data") or {}
+            task = excerpt(str(data.get("task") or ""))
+            if event.get("event") == "playbook_on_task_start" and task:
+                notice(task)
+            if event.get("event") in _FAILED and not data.get("ignore_errors"):
+                result = data.get("res") or {}
+                words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
+                said = excerpt(": ".join(str(word) for word in words if word), _LONGEST)
+                failures.append(f"task {task!r}: {said}")
+
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=hear)
         try:
             run.begin(variables)
             end = time.monotonic() + seconds
@@ -197,22 +210,4 @@ class AnsiblePlaybooks:
         if run.status == 0:
             # A play that names no host of this one passes as well: nothing was asked of it.
             return ""
-        return heard.failure or run.last_output
-
-
-class _Heard:
-    """Passes the names of tasks on, and keeps the first failure that Ansible did not ignore."""
-
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        self._notice = notice
-        self.failure = ""
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        data = event.get("event_data") or {}
-        task = excerpt(str(data.get("task") or ""))
-        if event.get("event") == "playbook_on_task_start" and task:
-            self._notice(task)
-        if event.get("event") in _FAILED and not data.get("ignore_errors") and not self.failure:
-            result = data.get("res") or {}
-            words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
-            self.failure = f"task {task!r}: {excerpt(': '.join(str(word) for word in words if word), _LONGEST)}"
+        return failures[0] if failures else run.last_output

@@ -118,6 +118,8 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         _AGE,
         Column("IP", "status.podIP", _NONE, priority=1),
         Column("Node", "spec.nodeName", _NONE, priority=1),
+        Column("Nominated Node", "status.nominatedNodeName", _NONE, priority=1),
+        Column("Readiness Gates", "spec.readinessGates", _NONE, priority=1),
     ),
     NODES: (
         _NAME,

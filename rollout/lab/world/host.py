@@ -7,7 +7,7 @@ import msgspec
 
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.objects import condition, is_ready, labels_of, status_of, with_condition, with_status
+from rollout.lab.objects import condition, labels_of, status_of, with_condition, with_status
 
 # What a node offers where its settings say nothing else.
 _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
@@ -132,15 +132,5 @@ def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
     if before:
         now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))
     explained = {} if ready else {"reason": "ContainersNotReady", "message": "containers with unready status"}
-    verdict = "True" if ready else "False"
-    for new in (
-        {"type": "Ready", "status": verdict, **explained},
-        {"type": "PodScheduled", "status": "True"},
-    ):
-        pod = with_condition(pod, new, now)
-    return pod
-
-
-def marked_unready(pod: Json, now: datetime) -> Json:
-    """Return the pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
-    return with_condition(pod, {"type": "Ready", "status": "False"}, now) if is_ready(pod) else pod
+    judged = with_condition(pod, {"type": "Ready", "status": "True" if ready else "False", **explained}, now)
+    return with_condition(judged, {"type": "PodScheduled", "status": "True"}, now)

@@ -20,7 +20,7 @@ from rollout.lab.objects import (
     with_condition,
 )
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import marked_unready, silenced
+from rollout.lab.world.host import silenced
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
@@ -107,8 +107,8 @@ class NodeLifecycle:
         node = self._store.get(NODES, name)
         if node is None or is_ready(node):
             return
-        for pod in self._store.pods_on(name):
-            self._store.put(PODS, marked_unready(pod, self._cluster.now()))
+        for pod in filter(is_ready, self._store.pods_on(name)):
+            self._store.put(PODS, with_condition(pod, {"type": "Ready", "status": "False"}, self._cluster.now()))
 
     def _collect_orphans(self, name: str) -> None:
         """Delete the pods of a Node that is gone at once: no kubelet is there to end them."""

@@ -137,7 +137,7 @@ def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
         return "node(s) were unschedulable"
     if room.taints and untolerated(spec, room.taints):
         return "node(s) had untolerated taint(s)"
-    if not node_affinity_holds(pod, room.name, room.labels):
+    if not node_affinity_holds(spec, room.name, room.labels):
         return "node(s) didn't match Pod's node affinity/selector"
     return None
 
@@ -170,9 +170,8 @@ def _draws(value: str | None, values: frozenset[str] | None) -> bool:
     return value is not None and (values is None or value in values)
 
 
-def node_affinity_holds(pod: Json, node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether nodeSelector and required node affinity let the pod run on a node."""
-    spec = pod["spec"]
+def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether nodeSelector and required node affinity let a pod of this spec run on a node."""
     selector: Json = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -238,8 +237,8 @@ def crowded_values(
 
     As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their way out do not.
     """
-    topology = spread["topologyKey"]
-    places = [room for room in rooms if topology in room.labels and node_affinity_holds(pod, room.name, room.labels)]
+    topology, spec = spread["topologyKey"], pod["spec"]
+    places = [room for room in rooms if topology in room.labels and node_affinity_holds(spec, room.name, room.labels)]
     counts = {room.labels[topology]: 0 for room in places}
     names = {room.name for room in places}
     for other, room in placed:

@@ -275,7 +275,7 @@ def _pinned(spec: Json, node: str) -> Json:
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
     """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
-    held = node_affinity_holds({"spec": spec}, name_of(node), labels_of(node))
+    held = node_affinity_holds(spec, name_of(node), labels_of(node))
     return held and not untolerated(spec, spec_of(node).get("taints") or (), effects)
 
 
