@@ -14,6 +14,8 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
+# RecursionError: msgspec's answer to deep nesting.
+NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
 T = TypeVar("T")
@@ -36,7 +38,7 @@ def read_json(text: str, kind: type[T]) -> T | None:
     """Return what a mark on a Node says; None where it is no such thing."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError):
+    except NOT_READ:
         return None
 
 

@@ -160,8 +160,7 @@ class Headcount:
 
     def permits(self, budget: Budget) -> int:
         """Return how many of its pods may be away at a time: as it is now, or once all are well where none may now."""
-        well = self.most_healthy(budget) - budget.desired_healthy
-        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
+        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else self.most_away(budget))
 
     def most_away(self, budget: Budget) -> int:
         """Return how many of its pods may be away at any time: never fewer than now, nor than once all are well."""

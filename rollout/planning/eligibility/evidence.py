@@ -13,6 +13,7 @@ import msgspec
 from rollout.errors import InputError
 from rollout.model.cluster import Node
 from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
+from rollout.model.json_text import NOT_READ
 from rollout.model.memory import Memory, moment
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
@@ -95,7 +96,7 @@ def read_evidence(content: bytes) -> Evidence:
     """Return the document; `ValueError` says why it is none."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except NOT_READ as error:
         raise ValueError(f"it is no evidence: {excerpt(str(error))}") from error
     if document.kind != KIND or document.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
         form = excerpt(f"{document.kind} {document.format_version}", 60)

@@ -13,8 +13,8 @@ moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
@@ -290,18 +290,16 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows, and freezes, which win over them; `written` are the freezes' texts, `own` the windows of a pool."""
+    """Windows, and freezes by their texts, which win over them; `own` are the windows of a pool."""
 
     windows: tuple[Period, ...] = ()
-    freezes: tuple[Period, ...] = ()
-    written: tuple[str, ...] = ()
+    freezes: Mapping[str, Period] = field(default_factory=dict)
     own: tuple[Period, ...] = ()
 
     @classmethod
     def of(cls, policy: WindowPolicy) -> Self:
         """Read what the rules say; `UsageError` where that cannot be read."""
-        windows, freezes = map(Window.parse, policy.windows), map(parse_freeze, policy.freezes)
-        return cls(tuple(windows), tuple(freezes), policy.freezes)
+        return cls(tuple(map(Window.parse, policy.windows)), {text: parse_freeze(text) for text in policy.freezes})
 
     def in_pool(self, policy: Policy, pool: str) -> Self:
         """Return the same for the nodes of a pool, which begin within its own windows as well."""
@@ -326,13 +324,13 @@ class Schedule:
 
     def next_freeze(self, now: datetime) -> Opening | None:
         """Return the freeze that begins next."""
-        return Schedule(windows=self.freezes).following(now) if self.freezes else None
+        return Schedule(tuple(self.freezes.values())).following(now) if self.freezes else None
 
     def freezing(self, now: datetime) -> tuple[str, ...]:
         """Return the freezes that `now` lies in, as written."""
         return tuple(
             text
-            for text, freeze in zip(self.written, self.freezes, strict=True)
+            for text, freeze in self.freezes.items()
             if any(opening.holds(now) for opening in _near([freeze], now - _BACK, now))
         )
 
@@ -354,7 +352,7 @@ class Schedule:
 
     def written_time(self, moment: datetime) -> str:
         """Return a moment in the clocks of the first window, or freeze."""
-        zone = (*self.own, *self.windows, *self.freezes)[0].zone
+        zone = (*self.own, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def ahead(self, now: datetime) -> list[Opening]:
@@ -368,7 +366,7 @@ class Schedule:
         if self.own:
             # what is open in both is what is left without that which is closed in one
             opened = _cut(opened, _cut(opened, _near(self.own, start, end)))
-        return _cut(opened, _near(self.freezes, start - _BACK, end + _BACK))
+        return _cut(opened, _near(self.freezes.values(), start - _BACK, end + _BACK))
 
     def _around(self, now: datetime, days: int) -> list[Opening]:
         return self.openings(now, now + timedelta(days=days))

@@ -122,11 +122,13 @@ def decide(inputs: PlanInputs) -> Decisions:
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    away = _away(inputs, drainable)
+    items = {item.node.name: item for item in drainable}
+    # a node that is away uses up the limit whatever the rollout does, but for those that it takes itself
+    taken = inputs.begun.union(items)
+    away = [node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken]
     chosen = pools.members(_chosen(inputs))
     left = AwayLimit.of(inputs.policy, len(chosen), chosen, inputs.snapshot.nodes).beside(away)
     quotas = quotas_of(pools, _chosen(inputs), left)
-    items = {item.node.name: item for item in drainable}
     leaving = {name: item.leaving for name, item in items.items()}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
@@ -158,9 +160,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
         summary=_summary(planned, layout.lower_bound),
-        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in planned), pace.basis)
-        if planned
-        else TimeEstimate(),
+        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in planned), pace.basis if planned else ()),
     )
     return Decisions(sealed(plan), items, waves, limits)
 
@@ -229,12 +229,6 @@ def _planned(waves: Sequence[Placed], arrivals: Mapping[str, int], items: Mappin
         )
         for index, wave in enumerate(waves, start=1)
     )
-
-
-def _away(inputs: PlanInputs, drainable: Sequence[Drainable]) -> tuple[Node, ...]:
-    """Nodes that use up `--max-unavailable` whatever the rollout does: those that it takes itself do not."""
-    taken = inputs.begun.union(item.node.name for item in drainable)
-    return tuple(node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken)
 
 
 def _selected_nodes(inputs: PlanInputs) -> list[Node]:

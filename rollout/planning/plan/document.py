@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
-from rollout.model.json_text import json_document, json_line
+from rollout.model.json_text import NOT_READ, json_document, json_line
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
-from rollout.model.quantity import Count, Duration
 from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import ordered
 from rollout.planning.plan.rules import impossible_rules
@@ -31,13 +30,10 @@ LARGEST_DOCUMENT = 32 << 20
 _MOST_VALUES = 1_000_000
 # Characters of what a document says that go into an error.
 _EXCERPT = 200
-_WRITTEN = (Count, Duration)
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
 # How msgspec begins what it says of a word that is none of an enum's.
 _STRANGE_WORD = "Invalid enum value"
-# RecursionError: msgspec's answer to deep nesting.
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class _Header(msgspec.Struct):
@@ -53,14 +49,8 @@ class _Rules(msgspec.Struct):
     selection: dict[str, Any]
 
 
-def _encode(value: object) -> str:
-    if isinstance(value, _WRITTEN):
-        return str(value)
-    raise NotImplementedError(type(value))
-
-
-def _decode(kind: type, value: Any) -> Any:
-    if kind in _WRITTEN and isinstance(value, str):
+def _decode(kind: Any, value: Any) -> Any:
+    if isinstance(value, str):
         try:
             return kind.parse(value)
         except UsageError as error:
@@ -73,7 +63,7 @@ def sealed(plan: RolloutPlan) -> RolloutPlan:
 
     A saved plan is run with today's blockers and warnings.
     """
-    digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
+    digest = hashlib.sha256(json_line(replace(plan, plan_id=""), str))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
@@ -86,12 +76,12 @@ def _identity_as_written(data: bytes) -> str:
 
 def encode_plan(plan: RolloutPlan) -> bytes:
     """Return the plan as JSON for people and files, ending in a newline."""
-    return json_document(plan, _encode)
+    return json_document(plan, str)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
     """Return the rules as they stand in a plan's document."""
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=_encode))
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=str))
     return document
 
 
@@ -111,7 +101,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
         rules = msgspec.json.decode(data, type=_Rules)
         identity = _identity_as_written(data)
-    except _NOT_READ as error:
+    except NOT_READ as error:
         raise _not_read(str(error)[:_EXCERPT], origin) from error
     if plan.plan_id != identity:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
@@ -140,7 +130,7 @@ def _check_size(data: bytes, origin: str) -> None:
 def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_Header).format_version
-    except _NOT_READ as error:
+    except NOT_READ as error:
         raise PlanFileError(f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
         raise PlanFileError(
