@@ -52,7 +52,8 @@ def parsed_address(text: str) -> tuple[str, int]:
 @contextmanager
 def served(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Iterator[str]:
     """Serve metrics until it is left; yields their URL. `InputError` where the address cannot be listened on."""
-    registry = CollectorRegistry()
+    # described: a scrape may name what it wants (?name[]=)
+    registry = CollectorRegistry(auto_describe=True)
     registry.register(metrics)
     ProcessCollector(registry=registry)
     host, port = parsed_address(address)

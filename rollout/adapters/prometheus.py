@@ -123,9 +123,9 @@ def checked_url(url: str) -> str:
 
 
 def is_same_place(url: str, other: str) -> bool:
-    """Whether both lead to the same port of the same host in the same way."""
+    """Whether both lead to the same port of the same host in the same way; the first has a host."""
     are_urls = parsed_url(url) is not None and parsed_url(other) is not None
-    return are_urls and urllib3.connection_from_url(other).is_same_host(url)
+    return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
 def token_for(url: str, own_url: str, token: str) -> str:

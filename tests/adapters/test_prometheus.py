@@ -137,6 +137,7 @@ def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:
         ("http://a:9090", "http://a:9091", False),
         ("http://a.evil", "http://a", False),
         ("http://a", "", False),
+        ("http://a", "http://:80", False),
         ("", "", False),
         ("http://a\\@evil", "http://a", False),
         ("http://[::1]:9090", "http://[::1]:9090/prefix", True),

@@ -132,6 +132,7 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
     lab = started("default", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (process, port):
         assert answer(port, "/healthz")[:2] == (200, "ok\n")
+        assert answer(port, "/metrics?name[]=node_rollout_build_info")[1].count("\n") == 3
         working = until(port, lambda seen: seen.value("node_rollout_running") == 1)
         assert working.value("node_rollout_waves") == 4
         assert answer(port, "/readyz")[0] == 200

@@ -22,7 +22,8 @@ _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 def sections(text: str) -> Mapping[str, str]:
     """Return the text after each marker line, by the marker's name; what stands before the first is noise."""
     contents = defaultdict[str, str](str)
-    _noise, *parts = _MARKED.split(text.replace("\r", ""))
+    lines = (line.rstrip("\r") for line in text.split("\n"))
+    _noise, *parts = _MARKED.split("\n".join(lines))
     for name, content in zip(parts[::2], parts[1::2], strict=True):
         # a command may print a marker of its own: what stood in that section before stays in it
         contents[name] += content
