@@ -11,7 +11,7 @@ groups consist of letters, digits and underscores: with others Ansible warns, or
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollout.errors import InventoryError
@@ -70,33 +70,33 @@ def inventory_of(document: Mapping[str, Any], defaults: SshDefaults, *, by_ansib
     variables = document.get("_meta", {}).get("hostvars", {})
     groups = (group.get("hosts", ()) for name, group in document.items() if name != "_meta")
     names = dict.fromkeys(name for group in groups for name in group)
-    readers = [_HostReader(name, variables.get(name, {}), by_ansible=by_ansible) for name in names]
+    if strange := [name for name in names if not name.isprintable()]:
+        raise InventoryError(f"the inventory has a host {strange[0]!r}, whose name cannot be printed")
+    readers = [_HostReader(name, variables.get(name, {}), by_ansible) for name in names]
     hosts = [host for reader in readers if (host := reader.host(defaults)) is not None]
     return Inventory(tuple(hosts), tuple(dict.fromkeys(warning for reader in readers for warning in reader.warnings)))
 
 
+@dataclass(slots=True)
 class _HostReader:
     """One host's variables; collects what is worth a warning."""
 
-    def __init__(self, name: str, variables: Mapping[str, Any], *, by_ansible: bool) -> None:
-        if not name.isprintable():
-            raise InventoryError(f"the inventory has a host {name!r}, whose name cannot be printed")
-        self._name = name
-        self._variables = variables
-        self._by_ansible = by_ansible
-        self.warnings: list[str] = []
+    name: str
+    variables: Mapping[str, Any]
+    by_ansible: bool
+    warnings: list[str] = field(default_factory=list)
 
     def host(self, defaults: SshDefaults) -> Host | None:
         """Return the host; None where it is this very machine, which is no host of a cluster seen from outside."""
         connection = self._text("ansible_connection")
         if connection == "local":
-            self.warnings.append(f"host {self._name} is this machine (ansible_connection=local); left out")
+            self.warnings.append(f"host {self.name} is this machine (ansible_connection=local); left out")
             return None
-        if not self._by_ansible:
+        if not self.by_ansible:
             self._check(connection)
         return Host(
-            name=self._name,
-            address=self._text(*_ADDRESS) or self._name,
+            name=self.name,
+            address=self._text(*_ADDRESS) or self.name,
             port=self._port() or defaults.port,
             user=self._text(*_USER) or defaults.user,
             key_file=self._text(*_KEY) or defaults.key_file,
@@ -110,7 +110,7 @@ class _HostReader:
                 raise self._refusal(variable, "rollout's own SSH follows no jump hosts and options of an inventory")
             if text:
                 self.warnings.append(f"inventory: {variable} is ignored")
-        ignored = (variable for variable in _PASSWORDS if variable in self._variables)
+        ignored = (variable for variable in _PASSWORDS if variable in self.variables)
         self.warnings += [f"inventory: {variable} is ignored: only keys are used" for variable in ignored]
 
     def _port(self) -> int:
@@ -118,13 +118,13 @@ class _HostReader:
         text = self._text(*_PORT)
         port = port_of(text)
         if text and port is None:
-            raise self._refusal(next(name for name in _PORT if name in self._variables), "not a port")
+            raise self._refusal(next(name for name in _PORT if name in self.variables), "not a port")
         return port or 0
 
     def _text(self, *names: str) -> str:
         """Return the first of these that is set; what a program said is marked as unsafe, and no template."""
         for name in names:
-            value = self._variables.get(name)
+            value = self.variables.get(name)
             unsafe = value.get("__ansible_unsafe") if isinstance(value, dict) else None
             text = value if unsafe is None else unsafe
             if text is None or (isinstance(text, str) and not text.strip()):
@@ -135,14 +135,14 @@ class _HostReader:
                 problem = "only Ansible evaluates templates"
             else:
                 return str(text).strip()
-            if not self._by_ansible:
+            if not self.by_ansible:
                 raise self._refusal(name, problem)
         return ""
 
     def _refusal(self, variable: str, why: str) -> InventoryError:
-        value = self._variables[variable]
+        value = self.variables[variable]
         shown = "(encrypted)" if isinstance(value, dict) and "__ansible_vault" in value else ascii(value)
-        return InventoryError(f"inventory: host {self._name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE)
+        return InventoryError(f"inventory: host {self.name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE)
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"

@@ -223,7 +223,7 @@ class HostFacts:
     reboots_itself: tuple[SelfReboot, ...] = ()
     users: tuple[LoggedInUser, ...] | None = None
     shows: tuple[Source, ...] = ()
-    units: tuple[UnitState, UnitState] | None = None
+    units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
 
     @property
     def lacks_engine(self) -> bool:

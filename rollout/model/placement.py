@@ -1,7 +1,9 @@
 """Where a pod may run: what its specification, and the volumes it uses, demand of a node and of the pods there."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compared
 
@@ -9,14 +11,13 @@ NAME_FIELD = "metadata.name"
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute, `time_added` as the API wrote it, or empty."""
+class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A taint, as the API has it; `effect` is NoSchedule, PreferNoSchedule or NoExecute, empty what is absent."""
 
-    key: str
-    value: str
-    effect: str
-    time_added: str = field(default="", compare=False)
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str = ""
 
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

@@ -6,16 +6,16 @@ A node that is left for a run from elsewhere is marked besides: taint and label 
 where there is another place, and neither for good. A cordon would, and would cost the cluster a node until that run.
 """
 
-from collections.abc import Iterable
-from dataclasses import astuple
+from collections.abc import Sequence
 from typing import Any
+
+from msgspec import structs, to_builtins
 
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
 from rollout.model.placement import Taint
 
-_FIELDS = ("key", "value", "effect", "timeAdded")
 AWAITING_REBOOT = Taint(marks.AWAITING_REBOOT, "", "PreferNoSchedule")
 
 Written = list[dict[str, str]]
@@ -25,7 +25,7 @@ Patch = dict[str, Any]
 
 def has_soft_taint(node: Node) -> bool:
     """Whether our taint stands on it."""
-    return AWAITING_REBOOT in node.taints
+    return any(map(_is_ours, node.taints))
 
 
 def with_soft_taint(node: Node) -> Written | None:
@@ -36,18 +36,23 @@ def with_soft_taint(node: Node) -> Written | None:
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
         return None
-    return _written((*node.taints, AWAITING_REBOOT))
+    return _written([*node.taints, AWAITING_REBOOT])
 
 
 def without_soft_taint(node: Node) -> Written | None:
     """All its taints but ours; None where nothing is to be written."""
     if not has_soft_taint(node):
         return None
-    return _written(taint for taint in node.taints if taint != AWAITING_REBOOT)
+    return _written([taint for taint in node.taints if not _is_ours(taint)])
 
 
-def _written(taints: Iterable[Taint]) -> Written:
-    return [{name: value for name, value in zip(_FIELDS, astuple(taint), strict=True) if value} for taint in taints]
+def _is_ours(taint: Taint) -> bool:
+    return structs.replace(taint, time_added="") == AWAITING_REBOOT
+
+
+def _written(taints: Sequence[Taint]) -> Written:
+    written: Written = to_builtins(taints)
+    return written
 
 
 def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:

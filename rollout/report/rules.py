@@ -15,7 +15,7 @@ from rollout.planning.plan.rules import relaxed_rules
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield a line a rule that the operator has not left alone, and with its sign each that gives up safety."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
-    if changed := _changed(policy_document(without_times)):
+    if changed := changed_rules(policy_document(without_times)):
         yield f"Rules: {changed}"
     yield from _windows(policy.gates.windows, now)
     for pool in policy.pools:
@@ -94,12 +94,8 @@ _TABLES = {"pools": POOL, "critical": "[[critical]]"}
 _WHICH = ("name", "namespace", "selector")
 
 
-def changed_rules(policy: Mapping[str, object] | None) -> str:
-    """Return the rules that are not all defaults, as they would be written on a command line."""
-    return _changed(policy or {}) or "all defaults"
-
-
-def _changed(policy: Mapping[str, object]) -> str:
+def changed_rules(policy: Mapping[str, object]) -> str:
+    """Return the rules that are not defaults, as they would be written on a command line; empty for none."""
     usual = dict(flat_rules(policy_document(_USUAL)))
     changed = (_as_flag(flag, value) for flag, value in flat_rules(policy) if usual.get(flag) != value)
     return printable(", ".join(changed))

@@ -26,7 +26,6 @@ from rollout.model.cluster import (
     Pod,
     PodPhase,
     ReadyState,
-    Taint,
     VolumeAttachment,
 )
 from rollout.model.memory import moment
@@ -105,7 +104,7 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
 def node(read: wire.WireNode) -> Node:
     """Return a Node."""
     meta, info = read.metadata, read.status.node_info
-    ready = _condition(read.status.conditions, "Ready") or _UNTOLD
+    ready = _by_type(read.status.conditions).get("Ready", _UNTOLD)
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -115,7 +114,7 @@ def node(read: wire.WireNode) -> Node:
         unschedulable=read.spec.unschedulable,
         ready=ReadyState(ready.status) if ready.status in _STATES else ReadyState.UNKNOWN,
         ready_message=ready.message,
-        taints=tuple(Taint(taint.key, taint.value, taint.effect, taint.time_added) for taint in read.spec.taints),
+        taints=read.spec.taints,
         addresses=read.status.addresses,
         boot_id=info.boot_id.lower(),
         machine_id=info.machine_id.replace("-", "").lower(),
@@ -126,14 +125,15 @@ def node(read: wire.WireNode) -> Node:
     )
 
 
-def _condition(conditions: Iterable[wire.Condition], kind: str) -> wire.Condition | None:
-    return next((condition for condition in conditions if condition.type == kind), None)
+def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Condition]:
+    return {condition.type: condition for condition in conditions}
 
 
 def pod(read: wire.WirePod, shared: Shared) -> Pod:
     """Return a pod."""
-    meta, spec, conditions = read.metadata, read.spec, read.status.conditions
-    ready = (_condition(conditions, "Ready") or _UNTOLD).status == ReadyState.TRUE
+    meta, spec, conditions = read.metadata, read.spec, _by_type(read.status.conditions)
+    placed, began = conditions.get("PodScheduled", _UNTOLD), conditions.get("Ready", _UNTOLD)
+    ready, since = began.status == ReadyState.TRUE, began.last_transition_time or placed.last_transition_time or ""
     owner = _owner(meta.owner_references, shared)
     mirror = MIRROR_ANNOTATION in meta.annotations
     # it belongs to its node: it is never placed anew, and what it demands names the node
@@ -157,22 +157,16 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         # those that outlive the pod: an ephemeral volume goes with it, and a new pod has a new one
         claims=tuple(filter(None, (volume.persistent_volume_claim.claim_name for volume in spec.volumes))),
         placement=ANYWHERE if stays else shared.placement(spec),
-        unready_since="" if ready else _since(conditions),
-        start_seconds=_start_seconds(conditions) if ready else None,
-        ready_since=_since(conditions) if ready and stays else "",
+        unready_since="" if ready else since,
+        start_seconds=_start_seconds(placed, began) if ready else None,
+        ready_since=since if ready and stays else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
     )
 
 
-def _since(conditions: Iterable[wire.Condition]) -> str:
-    condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled") or _UNTOLD
-    return condition.last_transition_time or ""
-
-
-def _start_seconds(conditions: Iterable[wire.Condition]) -> int | None:
+def _start_seconds(placed: wire.Condition, ready: wire.Condition) -> int | None:
     """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
-    scheduled, ready = (_condition(conditions, kind) or _UNTOLD for kind in ("PodScheduled", "Ready"))
-    began, ended = moment(scheduled.last_transition_time or ""), moment(ready.last_transition_time or "")
+    began, ended = moment(placed.last_transition_time or ""), moment(ready.last_transition_time or "")
     return round((ended - began).total_seconds()) if began and ended and ended >= began else None
 
 
@@ -197,14 +191,14 @@ def budget(read: wire.WireBudget) -> Budget:
         desired_healthy=status.desired_healthy,
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
-        sync_error=_sync_error(_condition(status.conditions, "DisruptionAllowed")),
+        sync_error=_sync_error(_by_type(status.conditions).get("DisruptionAllowed", _UNTOLD)),
         uid=read.metadata.uid or "",
         version=read.metadata.resource_version or "",
     )
 
 
-def _sync_error(verdict: wire.Condition | None) -> str:
-    if verdict is None or verdict.reason != "SyncFailed":
+def _sync_error(verdict: wire.Condition) -> str:
+    if verdict.reason != "SyncFailed":
         return ""
     return verdict.message or "its controller could not count its pods"
 

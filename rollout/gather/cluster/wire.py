@@ -22,6 +22,7 @@ import msgspec
 
 from rollout.model.cluster import NodeAddress
 from rollout.model.memory import moment
+from rollout.model.placement import Taint
 from rollout.model.selectors import Requirement
 
 Labels = dict[str, str]
@@ -126,16 +127,9 @@ class Condition(Wire, frozen=True):
     last_transition_time: str | None = None
 
 
-class WireTaint(Wire, frozen=True):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-    time_added: str = ""
-
-
 class NodeSpec(Wire, frozen=True):
     unschedulable: bool = False
-    taints: tuple[WireTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     provider_id: str = msgspec.field(name="providerID", default="")
 
 

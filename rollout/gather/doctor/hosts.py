@@ -117,7 +117,7 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
 
 
 def _units(node: str, facts: HostFacts) -> Iterator[Check]:
-    host, (engine, locksmithd) = facts.host, facts.units or (UnitState(problem="it was not asked"), UnitState())
+    host, (engine, locksmithd) = facts.host, facts.units
     if not engine.known:
         message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
         fix = f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"

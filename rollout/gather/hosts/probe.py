@@ -109,9 +109,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
-        units=(_unit(answers, complaints, "update-engine"), _unit(answers, complaints, "locksmithd"))
-        if probe.units
-        else None,
+        units=(_unit(answers, complaints, "update-engine"), _unit(answers, complaints, "locksmithd")),
     )
 
 

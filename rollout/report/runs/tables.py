@@ -72,7 +72,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.evictions:
         moved = counted(report.planned.pods_to_move, "pod")
         yield "Pods", f"{moved} had to move: {counted(report.evictions, 'eviction')}"
-    yield "Rules", changed_rules(report.policy)
+    yield "Rules", changed_rules(report.policy or {}) or "all defaults"
     yield "Run", report.run
 
 
