@@ -64,7 +64,7 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
 
 
 def test_a_part_begins_after_the_waves_before_it_however_large_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.planning.play.simulation._MOST_PLAYED", -1)
+    monkeypatch.setattr("rollout.planning.play.simulation._LARGE", -1)
     nodes = [node(f"w-{number}", labels={"pool": "ab"[number % 2]}) for number in range(4)]
     pools = (Pool("a", "pool=a"), Pool("b", "pool=b", after=("a",), strategy=Strategy.ROLLING))
     first, *_, last = planned(inputs(nodes), Policy(max_unavailable=Count(2), pools=pools)).waves
@@ -159,13 +159,13 @@ def test_the_price_is_told() -> None:
     nodes, idle = [node(f"w-{i}") for i in range(3)], {"w-2": facts("w-2", staged=False)}
     guard, policy = budget("web", allowed=1), Policy(Count(2))
     (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
-    assert "; shares shop/web, one pod at a time: +30s" in shared.because
+    assert "; waits for shop/web, one pod at a time: +30s" in shared.because
     assert shared.note == "waits for budget shop/web, +30s"
     assert shared.estimate.drain == 30 + 35
     rule = DrainPolicy(critical=(Critical("shop", "app=web", 1),))
     own = replace(policy, drain=rule)
     (shared,) = build_plan(inputs(nodes, pods=pods, observations=idle, policy=own)).waves
-    assert "; shares critical/shop/app=web, one pod at a time: +30s" in shared.because
+    assert "; waits for critical/shop/app=web, one pod at a time: +30s" in shared.because
 
 
 @pytest.mark.parametrize("least", [(1, 2), (2, 1)])

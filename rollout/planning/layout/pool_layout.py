@@ -62,7 +62,7 @@ def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas:
     before = predecessors(pools.policy.pools)
     queues = {name: [_named(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
     waves = tuple(_in_order(queues, before, limits, pools))
-    return Layout(waves, _bound(layouts, before))
+    return Layout(waves, _bound(layouts, before), limits)
 
 
 def _named(wave: Placed, pool: str) -> Placed:
@@ -131,8 +131,7 @@ def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
     if len(pieces) == len(wave.pieces):
         return wave
     part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
-    rounds = max(limits.rounds.values(), default=1)
-    return replace(wave, part=part, most=limits.size, rounds=rounds, pieces=pieces)
+    return replace(wave, part=part, most=limits.size, pieces=pieces)
 
 
 def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:

@@ -1,13 +1,12 @@
 """Why the waves of a finished layout are as they are: in a sentence, and in few words where nobody would expect it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import is_storage
-from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool
+from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool, sum_of
 from rollout.planning.layout.waves import Placed, used_by
 
 
@@ -103,21 +102,14 @@ def _at_a_time(pods: int) -> str:
 
 
 def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
-    """Return what the budgets make of these drains, in seconds where they wait for one another."""
-    key, seconds = limits.rates.price(wave) if len(wave) > 1 else ("", 0)
-    if seconds > 0:
-        more = f"+{Duration(seconds)}"
-        sentence = f"shares {key}, {_at_a_time(limits.allowed.get(key, 0))}: {more}"
-        return Reason(sentence, f"waits for budget {key}, {more}")
-    needs = Counter[str]()
-    for piece in wave:
-        needs |= Counter(piece.load)
-    over = (key for key, need in needs.items() if need > limits.allowed.get(key, 0))
-    tight = sorted(key for key in over if not is_owner(key))
-    if not tight:
+    """Return which budget keeps these drains waiting longest, and how many seconds that costs."""
+    load = sum_of(piece.load for piece in wave)
+    over = {key: limits.rates[key] for key, need in load.items() if key in limits.rates and need > limits.allowed[key]}
+    if not over:
         return _NOTHING
-    if not (allowed := limits.allowed.get(tight[0], 0)):
-        note = f"budget {tight[0]} allows nothing now"
+    key = min(over, key=lambda key: (over[key].permits > 0, -over[key].seconds(load[key]), key))
+    if not over[key].permits:
+        note = f"budget {key} allows nothing now"
         return Reason(f"the {note}", note)
-    sentence = f"drains gradually: the budget {tight[0]} allows {allowed} at a time"
-    return Reason(sentence, f"waits for budget {tight[0]}")
+    more = f"+{Duration(limits.drain(wave) - max(piece.ending for piece in wave))}"
+    return Reason(f"waits for {key}, {_at_a_time(over[key].permits)}: {more}", f"waits for budget {key}, {more}")

@@ -15,7 +15,7 @@ from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.verdicts import is_replaced
 
 # No node waits longer than that many turns for a budget, however late the deadline of a drain.
-_MOST_ROUNDS = 1000
+MOST_ROUNDS = 1000
 _POOL = "pool:"
 
 
@@ -60,46 +60,7 @@ class Rate:
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
-        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // max(1, self.turn)) + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The rates of all budgets that drains meet. `patience`: the most seconds that a drain may take in company.
-
-    `between` is what each wave takes besides its drains, in seconds.
-    """
-
-    by_key: Mapping[str, Rate] = field(default_factory=dict)
-    patience: float = 0.0
-    between: int = 0
-
-    def rounds(self) -> Mapping[str, int]:
-        """How often each budget's permits may be given within the patience."""
-        return {key: rate.rounds_within(self.patience) for key, rate in self.by_key.items()}
-
-    def drain(self, nodes: Sequence[Piece]) -> int:
-        """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
-        load, holds = sum_of(node.load for node in nodes), sum_of(node.holds for node in nodes)
-        seconds = max((node.ending for node in nodes), default=0)
-        for key, need in load.items():
-            if rate := self.by_key.get(key):
-                held = min(need, holds.get(key, 0))
-                seconds = max(seconds, rate.seconds(need - held, held))
-        return seconds
-
-    def price(self, nodes: Sequence[Piece]) -> tuple[str, int]:
-        """Return the budget that these nodes wait for longest in company, and how many seconds more than each alone."""
-        users, load = Counter(key for node in nodes for key in node.load), sum_of(node.load for node in nodes)
-        shared = (key for key, number in users.items() if number > 1)
-        seconds = {key: rate.seconds(load[key]) for key in shared if (rate := self.by_key.get(key))}
-        if not seconds:
-            return "", 0
-        more = self.drain(nodes) - max(self.drain((node,)) for node in nodes)
-        return min(seconds, key=lambda key: (-seconds[key], key)), more
-
-
-NO_RATES = Rates()
+        return min(MOST_ROUNDS, max(1, int((seconds - self.ending) // max(1, self.turn)) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +68,19 @@ class Limits:
     """What a group may hold: `size` nodes, and of each budget what it allows.
 
     A node that exceeds one of them alone may be in a group, but with no other node that uses of it.
-    `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
-    until it is back is away in all of these rounds. `rates` says how long they take. `_fewer` remembers limits that
-    were made from these: every wave asks for them, and a large cluster has many budgets.
+    `rates` says how fast the budgets that drains meet let pods go, and `rounds` how often, one after another, a group
+    may use a budget up: once where it is not named. What a node holds until it is back is away in all of these rounds.
     """
 
     size: int
     allowed: Mapping[str, int]
-    rates: Rates = NO_RATES
+    rates: Mapping[str, Rate] = field(default_factory=dict)
     rounds: Mapping[str, int] = field(default_factory=dict)
-    _fewer: dict[int, "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
         """Return the same with at most so many rounds of each budget."""
-        if rounds not in self._fewer:
-            fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
-            self._fewer[rounds] = replace(self, rounds=fewer)
-        return self._fewer[rounds]
+        return replace(self, rounds={budget: min(rounds, most) for budget, most in self.rounds.items()})
 
     @property
     def capacity(self) -> Mapping[str, int]:
@@ -139,6 +95,16 @@ class Limits:
             return load
         held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
         return {**load, **{key: load[key] + more for key, more in held.items()}}
+
+    def drain(self, nodes: Sequence[Piece]) -> int:
+        """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
+        load, holds = sum_of(node.load for node in nodes), sum_of(node.holds for node in nodes)
+        seconds = max((node.ending for node in nodes), default=0)
+        for key, need in load.items():
+            if rate := self.rates.get(key):
+                held = min(need, holds.get(key, 0))
+                seconds = max(seconds, rate.seconds(need - held, held))
+        return seconds
 
 
 def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -18,20 +18,17 @@ from dataclasses import dataclass, field, replace
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
-from rollout.planning.layout.sharing import Limits, Piece, Rates, sum_of
+from rollout.planning.layout.sharing import Limits, Piece, sum_of
 
 _CANARY = "canary"
-# How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
-# With many nodes there is time for one layout.
-_ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, 34), (8,), 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One wave's nodes, and which part of the rollout it belongs to: a clause, or empty.
 
-    `most` is how many nodes its part takes at once, and `rounds` how often one after another they were packed to use a
-    budget up; `refused` says of nodes of later waves why there was no place for their pods while this one's were away.
+    `most` is how many nodes its part takes at once; `refused` says of nodes of later waves why there was no place for
+    their pods while this one's were away.
     `rolling` says how its nodes follow one another, None: side by side; the play tells its `estimate`. `because` is why
     the wave is as it is, `note` of that what nobody would expect.
     """
@@ -39,7 +36,6 @@ class Placed:
     pieces: tuple[Piece, ...]
     part: str = ""
     most: int = 1
-    rounds: int = 1
     refused: Mapping[str, str] = field(default_factory=dict)
     rolling: Rolling | None = None
     estimate: Estimate = field(default_factory=Estimate)
@@ -60,7 +56,7 @@ class Placed:
 
     def own(self, limits: Limits) -> Limits:
         """Return the limits that this wave was laid out by."""
-        return replace(limits.up_to(self.rounds), size=self.most)
+        return replace(limits, size=self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +65,7 @@ class Layout:
 
     waves: tuple[Placed, ...]
     lower_bound: int
+    limits: Limits
 
 
 def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
@@ -80,7 +77,7 @@ def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Seque
     waves, bound = _workers([piece for piece in pieces if not piece.control_plane], limits, policy, ramp)
     alone = [Placed((piece,), "control plane") for piece in control_plane]
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
-    return Layout(tuple(ordered), bound + len(alone))
+    return Layout(tuple(ordered), bound + len(alone), limits)
 
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
@@ -94,8 +91,7 @@ def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequ
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
-            packed, rounds = _fastest(groups[group], narrower)
-            waves += [Placed(wave, label, narrower.size, rounds) for wave in packed]
+            waves += [Placed(wave, label, narrower.size) for wave in _packed(groups[group], narrower)]
             bound += _lower_bound(groups[group], narrower)
     return waves, max(bound, _budget_bound(pieces, limits))
 
@@ -164,32 +160,6 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
-    """Return the waves that take least time of all, and how many rounds of a budget they were packed by.
-
-    More rounds make fewer waves of longer drains: what that is worth, the rates say.
-    """
-    fewest, most = -(-len(pieces) // limits.size), _most_rounds(pieces, limits)
-    best, chosen = list[tuple[Piece, ...]](), 0
-    for rounds in _ROUNDS_OF_MANY if len(pieces) > _MANY else _ROUNDS:
-        packed = _packed(pieces, limits.up_to(rounds))
-        for waves, used in ((packed, rounds), (_without_last(packed, limits.up_to(rounds + 1)), rounds + 1)):
-            if not chosen or _cost(waves, limits.rates) < _cost(best, limits.rates):
-                best, chosen = waves, used
-        if len(packed) <= fewest or rounds >= most:
-            break
-    return best, chosen
-
-
-def _without_last(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Piece, ...]]:
-    """Return the waves without the smallest, where its nodes find places in others."""
-    *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
-    waiting: Sequence[Piece] = smallest
-    for place, wave in enumerate(fuller):
-        fuller[place], waiting = joining(wave, waiting, limits)
-    return list(waves) if waiting else _cheapest_first(fuller)
-
-
 def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
     """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
 
@@ -221,14 +191,3 @@ def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...
 def _price(wave: Sequence[Piece]) -> tuple[int, int]:
     pods, cpu = (sum(piece.price[part] for piece in wave) for part in (0, 1))
     return pods, cpu
-
-
-def _most_rounds(pieces: Sequence[Piece], limits: Limits) -> int:
-    """How many rounds can make a difference: of budgets that several nodes share."""
-    used = Counter(key for piece in pieces for key in piece.load)
-    return max((limits.rounds.get(key, 1) for key, number in used.items() if number > 1), default=1)
-
-
-def _cost(waves: Sequence[Sequence[Piece]], rates: Rates) -> tuple[int, int]:
-    """Seconds; of equal ones waves of equal sizes are better: they send fewer pods to nodes that still wait."""
-    return sum(rates.drain(wave) + rates.between for wave in waves), sum(len(wave) ** 2 for wave in waves)

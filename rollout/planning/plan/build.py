@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostObservation
@@ -41,10 +42,10 @@ from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
-from rollout.planning.layout.pool_layout import lay_out_pools, quotas_of, within
+from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, pool_key, sum_of
+from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, Owners, Piece, Rate, pool_key, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import sealed
 from rollout.planning.play.pace import NO_PAST, Pace, Past
@@ -52,6 +53,9 @@ from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
 _DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3
+# How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
+# With many nodes there is time for one layout.
+_ROUNDS, _MANY = (1, 2, 3, 5, MOST_ROUNDS), 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +138,13 @@ def decide(inputs: PlanInputs) -> Decisions:
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
     pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
-    layout = lay_out_pools(pieces, limits, pools, quotas)
     nodes = {name: item.node for name, item in items.items()}
-    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
-    if any(_is_rolling(wave, pools) for wave in layout.waves):
-        layout = _rolled(layout.waves, simulator, forecaster.scheduler)
-    if inputs.policy.prefer_no_schedule_taint:
-        forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
-    foresight = simulator.play(layout.waves, forecaster.scheduler)
+    deferred = [entry.node for entry in exclusions if entry.reason is _DEFERRED]
+    tainted = (*leaving, *deferred) if inputs.policy.prefer_no_schedule_taint else ()
+    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving, tainted)
+    layouts = _layouts(pieces, quotas, simulator, forecaster.scheduler)
+    foresight = min((simulator.play(layout, forecaster.scheduler) for layout in layouts), key=attrgetter("seconds"))
+    layout, limits = foresight.layout, foresight.layout.limits
     waves = explained(foresight.waves, limits)
     planned = _planned(waves, foresight.arrivals, items)
     plan = RolloutPlan(
@@ -160,9 +163,24 @@ def decide(inputs: PlanInputs) -> Decisions:
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
         summary=_summary(planned, layout.lower_bound),
-        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in planned), pace.basis if planned else ()),
+        estimate=TimeEstimate(foresight.seconds, pace.basis if planned else ()),
     )
     return Decisions(sealed(plan), items, waves, limits)
+
+
+def _layouts(
+    pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator, scheduler: Scheduler
+) -> Sequence[Layout]:
+    """Return the layouts that are to be played; of a large rollout only the one of fewest waves."""
+    layouts: dict[tuple[tuple[str, ...], ...], Layout] = {}
+    for rounds in _ROUNDS if len(pieces) <= _MANY else _ROUNDS[-1:]:
+        layout = lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
+        layouts.setdefault(tuple(wave.names for wave in layout.waves), layout)
+    bound = min(layout.lower_bound for layout in layouts.values())
+    tried = [replace(layout, lower_bound=bound) for layout in layouts.values()]
+    if simulator.is_large:
+        tried = [min(tried, key=lambda layout: len(layout.waves))]
+    return [_rolled(layout, simulator, scheduler) for layout in tried]
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -170,14 +188,17 @@ def _is_rolling(wave: Placed, pools: Pools) -> bool:
     return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
 
 
-def _rolled(waves: Sequence[Placed], simulator: Simulator, scheduler: Scheduler) -> Layout:
+def _rolled(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
     """Return the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
+        return layout
     parts = list[Placed]()
-    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=simulator.pools)):
+    for is_rolling, alike in groupby(layout.waves, key=partial(_is_rolling, pools=simulator.pools)):
         group = list(alike)
         parts += rolled(group, simulator.limits) if is_rolling else group
     placed = [uncrowded(part, simulator.leaving, scheduler) for part in parts]
-    return Layout(tuple(slow_first(part, simulator.seconds(part)) for part in placed), len(placed))
+    waves = tuple(slow_first(part, simulator.seconds(part)) for part in placed)
+    return replace(layout, waves=waves, lower_bound=len(waves))
 
 
 def _warnings(
@@ -282,22 +303,23 @@ def _limits(
     pace: Pace,
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
+    # Half of a deadline is what company may cost; of several pools' the shortest, as any node may have to wait.
+    deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
-    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
-    return Limits(size, allowed, rates, rates.rounds())
+    return Limits(size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()})
 
 
-def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
-    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost.
-
-    Of several pools' the shortest, for what one node waits any other may have to.
-    """
+def _rates(
+    inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace
+) -> Mapping[str, Rate]:
+    """How fast the budgets let the pods of these nodes go."""
     policy, asked = inputs.policy, defaultdict[str, list[Pod]](list)
     for pod, keys in (needs for item in drainable for needs in item.asked()):
         for key in keys:
             asked[key].append(pod)
-    rates = {
+    return {
         key: pace.rate(
             forecaster.headcount.permits(forecaster.budgets[key]),
             policy.drain.grace_of(max(pod.grace_period for pod in pods)),
@@ -305,10 +327,6 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
         )
         for key, pods in asked.items()
     }
-    delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
-    between = pace.between(policy.gates.soak + delays)
-    patience = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
-    return Rates(rates, patience / 2, between)
 
 
 def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> Piece:

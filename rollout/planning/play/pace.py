@@ -114,10 +114,6 @@ class Pace:
         slowest = max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
-    def between(self, soak: float) -> int:
-        """Return what each wave takes besides its drains."""
-        return self.reboot(0, 1) + self.usual_settle + round(soak)
-
     def reboot(self, drain: int, nodes: int) -> int:
         """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
 

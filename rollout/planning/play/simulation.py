@@ -18,13 +18,14 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
 from rollout.planning.layout.rolling import Following
 from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Placed
+from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.play.pace import Pace, past_run
 from rollout.planning.play.places import Places
 from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 
-# Where nothing is known of the past, a rollout of more is reckoned by the rates of its budgets, which takes no time.
-_MOST_PLAYED = 300_000
+# A rollout of more nodes times pods is laid out only once; and where nothing is known of the past, it is reckoned by
+# the rates of its budgets, which takes no time.
+_LARGE = 300_000
 
 
 def timeout(rules: Policy) -> int:
@@ -51,9 +52,15 @@ class Foresight:
     `arrivals` counts, by node, the pods that earlier waves moved there.
     """
 
+    layout: Layout
     waves: tuple[Placed, ...]
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
+
+    @property
+    def seconds(self) -> int:
+        """How long all of it takes."""
+        return sum(wave.estimate.seconds for wave in self.waves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +77,39 @@ class Simulator:
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
+    tainted: Sequence[str]
 
-    def play(self, layout: Sequence[Placed], scheduler: Scheduler) -> Foresight:
+    @property
+    def is_large(self) -> bool:
+        """Whether there is time for one layout only."""
+        return sum(map(len, self.leaving.values())) * len(self.leaving) > _LARGE
+
+    def play(self, layout: Layout, scheduler: Scheduler) -> Foresight:
         """Play the waves one after another, on a cluster as it is before the rollout.
 
         Nodes whose pods find no place only because of those that are away with them take their turn in a later wave.
         """
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
-        permits = {key: rate.permits for key, rate in self.limits.rates.by_key.items()}
+        limits = layout.limits
+        scheduler.put_back(self.leaving)
+        scheduler.taint(self.tainted)
+        permits = {key: rate.permits for key, rate in limits.rates.items()}
         flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
-        places = Places(flow, self.limits.allowed)
-        moves = sum(map(len, self.leaving.values())) * len(self.leaving)
+        places = Places(flow, limits.allowed)
         # When a node begins that follows others is known only where all before it was played.
-        is_timed = self.pace.is_known or any(placed.rolling for placed in layout)
-        together = _Together if is_timed or moves <= _MOST_PLAYED else _Assumed
-        played, ahead, waiting = list[Placed](), list(layout), list[Piece]()
+        is_timed = self.pace.is_known or any(placed.rolling for placed in layout.waves)
+        together = _Together if is_timed or not self.is_large else _Assumed
+        played, ahead, waiting = list[Placed](), list(layout.waves), list[Piece]()
         while ahead or waiting:
             if waiting and not (ahead and ahead[0].part == played[-1].part):
                 ahead.insert(0, replace(played[-1], pieces=()))
             wave = ahead.pop(0)
             if wave.rolling is None:
-                wave, waiting = places.fitted(wave, waiting, self.limits)
+                wave, waiting = places.fitted(wave, waiting, limits)
             run = (together if wave.rolling is None else _Following)(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
-        return Foresight(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
+        return Foresight(layout, tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     @property
     def wait(self) -> int:
@@ -110,7 +125,7 @@ class Simulator:
         """How long each of these nodes is away with no other beside it; a host may boot more slowly than most."""
         reboot = self.pace.reboot(0, 1)
         return {
-            piece.name: self.limits.rates.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
+            piece.name: self.limits.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
             for piece in placed.pieces
         }
 
@@ -224,7 +239,7 @@ class _Assumed(_Run):
     def timed(self) -> Placed:
         """Return the wave with its times."""
         simulator, policy, names = self.simulator, self.simulator.policy, self.names
-        ending = max(simulator.limits.rates.drain(self.placed.pieces), simulator.slowest(names))
+        ending = max(simulator.limits.drain(self.placed.pieces), simulator.slowest(names))
         drain = simulator.wait + min(max(self._most.values()), ending)
         reboot, soak = simulator.delay + simulator.pace.reboot(drain, len(names)), round(policy.gates.soak)
         starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
