@@ -99,14 +99,14 @@ def connect(
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 
+@dataclass(frozen=True, eq=False)
 class KubeApi:
     """A `ClusterApi` over HTTP, for many threads at once."""
 
-    def __init__(self, access: Access, timeouts: Timeouts, recovery: Recovery, time_there: ServerTime) -> None:
-        self._access = access
-        self._timeouts = timeouts
-        self._recovery = recovery
-        self._time_there = time_there
+    _access: Access
+    _timeouts: Timeouts
+    _recovery: Recovery
+    _time_there: ServerTime
 
     @property
     def server(self) -> str:
@@ -120,7 +120,7 @@ class KubeApi:
     def within(self, seconds: float) -> "KubeApi":
         """Return the same server by the same login, each answer awaited for that long and no longer."""
         hurried = Timeouts(min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1)
-        return KubeApi(self._access, hurried, self._recovery, self._time_there)
+        return replace(self, _timeouts=hurried)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Body of a GET."""

@@ -56,11 +56,8 @@ class Access:
         self._token = token
         self.denials = set[Denial]()
         self.grants: tuple[Callable[[Act], bool], ...] | None = None
-        self._not_ready_for = 0
-
-    def forget_roles(self, requests: int) -> None:
-        """Refuse that many requests, as a server does that has just started and has not read the roles yet."""
-        self._not_ready_for = requests
+        # so many requests are refused, as by a server that has just started and has not read the roles yet
+        self.not_ready_for = 0
 
     def user(self, authorization: str) -> str:
         """Return the user of an Authorization header; raises 401 for a token that nobody has."""
@@ -76,8 +73,8 @@ class Access:
         """Raise a 403 unless the user may do it."""
         if target.resource is NOTHING:
             return
-        if self._not_ready_for:
-            self._not_ready_for -= 1
+        if self.not_ready_for:
+            self.not_ready_for -= 1
             raise _refusal(user, target, _NO_ROLES)
         act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
         if user == ANONYMOUS or not self.allows(act):

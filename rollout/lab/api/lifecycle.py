@@ -116,7 +116,7 @@ def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
     return None
 
 
-def deleted_form(resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None = None) -> Json:
+def deleted_form(resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None) -> Json:
     """Return the object as the deletion leaves it; changes nothing. A second deletion may only shorten the grace."""
     metadata = obj["metadata"]
     if is_deleting(obj):

@@ -109,7 +109,7 @@ class ApiServer:
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
         """Be unreachable for simulated seconds; None: until `come_back`. Then refuse that many requests first."""
         await self.go_away()
-        self.access.forget_roles(refused)
+        self.access.not_ready_for = refused
         if seconds is not None:
             await asyncio.sleep(self._clock.scaled(seconds))
             self.come_back()
