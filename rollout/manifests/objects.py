@@ -23,6 +23,7 @@ from markupsafe import Markup
 
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
+from rollout.model.text import grouped
 
 # An object as the API server takes it.
 Json = dict[str, Any]
@@ -176,9 +177,9 @@ def _rules(rights: Iterable[Right]) -> Iterator[Json]:
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
         verbs.setdefault((right.group, right.name, resource), {})[right.verb] = None
-    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (group, name, resource), allowed in verbs.items():
-        resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
+    resources = grouped(
+        ((group, name, tuple(sorted(allowed))), resource) for (group, name, resource), allowed in verbs.items()
+    )
     for (group, name, allowed_verbs), alike in resources.items():
         names = {"resourceNames": [name]} if name else {}
         yield {"apiGroups": [group], "resources": alike, **names, "verbs": list(allowed_verbs)}

@@ -1,4 +1,4 @@
-"""How foreign text, names, numbers and times are shown, quoted and sorted, and how long lists are cut short.
+"""How foreign text, names, numbers and times are shown, quoted, sorted and grouped, and how long lists are cut short.
 
 Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
 wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them. Names that
@@ -8,12 +8,15 @@ end up in file names, request paths and Events have to look as such names do.
 import re
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
@@ -87,6 +90,14 @@ def joined(separator: str, *parts: str) -> str:
 
 def _rest(parts: Sequence[str], most: int) -> str:
     return f"and {len(parts) - most} more" if len(parts) > most else ""
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, all in the order in which they came."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def or_nothing(text: str) -> str:

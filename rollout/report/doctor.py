@@ -6,9 +6,8 @@ from itertools import groupby
 from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
-from rollout.model.text import counted, joined, printable, shortened
+from rollout.model.text import counted, grouped, joined, printable, shortened
 from rollout.report.columns import wrapped
-from rollout.report.sentences import grouped
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)

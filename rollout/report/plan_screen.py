@@ -22,12 +22,22 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.text import counted, elapsed, joined, natural_key, or_nothing, printable, shortened, version_step
+from rollout.model.text import (
+    counted,
+    elapsed,
+    grouped,
+    joined,
+    natural_key,
+    or_nothing,
+    printable,
+    shortened,
+    version_step,
+)
 from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import absences, extent, grouped, in_brief
+from rollout.report.sentences import absences, extent, in_brief
 
 _COLUMNS = (
     Column("WAVE", right=True),

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -26,7 +26,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
+from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
 from rollout.report.run_view import NodeView, RunView
 
 # of a host that does not answer yet, as the SSH executors tell it
@@ -40,18 +40,6 @@ _WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
 def in_brief(cause: str) -> str:
     """Return what is wrong, without its particulars and its way out."""
     return _WAY_OUT.sub("", _KEY.sub("", cause))
-
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, all in the order in which they came."""
-    groups: dict[Key, list[Value]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups
 
 
 def capitalized(text: str) -> str:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, Outcome, RunResult
-from rollout.model.text import counted, elapsed, joined, printable, shell_word, shortened
+from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import absences, capitalized, grouped, what_failed
+from rollout.report.sentences import absences, capitalized, what_failed
 
 _MOST_ROWS = 20
 _MOST_NOT_DONE = 5

@@ -9,8 +9,8 @@ from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinis
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
-from rollout.model.text import counted, elapsed, joined, listed, printable, shortened
-from rollout.report.sentences import capitalized, grouped, tallied
+from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shortened
+from rollout.report.sentences import capitalized, tallied
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.

@@ -19,10 +19,9 @@ from rollout.errors import ExitCode
 from rollout.gather.inventory import Connection, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
 from rollout.model.plan import FORMAT_VERSION
-from rollout.model.text import counted, printable, shortened
+from rollout.model.text import counted, grouped, printable, shortened
 from rollout.report.document_types import CheckReport
 from rollout.report.host_keys import HostKeyRow, HostKeysReport, host_keys_text
-from rollout.report.sentences import grouped
 
 if TYPE_CHECKING:
     from rollout.adapters.ssh.host_keys import ScannedHost

@@ -28,7 +28,7 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
-from rollout.model.text import counted, printable, shell_word, shortened
+from rollout.model.text import counted, grouped, printable, shell_word, shortened
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.build import decide as decided
@@ -41,7 +41,7 @@ from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
 from rollout.report.markdown import plan_markdown
 from rollout.report.plan_screen import blocked_line, brief_text, explanation_text, file_text, plan_text
-from rollout.report.sentences import extent, grouped
+from rollout.report.sentences import extent
 from rollout.report.unfinished import resume_text
 
 _MOST_CHANGES = 10

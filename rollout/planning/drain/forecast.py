@@ -1,6 +1,6 @@
 """The nodes that take part, each with all that is known of its drain beforehand."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, 
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
+from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, stuck_budget, way_given
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
@@ -88,17 +89,15 @@ class DrainForecaster:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
         """Forecast for a snapshot under a policy, at the moment at which it was read."""
-        by_node: dict[str, list[Pod]] = defaultdict(list)
         # by name: what is planned must not depend on the order in which the API lists
-        for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
-            by_node[pod.node].append(pod)
+        pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
         # Of two rules for the same pods the stricter holds.
         rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
         critical = (critical_budget(rule, snapshot.pods) for rule in rules)
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
         index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
-            by_node,
+            grouped((pod.node, pod) for pod in pods),
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             budgets,
             index,

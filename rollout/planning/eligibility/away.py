@@ -17,7 +17,7 @@ from rollout.model.node_marks import is_begun
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import printable, shortened
+from rollout.model.text import grouped, printable, shortened
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 
@@ -114,11 +114,7 @@ class AwayLimit:
 
     def full(self, waiting: Iterable[PlannedNode], away: Collection[str]) -> Mapping[str, list[PlannedNode]]:
         """Nodes that wait for room, by who uses it up."""
-        by_reason: dict[str, list[PlannedNode]] = {}
-        for node in waiting:
-            if why := self.why_full(node.name, away):
-                by_reason.setdefault(why, []).append(node)
-        return by_reason
+        return grouped((why, node) for node in waiting if (why := self.why_full(node.name, away)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
-from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
@@ -25,7 +24,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
-from rollout.model.text import counted, natural_key, shortened, whole_second
+from rollout.model.text import counted, grouped, natural_key, shortened, whole_second
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
@@ -45,7 +44,7 @@ from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, Owners, Piece, Rate, pool_key, sum_of
+from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, Owners, Piece, pool_key, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import sealed
 from rollout.planning.play.pace import NO_PAST, Pace, Past
@@ -302,31 +301,21 @@ def _limits(
     drainable: Sequence[Drainable],
     pace: Pace,
 ) -> Limits:
-    rates = _rates(inputs, forecaster, drainable, pace)
+    asked = grouped((key, pod) for item in drainable for pod, keys in item.asked() for key in keys)
+    rates = {
+        key: pace.rate(
+            forecaster.headcount.permits(forecaster.budgets[key]),
+            inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods)),
+            {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner},
+        )
+        for key, pods in asked.items()
+    }
     # Half of a deadline is what company may cost; of several pools' the shortest, as any node may have to wait.
     deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
     return Limits(size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()})
-
-
-def _rates(
-    inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace
-) -> Mapping[str, Rate]:
-    """How fast the budgets let the pods of these nodes go."""
-    policy, asked = inputs.policy, defaultdict[str, list[Pod]](list)
-    for pod, keys in (needs for item in drainable for needs in item.asked()):
-        for key in keys:
-            asked[key].append(pod)
-    return {
-        key: pace.rate(
-            forecaster.headcount.permits(forecaster.budgets[key]),
-            policy.drain.grace_of(max(pod.grace_period for pod in pods)),
-            {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner},
-        )
-        for key, pods in asked.items()
-    }
 
 
 def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> Piece:

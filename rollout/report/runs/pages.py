@@ -17,11 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rollout.model.progress import Outcome
-from rollout.model.text import counted, elapsed, printable
+from rollout.model.text import counted, elapsed, grouped, printable
 from rollout.report.runs import tables
 from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
 from rollout.report.runs.tables import NODE_PARTS, Table, clock, said_outcome
-from rollout.report.sentences import capitalized, grouped, wave_title
+from rollout.report.sentences import capitalized, wave_title
 
 MOST_ROWS = 60
 # In percent: what can still be seen.

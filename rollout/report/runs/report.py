@@ -16,7 +16,7 @@ from statistics import median
 from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import NodeFinished, Outcome, Phase
-from rollout.model.text import counted, printable
+from rollout.model.text import counted, grouped, printable
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
@@ -33,7 +33,6 @@ from rollout.report.runs.model import (
     RunReport,
     Stretch,
 )
-from rollout.report.sentences import grouped
 
 
 def report_of(

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rollout.model.progress import NodeFinished, Outcome
-from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
+from rollout.model.text import NOTHING, counted, elapsed, grouped, printable, shortened, version_step
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
-from rollout.report.sentences import findings_text, grouped, outcomes, tallied, why_held
+from rollout.report.sentences import findings_text, outcomes, tallied, why_held
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
