@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import get_args
 
 from rollout.cli.flags import argument, option, takes
-from rollout.cli.settings import values
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.settings.values import Namespace, shaped
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.objects import DEFAULT_NAME, SSH_KEY, SSH_SECRET, Installation, Kind, manifest_text, objects
@@ -24,13 +24,11 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
-_NAME = values.shaped(
-    "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes"
-)
+_NAME = shaped("[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes")
 _MINUTE = 60
 _NAME_HELP = f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock"
 _IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
-_NAMESPACE = get_args(values.Namespace)[1].parse
+_NAMESPACE = get_args(Namespace)[1].parse
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE

@@ -14,8 +14,40 @@ from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
 from rollout.cli import terminal
-from rollout.cli.settings import values
-from rollout.cli.settings.values import Setting, Table, flag, setting, settings_of
+from rollout.cli.settings.values import (
+    AlertLabel,
+    Command,
+    EvidenceSource,
+    Freeze,
+    GateCommand,
+    GroupSelector,
+    GroupSlots,
+    Label,
+    LabelPrefix,
+    Line,
+    ListenAddress,
+    Matcher,
+    Name,
+    Namespace,
+    NodeName,
+    Pause,
+    PoolName,
+    Principal,
+    PrometheusUrl,
+    PushgatewayUrl,
+    Seconds,
+    Selector,
+    Setting,
+    Table,
+    Textfile,
+    Time,
+    Url,
+    Window,
+    flag,
+    notify_urls,
+    setting,
+    settings_of,
+)
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
@@ -62,14 +94,14 @@ class Cluster(Table):
     """Which cluster."""
 
     kubeconfig: Path | None = flag(None, "Default: $KUBECONFIG, ~/.kube/config, the pod's own")
-    context: values.Name = flag("", "Context of the kubeconfig; default: its current")
-    name: values.Line = setting("", "What metrics, notifications and reports call it; default: its address")
+    context: Name = flag("", "Context of the kubeconfig; default: its current")
+    name: Line = setting("", "What metrics, notifications and reports call it; default: its address")
 
 
 class Lock(Table):
     """The Lease that keeps rollouts from running side by side."""
 
-    namespace: values.Namespace = setting(LEASE_NAMESPACE, "Namespace of Lease, record and memory")
+    namespace: Namespace = setting(LEASE_NAMESPACE, "Namespace of Lease, record and memory")
     duration: Duration = setting(Duration(30), "How long it goes unrenewed before another process may take it")
 
     @property
@@ -81,9 +113,9 @@ class Lock(Table):
 class Nodes(Table):
     """Which nodes, and what becomes of those that cannot be rebooted."""
 
-    selector: values.Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
-    node: tuple[values.NodeName, ...] = flag((), "Only this node")
-    exclude: tuple[values.NodeName, ...] = flag((), "Leave this node, or pattern, out")
+    selector: Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
+    node: tuple[NodeName, ...] = flag((), "Only this node")
+    exclude: tuple[NodeName, ...] = flag((), "Leave this node, or pattern, out")
     allow: tuple[Annotated[str, Setting("WORD", words=(*Allow, *RIVALS))], ...] = flag(
         (), f"{', '.join(Allow)}, a rival"
     )
@@ -98,9 +130,7 @@ class Detect(Table):
         "Any of these will do: update-engine, annotation (reboot-needed on the Node), reboot-required (the file in "
         "/run), rpm-ostree (a staged deployment), command (detect.command)",
     )
-    command: values.Command = setting(
-        "", "A host needs a reboot where this exits with 0; as the SSH user, 15 s at most"
-    )
+    command: Command = setting("", "A host needs a reboot where this exits with 0; as the SSH user, 15 s at most")
 
 
 class Ssh(Table):
@@ -108,7 +138,7 @@ class Ssh(Table):
 
     executor: Executor = flag(Executor.SSH, "ssh, or ansible: as your inventory says")
     inventory: Path | None = flag(None, "As Ansible reads it; default: the Nodes' addresses", short="-i")
-    user: values.Name = flag("", f"Default: as ssh has it, else {DEFAULT_SSH_USER}", "ssh-user")
+    user: Name = flag("", f"Default: as ssh has it, else {DEFAULT_SSH_USER}", "ssh-user")
     port: int | None = flag(None, f"Default: as ssh has it, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535)
     key: Path | None = flag(None, "Private key; default: the agent's, ~/.ssh", "ssh-key")
     known_hosts: Path | None = flag(None, "Host keys to trust; default: as ssh has them")
@@ -125,17 +155,17 @@ class Waves(Table):
     max_failures: Count = flag(_POLICY.max_failures, "Start no further node after so many failed")
     strategy: Strategy = flag(_POLICY.strategy, "waves, or rolling: next as one is back")
     canary: int = flag(_POLICY.canary, "Reboot this many first, one at a time", least=0)
-    spread_by: values.Label = flag(_POLICY.spread_by, "One value of this label in a wave: one zone")
+    spread_by: Label = flag(_POLICY.spread_by, "One value of this label in a wave: one zone")
     control_plane: ControlPlaneOrder = flag(_POLICY.control_plane, "last, first, exclude; one at a time")
-    control_plane_selector: values.Selector = setting(
+    control_plane_selector: Selector = setting(
         _POLICY.control_plane_selector,
         "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
         "for Typhoon",
     )
     ramp: tuple[Count, ...] = setting((), "Sizes of the first waves, the last for all others: 1,10%,25%")
     health_checks: int = setting(_GATES.health_checks, "How many good checks in a row settle a wave", least=1)
-    settle_timeout: values.Pause = flag(_POLICY.settle_timeout, "Time for moved pods to be available again")
-    soak: values.Pause = setting(_GATES.soak, "Pause between two waves")
+    settle_timeout: Pause = flag(_POLICY.settle_timeout, "Time for moved pods to be available again")
+    soak: Pause = setting(_GATES.soak, "Pause between two waves")
     stop: StopMode = setting(StopMode.FINISH, "At Ctrl-C finish the nodes in flight, or revert those not rebooting yet")
 
 
@@ -143,22 +173,22 @@ class Drain(Table):
     """How a node is emptied."""
 
     timeout: Duration = flag(_DRAIN.timeout, "Time for a node's pods to leave", "drain-timeout")
-    grace_period: values.Seconds | None = flag(
+    grace_period: Seconds | None = flag(
         _DRAIN.grace_period, "For pods to end; default: each pod's own", least=0, most=LONGEST
     )
     force: bool = flag(_DRAIN.force, "Evict pods that nothing will start again")
     delete_emptydir_data: bool = flag(_DRAIN.delete_emptydir_data, "The default; --no-delete-… refuses to")
     disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods: disruption budgets are ignored")
-    pod_selector: values.Selector = flag(_DRAIN.pod_selector, "Evict only these pods; the reboot ends others")
-    skip_wait_for_delete_timeout: values.Seconds = setting(
+    pod_selector: Selector = flag(_DRAIN.pod_selector, "Evict only these pods; the reboot ends others")
+    skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
         "Do not wait for pods that should have been gone for longer than this; 0 waits for all",
         least=0,
         most=LONGEST,
     )
-    delay: values.Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
+    delay: Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
     prefer_no_schedule_taint: bool = setting(True, "Taint waiting nodes PreferNoSchedule: pods go to those done")
-    exclude_from_load_balancers: values.Pause = setting(
+    exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
         "Take a node out of external load balancers, and wait this long before its drain; 0s: leave it in",
     )
@@ -169,8 +199,8 @@ class Reboot(Table):
 
     timeout: Duration = flag(_POLICY.reboot_timeout, "Time for a host to come back", "reboot-timeout")
     ready_timeout: Duration = flag(_POLICY.ready_timeout, "Time for it to be Ready then")
-    delay: values.Pause = setting(_POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot")
-    command: values.Command = setting("", "Reboots a host, as the SSH user. Default: systemctl reboot, through sudo -n")
+    delay: Pause = setting(_POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot")
+    command: Command = setting("", "Reboots a host, as the SSH user. Default: systemctl reboot, through sudo -n")
     pre_playbook: Path | None = setting(None, "Ansible playbook for each drained node; if it fails, it is given back")
     post_playbook: Path | None = setting(None, "The same for each that is Ready again; if it fails, it stays cordoned")
 
@@ -178,8 +208,8 @@ class Reboot(Table):
 class Gates(Table):
     """What is asked before a node is started, rebooted or given back."""
 
-    window: tuple[values.Window, ...] = flag((), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]")
-    freeze: tuple[values.Freeze, ...] = setting(
+    window: tuple[Window, ...] = flag((), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]")
+    freeze: tuple[Freeze, ...] = setting(
         (),
         "Start no node then, window or not: 2026-12-20..2027-01-04, each year 12-20..01-04, last fri; with HH:MM "
         "LENGTH where it is no whole day, and a ZONE",
@@ -187,12 +217,12 @@ class Gates(Table):
     calendar: Path | None = setting(None, "Start no node during this iCalendar file's events, read at each pass")
     wait_window: bool = setting(False, "Wait for the next window instead of ending with what is left")
     interactive: bool = flag(False, "Ask before each wave")
-    command: values.GateCommand = setting("", "Command that holds rollout, waves and nodes until it succeeds")
+    command: GateCommand = setting("", "Command that holds rollout, waves and nodes until it succeeds")
     timeout: Duration = setting(_GATES.timeout, "How long pods, alerts or the gate command may hold a node")
-    blocking_pod_selector: tuple[values.Selector, ...] = setting((), "Start no node that runs a pod with these labels")
-    before_reboot_annotations: tuple[values.Label, ...] = setting((), "Drain a node once its checks set these to true")
-    after_reboot_annotations: tuple[values.Label, ...] = setting((), "Uncordon it once its checks set these to true")
-    hook_prefix: values.LabelPrefix = setting(_HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot")
+    blocking_pod_selector: tuple[Selector, ...] = setting((), "Start no node that runs a pod with these labels")
+    before_reboot_annotations: tuple[Label, ...] = setting((), "Drain a node once its checks set these to true")
+    after_reboot_annotations: tuple[Label, ...] = setting((), "Uncordon it once its checks set these to true")
+    hook_prefix: LabelPrefix = setting(_HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot")
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long checks may take")
 
 
@@ -234,14 +264,14 @@ class Output(Table):
 class Alerts(Table):
     """Prometheus' firing alerts that hold nodes."""
 
-    prometheus_url: values.PrometheusUrl = setting("", "Start no node while alerts fire here, or it is away")
-    alertmanager_url: values.PrometheusUrl = setting("", "Alerts that this Alertmanager has silenced do not count")
-    silence: values.AlertLabel = setting(
+    prometheus_url: PrometheusUrl = setting("", "Start no node while alerts fire here, or it is away")
+    alertmanager_url: PrometheusUrl = setting("", "Alerts that this Alertmanager has silenced do not count")
+    silence: AlertLabel = setting(
         "",
         "Have that Alertmanager silence, while a node is under way, alerts in which this label is its name or address: "
         "node, instance",
     )
-    matchers: tuple[values.Matcher, ...] = setting((), 'Only alerts with these labels count: severity=~"critical|page"')
+    matchers: tuple[Matcher, ...] = setting((), 'Only alerts with these labels count: severity=~"critical|page"')
 
 
 class Labels(Table):
@@ -253,23 +283,23 @@ class Labels(Table):
 class Metrics(Table):
     """Where metrics go."""
 
-    textfile: values.Textfile | None = setting(None, "Keep metrics in this .prom file, for node_exporter to collect")
-    pushgateway: values.PushgatewayUrl = setting(
+    textfile: Textfile | None = setting(None, "Keep metrics in this .prom file, for node_exporter to collect")
+    pushgateway: PushgatewayUrl = setting(
         "",
         "Push metrics to this Pushgateway; a URL with a password: in the variable",
         hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
     )
-    listen: values.ListenAddress = setting("", "operate: serve /metrics, /healthz, /readyz; :9732 is all addresses")
+    listen: ListenAddress = setting("", "operate: serve /metrics, /healthz, /readyz; :9732 is all addresses")
 
 
 class Notify(Table):
     """Who hears of a rollout that nobody watches."""
 
-    url: tuple[values.Url, ...] = setting(
+    url: tuple[Url, ...] = setting(
         (),
         "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
         "best in the variable",
-        check=values.notify_urls,
+        check=notify_urls,
         hidden_in="ROLLOUT_NOTIFY",
     )
     on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all")
@@ -281,14 +311,14 @@ class Operate(Table):
 
     every: Duration = flag(Duration(600), "Time from the start of one pass to the next")
     active_deadline: Duration | None = flag(None, "Time for a pass: no node starts that would not be back by then")
-    finish_by: values.Time = flag("", "By when all is to be done: it tells as soon as its forecast is later")
+    finish_by: Time = flag("", "By when all is to be done: it tells as soon as its forecast is later")
 
 
 class Evidence(Table):
     """What another cluster has to prove of a version before operate takes it."""
 
-    source: values.Source = flag("", "Take only versions proven by file, folder, URL or configmap", "require-evidence")
-    cluster: values.Principal = setting("", "The cluster that proves: its cluster.name or UID, and its principal")
+    source: EvidenceSource = flag("", "Take only versions proven by file, folder, URL or configmap", "require-evidence")
+    cluster: Principal = setting("", "The cluster that proves: its cluster.name or UID, and its principal")
     allowed_signers: Path | None = setting(None, "OpenSSH's file of who may sign: PRINCIPAL KEY-TYPE KEY")
     nodes: int = setting(1, "How many nodes have to run it there", least=1)
     hours: int = setting(24, "For how many hours since the last of them was rebooted", least=0)
@@ -298,38 +328,38 @@ class Evidence(Table):
 class FleetLock(Table):
     """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
 
-    listen: values.ListenAddress = flag("0.0.0.0:8080", "Where hosts ask: :8080 is all addresses")
+    listen: ListenAddress = flag("0.0.0.0:8080", "Where hosts ask: :8080 is all addresses")
     tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
     tls_key: Path | None = flag(None, "The certificate's private key")
     slots: Count = flag(Count(1), "Hosts of a group on their way at once: 1, or 25%")
-    group: tuple[values.GroupSlots, ...] = flag((), "Slots of a group; others are refused then")
-    group_selector: tuple[values.GroupSelector, ...] = flag((), "Only nodes with these labels are of this group")
+    group: tuple[GroupSlots, ...] = flag((), "Slots of a group; others are refused then")
+    group_selector: tuple[GroupSelector, ...] = flag((), "Only nodes with these labels are of this group")
     slot_timeout: Duration = flag(Duration(3600), "Time for a granted host to come back")
 
 
 class PoolTable(Table):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
-    name: values.PoolName = setting("", "What it is called: web", is_required=True)
-    selector: values.Selector = setting("", "Its nodes", is_required=True)
-    after: tuple[values.Name, ...] = setting((), "Pools that come before this one")
+    name: PoolName = setting("", "What it is called: web", is_required=True)
+    selector: Selector = setting("", "Its nodes", is_required=True)
+    after: tuple[Name, ...] = setting((), "Pools that come before this one")
     max_unavailable: Count | None = setting(None, "Most of its nodes away at once")
     canary: int | None = setting(None, "Reboot this many first, one at a time", least=0)
     ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves")
     strategy: Strategy | None = setting(None, "Waves, or rolling")
-    spread_by: values.Label | None = setting(None, "One value of this label in a wave")
+    spread_by: Label | None = setting(None, "One value of this label in a wave")
     reboot_idle: bool | None = setting(None, "Also reboot its nodes with no update staged")
     drain_timeout: Duration | None = setting(None, "Time for a node's pods to leave")
     reboot_timeout: Duration | None = setting(None, "Time for a host to come back")
     ready_timeout: Duration | None = setting(None, "Time for it to be Ready then")
-    window: tuple[values.Window, ...] = setting((), "Start its nodes only then, and within gates.window")
+    window: tuple[Window, ...] = setting((), "Start its nodes only then, and within gates.window")
 
 
 class CriticalTable(Table):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
-    namespace: values.Namespace = setting("", "Their namespace", is_required=True)
-    selector: values.Selector = setting("", "Their labels", is_required=True)
+    namespace: Namespace = setting("", "Their namespace", is_required=True)
+    selector: Selector = setting("", "Their labels", is_required=True)
     min_available: int = setting(0, "So many of them stay Ready", least=1, is_required=True)
 
 

@@ -269,7 +269,7 @@ PrometheusUrl = Annotated[str, Setting("URL", checked(_prometheus_url))]
 PushgatewayUrl = Annotated[str, Setting("URL", checked(_pushgateway_url))]
 Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", checked(parse_selector), between=";")]
-Source = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
+EvidenceSource = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
 # no duration, which would begin anew with each pass
 Time = Annotated[str, Setting("TIME", checked(fitting(moment, "a date with a time. Write it as 2026-11-23T06:00Z.")))]
