@@ -13,7 +13,6 @@ from rollout.adapters.clock import SystemClock
 from rollout.adapters.gate_command import ask_command, split_command
 from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 from rollout.adapters.silences import NodeSilences
-from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
@@ -90,12 +89,6 @@ def inventory(options: Ssh, defaults: SshDefaults) -> Inventory | None:
     by_ansible = options.executor is Executor.ANSIBLE
     with shown_meanwhile("asking ansible-inventory for the hosts"):
         return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
-
-
-def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, Host]:
-    """Return the hosts as `--ssh-config` or the operator's own configuration has them reached."""
-    # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
-    return with_ssh_config(hosts, NO_FILE if options.executor is Executor.ANSIBLE else options.config, say)
 
 
 def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:

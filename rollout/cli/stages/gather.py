@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.adapters.own_pod import own_pod
+from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.settings.schema import Settings, Ssh
+from rollout.cli.settings.schema import Executor, Settings, Ssh
 from rollout.cli.stages.observers import News
 from rollout.cli.terminal import error_console, say, shown_meanwhile, warn
 from rollout.errors import ApiError, InputError, UsageError
@@ -27,7 +28,6 @@ from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster import documents
 from rollout.gather.cluster import snapshot as snapshot_reading
-from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
@@ -161,7 +161,7 @@ class Run:
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
-def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
+def read_cluster(session: Session, kept: snapshot_reading.Kept | None = None) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
@@ -289,7 +289,9 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
         say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
     if hostless := [name for name in names if name not in matched]:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
-    return wiring.as_ssh_config_says({name: matched[name] for name in names if name in matched}, ssh)
+    found = {name: matched[name] for name in names if name in matched}
+    # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one
+    return with_ssh_config(found, NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config, say)
 
 
 def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         statuses,
         width=output.width,
         only_pending=only_pending,
-        asked=session.probe.sources,
+        asked=policy.detect,
         memory=memory,
         now=now,
         rollout=rollout,
