@@ -55,12 +55,12 @@ def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
     )
 
 
-def test_the_rest_that_is_followed(tmp_path: Path) -> None:
-    text = "Host *\n  HostKeyAlias node\n  UserKnownHostsFile /etc/a /etc/b\n  ConnectTimeout 7\n"
-    found = configured(untold("a", "10.0.0.1"), tmp_path, text)
+def test_the_rest_that_is_followed(tmp_path: Path, home: Path) -> None:
+    text = "Host *\n  HostKeyAlias node\n  UserKnownHostsFile /etc/a /etc/b\n  GlobalKnownHostsFile ~/c\n"
+    found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  ConnectTimeout 7\n")
     assert (found.known_as, found.known_hosts, found.connect_timeout) == (
         "node",
-        HostKeyFiles(("/etc/a", "/etc/b"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")),
+        HostKeyFiles(("/etc/a", "/etc/b"), (f"{home}/c",)),
         7,
     )
 

@@ -300,7 +300,7 @@ def _known_hosts(settings: Settings) -> HostKeyFiles | None:
     if not any(keyword in settings for keyword in _FILE_LISTS):
         return None
     own, system = (
-        tuple(file for file in settings.get(keyword, usual) if file != _NONE)
+        tuple(str(Path(file).expanduser()) for file in settings.get(keyword, usual) if file != _NONE)
         for keyword, usual in zip(_FILE_LISTS, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
     )
     return HostKeyFiles(own, system)
