@@ -39,10 +39,6 @@ class Drainable:
     holds: Load
     guarded: _Keys
 
-    def asked(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
-        """Return the pods that are evicted and the budgets that are asked about each."""
-        return ((verdict.pod, keys) for verdict in self.verdicts if (keys := self.guarded.get(verdict.pod.uid)))
-
     def blocked(self) -> Iterator[str]:
         """Yield what blockers are about: objects, and the pods, as findings name them, whose budget one is."""
         blocked = {blocker.object for blocker in self.blockers}

@@ -301,7 +301,12 @@ def _limits(
     drainable: Sequence[Drainable],
     pace: Pace,
 ) -> Limits:
-    asked = grouped((key, pod) for item in drainable for pod, keys in item.asked() for key in keys)
+    asked = grouped(
+        (key, verdict.pod)
+        for item in drainable
+        for verdict in item.verdicts
+        for key in item.guarded.get(verdict.pod.uid, ())
+    )
     rates = {
         key: pace.rate(
             forecaster.headcount.permits(forecaster.budgets[key]),
