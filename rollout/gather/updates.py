@@ -34,15 +34,7 @@ ask sudo-client 12 sudo -n {_CLIENT_CALL}
 
 # What the questions may take in all where nobody answers, and the connection before them.
 _CHECK_SECONDS = 60.0
-_AT_IT = frozenset(
-    {
-        UpdateOperation.CHECKING,
-        UpdateOperation.AVAILABLE,
-        UpdateOperation.DOWNLOADING,
-        UpdateOperation.VERIFYING,
-        UpdateOperation.FINALIZING,
-    }
-)
+_NOT_AT_IT = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
 
 
 class CheckOutcome(StrEnum):
@@ -85,11 +77,11 @@ def check_hosts(
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
         elif (update := observation.update).needs_reboot:
             yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "it was before")
-        elif update.operation in _AT_IT:
-            yield CheckResult(node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}")
         elif update.operation is UpdateOperation.REPORTING_ERROR:
             why = "update_engine is reporting a failed update, and accepts no request: try again soon"
             yield CheckResult(node, CheckOutcome.REFUSED, message=why)
+        elif update.operation not in _NOT_AT_IT:
+            yield CheckResult(node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}")
         else:
             hosts[node] = observation.host
     with closing(shell.run_on_all(hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency)) as answers:

@@ -100,8 +100,7 @@ class Noteworthy:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         if (self.unattended and _is_for_later(result)) or (stopped and result.not_started):
             state = RolloutState.INTERRUPTED
-        note = _finished(result, state, unattended=self.unattended)
-        return replace(note, level=Level.INFO) if self.unattended and state is RolloutState.INTERRUPTED else note
+        return _finished(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
         """Once for all that one budget holds on a node."""
@@ -215,7 +214,7 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
     lines += [f"Left out: {tallied(result.left_out)}."] if result.left_out else []
     return Note(
         event=NotifyEvent.FINISHED,
-        level=_LEVELS[state],
+        level=Level.INFO if unattended and state is RolloutState.INTERRUPTED else _LEVELS[state],
         state=state,
         title=f"rollout {state}" + (f": {ended(result)}" if has_ended else ""),
         body="\n".join(lines),

@@ -52,14 +52,16 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, s
     `down` has, by name, for how long nodes that reboot are down, in words.
     """
     turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
-    states = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
+    states = _states(unfinished, down)
     if unfinished.blocks:
         states |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING.value)
     return {name: joined(", ", word, turns.get(name, "")) for name, word in states.items()}
 
 
-def _phase(begun: Begun, down: Mapping[str, str]) -> str:
-    return joined(", ", begun.phase.value, down.get(begun.node.name, ""))
+def _states(unfinished: Unfinished, down: Mapping[str, str]) -> dict[str, str]:
+    """Return the phases of the nodes that were begun, by name."""
+    nodes = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
+    return {name: joined(", ", phase, down.get(name, "")) for name, phase in nodes.items()}
 
 
 def ways_out(unfinished: Unfinished) -> str:
@@ -164,7 +166,7 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
 
 def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None) -> str:
     """Show the run, whether a process works on it, and its nodes under way or failed; `down` as in `under_way`."""
-    said = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
+    said = _states(unfinished, down)
     said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
     title, *nodes = _lines(unfinished, lock, said, alive=alive)
     is_idle = alive is False and (unfinished.blocks or unfinished.is_only_taints)

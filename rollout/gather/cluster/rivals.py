@@ -36,8 +36,8 @@ _OPERATORS = {
 }
 # Of the same image as a coordinator, and no harm without it.
 _HARMLESS = "brupop-apiserver"
-# Of these only the image is proof: others have workloads of this name.
-_OPERATORS_BY_IMAGE = {"airlock": _FLEETLOCK}
+# Of this only the image is proof: others have workloads of this name.
+_AIRLOCK = "airlock"
 # Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
@@ -101,9 +101,9 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DEPLOYMENTS, _Item, lambda item: item).items:
-        programs = _programs(item)
         rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
-        rivals += [rival for program, rival in _OPERATORS_BY_IMAGE.items() if program in programs]
+        if _AIRLOCK in _programs(item):
+            rivals.append(_FLEETLOCK)
         meta = item.metadata
         if rivals and item.spec.replicas and meta.name != _HARMLESS and not _is_ours(item):
             yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)

@@ -6,8 +6,7 @@ and exits 0 where D-Bus denied it. An answer counts where it names an operation.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -196,6 +195,4 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
     return Sign(source, Answer.NEEDED, f"the detect.command exited with 0{tail}")
 
 
-_READERS: Mapping[Source, Callable[[Sections, Sections], Sign]] = MappingProxyType(
-    {Source.REBOOT_REQUIRED: _reboot_required, Source.RPM_OSTREE: _rpm_ostree, Source.COMMAND: _command}
-)
+_READERS = {Source.REBOOT_REQUIRED: _reboot_required, Source.RPM_OSTREE: _rpm_ostree, Source.COMMAND: _command}
