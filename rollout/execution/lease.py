@@ -110,13 +110,24 @@ class Lease(msgspec.Struct):
         return LeaseState(self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process)
 
 
+def leases(namespace: str) -> str:
+    """Return the path of all that stand there."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def stored_lease(api: ClusterApi, namespace: str) -> Lease | None:
+    """Return the Lease itself; None where there is none."""
+    path = f"{leases(namespace)}/{marks.LEASE_NAME}"
+    try:
+        return decode(api.get(path), Lease, path)
+    except ApiNotFoundError:
+        return None
+
+
 def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     """Return the Lease as it stands; one that nobody holds where there is none."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
-    try:
-        return decode(api.get(path), Lease, path).state
-    except ApiNotFoundError:
-        return NO_LEASE
+    lease = stored_lease(api, namespace)
+    return lease.state if lease else NO_LEASE
 
 
 # A renewal takes a moment to arrive, on a busy machine more than one.

@@ -32,7 +32,9 @@ from rollout.execution.lease import (
     Lease,
     LeaseMeta,
     LeaseWatch,
+    leases,
     locked,
+    stored_lease,
     unlocking,
 )
 from rollout.gather.cluster.decode import decode
@@ -77,7 +79,7 @@ class LeaseLock:
         self._interval = self.seconds / RENEWALS_PER_DURATION
         self._hurried = self.cluster.api.within(self._interval)
         self._watch = self.watch or LeaseWatch(self._clock)
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        self._collection = leases(self.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
         self._ended = threading.Event()
@@ -158,13 +160,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: self._read_once(self.cluster.api))
-
-    def _read_once(self, api: ClusterApi) -> Lease | None:
-        try:
-            return decode(api.get(self._path), Lease, self._path)
-        except ApiNotFoundError:
-            return None
+        return self._patiently(lambda: stored_lease(self.cluster.api, self.namespace))
 
     def _patiently(self, action: Callable[[], T]) -> T:
         return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
@@ -247,7 +243,7 @@ class LeaseLock:
         try:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
-            current = self._read_once(api)
+            current = stored_lease(api, self.namespace)
             if current is None or not self._is_mine(current):
                 self._lost_to = current.held_by if current else ""
                 return None

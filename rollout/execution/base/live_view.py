@@ -32,7 +32,7 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
-    Outages are told by the cluster's own notice; `changed` hears, from the view's own thread, that `items` has changed.
+    Outages are told by the cluster's own notice; `changed` is set whenever `items` has changed, for others to clear.
     """
 
     cluster: PatientApi
@@ -41,13 +41,12 @@ class LiveView(Generic[T]):
     shape: type[Any]
     project: Callable[[Any], T]
     deadline: Deadline
-    changed: Callable[[], None] | None = None
+    changed: threading.Event = field(default_factory=threading.Event)
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
     _stale: bool = False
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
     _generation: int = 0
-    _seen: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
     _stream: AbstractContextManager[Iterator[bytes]] | None = None
 
@@ -71,8 +70,7 @@ class LiveView(Generic[T]):
 
     def items(self) -> tuple[T, ...]:
         """Return what is there now, as far as the server has told."""
-        with self._changed:
-            self._seen = self._generation
+        with self._turn:
             return tuple(self._objects.values())
 
     @property
@@ -80,14 +78,9 @@ class LiveView(Generic[T]):
         """A number that grows with all that is heard of the server."""
         return self._generation
 
-    def wait(self, seconds: float) -> bool:
-        """Return when something changed since `items` was last read, or after `seconds`; whether it has."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
-
     def _list(self, api: ClusterApi) -> None:
         listing = read_list(api, self.path, self.shape, self.project, self.query)
-        with self._changed:
+        with self._turn:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
             self._stale = False
@@ -95,9 +88,7 @@ class LiveView(Generic[T]):
 
     def _tell(self) -> None:
         self._generation += 1
-        self._changed.notify_all()
-        if self.changed is not None:
-            self.changed()
+        self.changed.set()
 
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
@@ -131,7 +122,7 @@ class LiveView(Generic[T]):
         if self._ended.is_set():
             return
         with stream as lines:
-            with self._changed:
+            with self._turn:
                 self._tell()
             for line in lines:
                 if self._ended.is_set():
@@ -139,7 +130,7 @@ class LiveView(Generic[T]):
                 self._apply(decode_watch_line(line, self.shape, self.project, self.path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        with self._changed:
+        with self._turn:
             self._version = event.resource_version or self._version
             if event.object is None:
                 return
@@ -154,9 +145,7 @@ def _lasted(began: float) -> bool:
     return time.monotonic() - began >= _SHORTEST_WATCH
 
 
-def watch_node_pods(
-    cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
-) -> LiveView[Pod]:
+def watch_node_pods(cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event) -> LiveView[Pod]:
     """Return the pods bound to a node."""
     return LiveView(cluster, PODS, on_node(node), wire.WirePod, pod_projection(), deadline, changed)
 

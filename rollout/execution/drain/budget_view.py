@@ -4,7 +4,8 @@ A refused eviction costs a request and teaches nothing that the budget's status 
 until the status allows them; what was sent and does not show in the status yet is counted here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -40,7 +41,7 @@ class _Account:
 class BudgetView:
     """Budgets as they are now, and how many evictions each allows. Used by one thread."""
 
-    def __init__(self, view: LiveView[Budget] | None) -> None:
+    def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
         self._accounts: dict[str, _Account] = {}
         self._seen: Mapping[str, Budget] = {}
@@ -50,12 +51,10 @@ class BudgetView:
 
     def refresh(self) -> None:
         """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
-        news = self._view.news if self._view is not None else 0
-        if news == self._news:
+        if (news := self._view.news) == self._news:
             self._index = replace(self._index, by_uid={})
             return
-        self._news = news
-        listed = self._view.items() if self._view is not None else ()
+        self._news, listed = news, self._view.items()
         self._seen = {budget.key: budget for budget in listed}
         self._index = BudgetIndex.of(listed)
 
@@ -111,27 +110,26 @@ class BudgetView:
 
     def resync(self) -> None:
         """List afresh: a watch that has long said nothing may have lost its server."""
-        if self._view is not None:
-            self._view.resync()
+        self._view.resync()
 
 
 @contextmanager
 def watch_budgets(
-    cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: Callable[[], None]
+    cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: threading.Event
 ) -> Iterator[BudgetView]:
     """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster.
 
     Where budgets may not be seen, or are not served, every eviction is tried.
     """
-    concerned, view = sorted(set(namespaces)), None
+    concerned = sorted(set(namespaces))
+    place = f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}" if len(concerned) == 1 else BUDGETS
+    # one that is not entered tells of none
+    view = LiveView(cluster, place, {}, wire.WireBudget, decode.budget, deadline, changed)
     with ExitStack() as watching:
-        if concerned:
-            place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
-            try:
-                view = watching.enter_context(
-                    LiveView(cluster, place, {}, wire.WireBudget, decode.budget, deadline, changed)
-                )
-            except ApiError as error:
-                if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
-                    raise
+        try:
+            if concerned:
+                watching.enter_context(view)
+        except ApiError as error:
+            if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
+                raise
         yield BudgetView(view)

@@ -18,7 +18,7 @@ from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
-from rollout.model.cluster import CRITICAL, Pod
+from rollout.model.cluster import CRITICAL, DaemonSet, Pod
 from rollout.model.placement import CORDON
 from rollout.model.progress import Phase
 from rollout.model.text import counted, listed, shell_word
@@ -38,17 +38,16 @@ class _Owners:
 
     task: NodeTask
     deadline: Deadline
-    rules: DrainRules | None = None
+    daemon_sets: Sequence[DaemonSet] | None = None
     looked_up: set[str] = field(default_factory=set)
 
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
-        rules = self.rules
+        cluster = self.task.cluster
         unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
-        if rules is None or unknown:
-            daemon_sets = self.task.cluster.ask(read_daemon_sets, self.deadline)
-            rules = self.rules = DrainRules.of(self.task.policy.drain, daemon_sets)
+        if self.daemon_sets is None or unknown:
+            self.daemon_sets = cluster.ask(read_daemon_sets, self.deadline)
             self.looked_up |= unknown
-        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.task.cluster.api.server_time())
+        return DrainRules.of(self.task.policy.drain, self.daemon_sets, now=cluster.api.server_time())
 
 
 # Pods that come back to a node while it is drained: a cordon keeps out only those that mind it. Whoever tolerates the
@@ -134,13 +133,13 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     cluster, wakeup = task.cluster, threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))
     evicting = not task.policy.drain.disable_eviction
-    with watch_node_pods(cluster, task.name, deadline, wakeup.set) as pods:
+    with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(cluster, namespaces, deadline, wakeup.set) as budgets:
+        with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
                 return _empty(task, deadline, pods, owners, budgets, wakeup)

@@ -23,55 +23,42 @@ from rollout.execution.drain.task import Demand, NodeTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_LONGEST_OUTAGE_PAUSE = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_FIRST_OUTAGE_PAUSE, _LONGEST_OUTAGE_PAUSE = 0.5, 5.0
 _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
 _UNHEEDED = 30.0
 
 
 @dataclass(slots=True)
-class Pending:
-    """A pod on its way out. Times are monotonic seconds: `due` is when to ask (again), `accepted` when it was granted.
+class PutOff:
+    """What is asked for again `at` this moment of the monotonic clock; each `pause` is twice as long as the one before.
 
-    `last` is what the server last said of it. `again`: an earlier request may have been carried out, or met another
-    pod. `knock_at`: when it is next asked for behind a budget that can never open.
+    It is none before the first.
     """
 
-    due: float = 0.0
-    accepted: float | None = None
-    tries: int = 0
-    again: bool = False
-    last: str = ""
-    knock_at: float = 0.0
-    knock_pause: float = _FIRST_KNOCK
+    first: float
+    at: float = 0.0
+    pause: float = 0.0
 
-    def put_off(self, now: float, seconds: float | None, longest: float = _LONGEST_PAUSE) -> None:
-        """Ask again in so many seconds, or later each time."""
-        self.tries += 1
-        self.due = now + (seconds or min(longest, _FIRST_PAUSE * 2.0**self.tries))
-
-    def knock(self, now: float) -> bool:
-        """Whether it is asked for now; the next time is later each time."""
-        if now < self.knock_at:
-            return False
-        self.knock_at, self.knock_pause = now + self.knock_pause, min(_LONGEST_KNOCK, self.knock_pause * 2)
-        return True
+    def put_off(self, now: float, longest: float, seconds: float | None = None) -> None:
+        """Ask again in so many seconds, else after the next pause."""
+        self.pause = min(longest, self.pause * 2 or self.first)
+        self.at = now + (seconds or self.pause)
 
 
 @dataclass(slots=True)
-class _Outage:
-    """The server asks for patience, or does not answer: until when nobody asks."""
+class Pending:
+    """A pod on its way out: when to ask for it (again), and when it was granted, in monotonic seconds.
 
-    until: float = 0.0
-    pause: float = _FIRST_PAUSE
-    lasting: bool = False
+    `last` is what the server last said of it. `again`: an earlier request may have been carried out, or met another
+    pod. `knock`: when it is next asked for behind a budget that can never open.
+    """
 
-    def goes_on(self, now: float, seconds: float | None) -> None:
-        self.until, self.lasting = now + (seconds or self.pause), True
-        self.pause = min(_LONGEST_OUTAGE_PAUSE, self.pause * 2)
-
-    def is_over(self) -> None:
-        self.pause, self.lasting = _FIRST_PAUSE, False
+    due: PutOff = field(default_factory=lambda: PutOff(_FIRST_PAUSE))
+    accepted: float | None = None
+    again: bool = False
+    last: str = ""
+    knock: PutOff = field(default_factory=lambda: PutOff(_FIRST_KNOCK))
 
 
 def _can_never_open(budget: Budget) -> bool:
@@ -90,7 +77,7 @@ class Evictor:
     wakeup: threading.Event
     _pending: dict[str, Pending] = field(default_factory=dict)
     _running: dict[str, Future[Attempt]] = field(default_factory=dict)
-    _outage: _Outage = field(default_factory=_Outage)
+    _outage: PutOff = field(default_factory=lambda: PutOff(_FIRST_OUTAGE_PAUSE))
 
     def of(self, pod: Pod) -> Pending:
         """How far a pod is on its way out."""
@@ -122,7 +109,9 @@ class Evictor:
             elif closed is not None:
                 self.held.hold(pod, Reason.of(closed))
                 self.task.precedence.closed(self.task.name, closed.key)
-                if _can_never_open(closed) and self._has_room(now) and self.of(pod).knock(now):
+                knock = self.of(pod).knock
+                if _can_never_open(closed) and self._has_room(now) and now >= knock.at:
+                    knock.put_off(now, _LONGEST_KNOCK)
                     self._ask(pod)
             elif first := self._deferred_to(guards, now):
                 self.held.hold(pod, first)
@@ -136,7 +125,7 @@ class Evictor:
         asking = [pod for pod in remaining if pod.uid in self._running]
         wanted = Counter(guard.key for pod in (*due, *asking) for guard in self.budgets.guarding(pod))
         pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
-        can_ask = self._outage.until <= now
+        can_ask = self._outage.at <= now
         self.task.precedence.update(self.task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed))
 
     def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
@@ -149,7 +138,7 @@ class Evictor:
 
     def _is_due(self, pod: Pod, now: float) -> bool:
         pending = self.of(pod)
-        if pod.uid in self._running or now < pending.due:
+        if pod.uid in self._running or now < pending.due.at:
             return False
         if pod.terminating:
             # A second eviction may shorten the grace that somebody else has given.
@@ -157,9 +146,9 @@ class Evictor:
         return pending.accepted is None or now - pending.accepted > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
-        if now < self._outage.until:
+        if now < self._outage.at:
             return False
-        return len(self._running) < (1 if self._outage.lasting else AT_ONCE)
+        return len(self._running) < (1 if self._outage.pause else AT_ONCE)
 
     def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
         """Return the most constrained budgets first, then the pods that take longest to end."""
@@ -192,7 +181,7 @@ class Evictor:
         now, pending = self.task.now, self.of(attempt.pod)
         pending.last = attempt.message
         if attempt.answer is not Answer.AWAY:
-            self._outage.is_over()
+            self._outage.pause = 0.0
         self._note_moved(attempt)
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
@@ -202,10 +191,10 @@ class Evictor:
             case Answer.DENIED:
                 self.held.hold(attempt.pod, Reason("", attempt.message))
                 pending.again = True
-                pending.put_off(now, attempt.retry_after, _LONGEST_KNOCK)
+                pending.due.put_off(now, _LONGEST_KNOCK, attempt.retry_after)
             case Answer.LATER:
                 pending.again = True
-                pending.put_off(now, attempt.retry_after)
+                pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
             case Answer.AWAY:
                 self._away(attempt, pending, now)
             case Answer.REFUSED:
@@ -233,14 +222,14 @@ class Evictor:
         figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
         self.held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
         if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
-            pending.put_off(now, attempt.retry_after)
+            pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
 
     def _away(self, attempt: Attempt, pending: Pending, now: float) -> None:
         pending.again = True
-        self._outage.goes_on(now, attempt.retry_after)
+        self._outage.put_off(now, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:
             return
         if attempt.error.status:
             # An answer may be about this pod; that there was none is not.
-            pending.put_off(now, attempt.retry_after)
+            pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

@@ -50,7 +50,8 @@ def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
             task.step(phase, f"waiting for checks: {missing}")
-            task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
+            task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
+            view.changed.clear()
     taken = dict.fromkeys((*annotations, marks.HOOK_LABEL))
     write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": taken}})
 

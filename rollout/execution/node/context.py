@@ -23,6 +23,7 @@ from rollout.ports import CommandResult, HostShell
 
 T = TypeVar("T")
 SSH_SECONDS = 20.0
+_UNSEEN = BootFacts("", "", "")
 
 
 @dataclass
@@ -197,7 +198,7 @@ class NodeContext(NodeTask):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The phase, and what the run has learnt on the way.
+    """The phase, and what the run has learnt on the way; of its `boot` nothing before it was seen.
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
     `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
@@ -207,7 +208,7 @@ class Progress:
 
     phase: Phase = Phase.PENDING
     staged_version: str = ""
-    boot: BootFacts | None = None
+    boot: BootFacts = _UNSEEN
     marked: bool = False
     in_doubt: bool = False
     drains: int = 0
@@ -223,7 +224,7 @@ class Progress:
     @property
     def version(self) -> str:
         """The version that the host is known to run, as far as this run has seen."""
-        return self.boot.version if self.boot else ""
+        return self.boot.version
 
 
 def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:

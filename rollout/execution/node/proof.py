@@ -49,16 +49,16 @@ _PODS_PAUSE = 1.0
 _NAMED = 3
 
 
-def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) -> None:
+def prove_detected(context: NodeContext, progress: Progress) -> None:
     """Return once each source that asked for the reboot shows that it worked; `NodeFailure` where one does not.
 
     The version stands first, and alone where update_engine alone was asked: it takes no further question.
     """
     targets = progress.targets
     if not targets or Source.UPDATE_ENGINE in targets:
-        check_version(context.planned, targets.get(Source.UPDATE_ENGINE, progress.staged_version), boot)
+        check_version(context.planned, targets.get(Source.UPDATE_ENGINE, progress.staged_version), progress.boot)
     deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
-    while missing := next(_missing(context, progress, boot), None):
+    while missing := next(_missing(context, progress), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
             message = f"the host rebooted, not proven by {source}: {why}"
@@ -70,9 +70,9 @@ def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) ->
 _Missing = tuple[Source, str, bool]
 
 
-def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Iterator[_Missing]:
+def _missing(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
     """Yield the sources without a proof, each with why, and whether no waiting helps."""
-    yield from _missing_on_host(context, progress, boot)
+    yield from _missing_on_host(context, progress)
     if Source.ANNOTATION in progress.targets:
         node = context.node()
         names = requests(node, marks.OTHERS_REQUESTS)
@@ -87,8 +87,8 @@ def _runs_agent(context: NodeContext) -> bool:
     return any(not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()}) for pod in pods)
 
 
-def _missing_on_host(context: NodeContext, progress: Progress, boot: BootFacts) -> Iterator[_Missing]:
-    host, targets = context.host, progress.targets
+def _missing_on_host(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
+    host, targets, boot = context.host, progress.targets, progress.boot
     sources = tuple(source for source in targets if source in _ON_HOST)
     if not sources:
         return
@@ -137,7 +137,8 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             if not missing:
                 return
             task.step(Phase.BOOTED, missing)
-            task.cluster.clock.wait(view, min(5.0, deadline.remaining))
+            task.cluster.clock.wait(view.changed, min(5.0, deadline.remaining))
+            view.changed.clear()
     raise NodeFailure(
         Outcome.NOT_READY,
         f"the Node is not Ready within --ready-timeout {timeout}: {missing}",

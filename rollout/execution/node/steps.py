@@ -217,15 +217,14 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
-    await_ready(context, _boot(progress), context.policy.ready_timeout)
+    await_ready(context, progress.boot, context.policy.ready_timeout)
     mark_phase(context, Phase.READY)
     return progress.to(Phase.READY)
 
 
 def _finish(context: NodeContext, progress: Progress) -> Progress:
-    boot = _boot(progress)
-    prove_detected(context, progress, boot)
-    after_reboot(context, boot)
+    prove_detected(context, progress)
+    after_reboot(context, progress.boot)
     return succeed(context, progress)
 
 
@@ -237,7 +236,7 @@ def after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
-    version = _boot(progress).version
+    version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     before = give_back(context, Outcome.SUCCEEDED, version)
     unmoved = unmoved_by_now(context, before, version)
@@ -250,12 +249,6 @@ def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
     if reboots >= MOST_UNMOVED:
         return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
     return f"{same}: no update has taken, or none was staged" if reboots and not progress.targets else ""
-
-
-def _boot(progress: Progress) -> BootFacts:
-    if progress.boot is None:
-        raise AssertionError("a node is booted only once its boot was seen")
-    return progress.boot
 
 
 _STEPS: Mapping[Phase, Step] = {

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from rollout.errors import (
-    ApiConflictError,
     ApiError,
     ApiNotFoundError,
     BlockedError,
@@ -228,22 +227,15 @@ class RunRecord:
 
         One that has begun nothing stands in nobody's way. A record of this very run is one whose answer was lost.
         """
-        body = self._body(plan, holder)
-        try:
-            self._patiently_create(body)
-        except ApiConflictError:
-            swapped(lambda: self._take_place(body, plan.plan_id), self.document.origin)
-
-    def _patiently_create(self, body: dict[str, Any]) -> None:
-        self.cluster.ask(lambda api: api.create(self.document.collection, body))
+        swapped(partial(self._begin, self._body(plan, holder), plan.plan_id), self.document.origin)
 
     def _stored(self) -> StoredRecord | None:
         return self.cluster.ask(lambda api: read_record(api, self.document.namespace))
 
-    def _take_place(self, body: dict[str, Any], run: str) -> None:
+    def _begin(self, body: dict[str, Any], run: str) -> None:
         stored = self._stored()
         if stored is None:
-            self._patiently_create(body)
+            self.cluster.ask(lambda api: api.create(self.document.collection, body))
             return
         if stored.problem:
             raise BlockedError(f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT)

@@ -148,9 +148,7 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
 
 
 def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
-    if deferred:
-        return tuple(node.name for node in nodes if has_soft_taint(node) or is_deferred(node))
-    return tuple(node.name for node in nodes if has_soft_taint(node) and not is_deferred(node))
+    return tuple(node.name for node in nodes if (deferred if is_deferred(node) else has_soft_taint(node)))
 
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StoredRecord:
