@@ -1,11 +1,11 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.kept import Kept
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.node.transitions import NotStartedError
@@ -94,9 +94,7 @@ class PolicyGates:
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
-        self._alerts = ""
-        self._alerts_until = float("-inf")
-        self._asking = threading.Lock()
+        self._alerts = Kept(lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock)
         # the cheapest first; what the bounded ones say is waited for up to gates.timeout
         self._bounded = (self._blocking_pods, self._control_plane, self._storage, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
@@ -238,14 +236,10 @@ class PolicyGates:
         if not (url := self._policy.alerts.url):
             return OPEN
         if self.ports.alerts is None:
-            why = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
-            return Hold(why, final=True)
-        clock = self.cluster.clock
-        with self._asking:
-            if clock.monotonic() >= self._alerts_until:
-                self._alerts = _alerts_of(self.ports.alerts)
-                self._alerts_until = clock.monotonic() + _FRESH_SECONDS
-            return Hold(self._alerts, is_general=bool(self._alerts))
+            unasked = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
+            return Hold(unasked, final=True)
+        why = self._alerts.now()
+        return Hold(why, is_general=bool(why))
 
     def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
         deadline = self._held.setdefault(node.name, self.cluster.deadline(self._policy.timeout))
@@ -262,10 +256,10 @@ class PolicyGates:
         return hold
 
 
-def _alerts_of(source: AlertSource) -> str:
+def _alerts_of(source: AlertSource | None) -> str:
     """Which alerts keep nodes from being begun; empty for none."""
     try:
-        active = source()
+        active = source() if source else ()
     except GateError as error:
         return f"alerts cannot be read: {error.message}"
     return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""

@@ -84,9 +84,8 @@ class NodeResult:
     """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
-    is the exclusion that a skipped one would be now, None where there is none like it. `unmoved` is how many reboots in
-    a row, with this one, have changed nothing. `waits`: this is no end, as it was refused right before its cordon, and
-    is to be asked about again.
+    is the exclusion that a skipped one would be now, None where there is none like it. `waits`: this is no end, as
+    it was refused right before its cordon, and is to be asked about again.
     """
 
     node: str
@@ -99,7 +98,6 @@ class NodeResult:
     left_cordoned: bool = False
     findings: Findings = Findings()
     reason: ExclusionReason | None = None
-    unmoved: int = 0
     waits: bool = False
 
     @property

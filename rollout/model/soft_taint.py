@@ -18,8 +18,6 @@ from rollout.model.placement import Taint
 
 AWAITING_REBOOT = Taint(marks.AWAITING_REBOOT, "", "PreferNoSchedule")
 
-Written = list[dict[str, str]]
-"""A Node's taints as the API takes them. It takes them only as a whole: their list has no merge key."""
 Patch = dict[str, Any]
 
 
@@ -28,21 +26,21 @@ def has_soft_taint(node: Node) -> bool:
     return any(map(_is_ours, node.taints))
 
 
-def with_soft_taint(node: Node) -> Written | None:
-    """All its taints and ours; None where nothing is to be written.
+def with_soft_taint(node: Node) -> Patch:
+    """Return what is to be written of its spec for ours to stand on it, too; empty for nothing.
 
     One of somebody else's with our key and effect stays alone: the API takes no two of these.
     """
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
-        return None
+        return {}
     return _written([*node.taints, AWAITING_REBOOT])
 
 
-def without_soft_taint(node: Node) -> Written | None:
-    """All its taints but ours; None where nothing is to be written."""
+def without_soft_taint(node: Node) -> Patch:
+    """Return what is to be written of its spec for ours to be gone; empty for nothing."""
     if not has_soft_taint(node):
-        return None
+        return {}
     return _written([taint for taint in node.taints if not _is_ours(taint)])
 
 
@@ -50,9 +48,9 @@ def _is_ours(taint: Taint) -> bool:
     return structs.replace(taint, time_added="") == AWAITING_REBOOT
 
 
-def _written(taints: Sequence[Taint]) -> Written:
-    written: Written = to_builtins(taints)
-    return written
+def _written(taints: Sequence[Taint]) -> Patch:
+    """As the API takes them: only as a whole, for their list has no merge key."""
+    return {"taints": to_builtins(taints) or None}
 
 
 def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
@@ -62,8 +60,8 @@ def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
         patch["metadata"] = {"annotations": {marks.DEFERRED: json_line({"by": by, "at": at}).decode()}}
     if node.labels.get(marks.DEFERRED) != "true":
         patch.setdefault("metadata", {})["labels"] = {marks.DEFERRED: "true"}
-    if taint and (taints := with_soft_taint(node)) is not None:
-        patch["spec"] = {"taints": taints}
+    if taint and (spec := with_soft_taint(node)):
+        patch["spec"] = spec
     return patch or None
 
 
@@ -72,6 +70,6 @@ def taken_back(node: Node) -> Patch | None:
     places = {"annotations": node.annotations, "labels": node.labels}
     marked = {place: {marks.DEFERRED: None} for place, present in places.items() if marks.DEFERRED in present}
     patch: Patch = {"metadata": marked} if marked else {}
-    if (taints := without_soft_taint(node)) is not None:
-        patch["spec"] = {"taints": taints or None}
+    if spec := without_soft_taint(node):
+        patch["spec"] = spec
     return patch or None

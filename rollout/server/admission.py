@@ -7,12 +7,12 @@ the plan's own, and what a plan only warns of is waited out by the drain.
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
 
 from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.kept import Kept
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess
@@ -33,7 +33,6 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.eligibility.windows import Schedule
-from rollout.ports import Clock
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
@@ -43,7 +42,6 @@ _FRESH_FORECAST = 2.0
 # Of a core, what reading the cluster may take: 30,000 pods take 4 s.
 _SHARE = 0.1
 
-T = TypeVar("T")
 # Seconds for which an answer of the cluster is good enough to say no by.
 _FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
@@ -107,37 +105,6 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
     limits.check_group(slots, slot.group, rules)
     limits.check_away(slots, limits.nodes[slot.node])
     return slots.with_slot(slot)
-
-
-@dataclass(slots=True)
-class Kept(Generic[T]):
-    """Read by `read`, and again once it is older than `seconds`; reading it takes at most that `share` of the time.
-
-    For many threads at once: one reads, the others wait for it.
-    """
-
-    read: Callable[[], T]
-    seconds: float
-    clock: Clock
-    share: float = 1.0
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    value: T = field(init=False)
-    until: float = float("-inf")
-
-    def forget(self) -> None:
-        """Have it read again, by whoever is next."""
-        with self.turn:
-            self.until = float("-inf")
-
-    def now(self) -> T:
-        """Return the value, read again where it is too old."""
-        with self.turn:
-            began = self.clock.monotonic()
-            if began > self.until:
-                self.value = self.read()
-                took = self.clock.monotonic() - began
-                self.until = began + max(self.seconds, took / self.share)
-            return self.value
 
 
 class Admission:

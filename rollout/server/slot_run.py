@@ -112,7 +112,7 @@ class SlotRunner:
     def _processed(self, slot: Slot, run: Run) -> NodeResult:
         entry, settings = run.plan.nodes[0], self.world.settings
 
-        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int) -> None:
             if ended := self._remembered(slot, entry):
                 run.memory.note(ended, outcome, phase, unmoved)
 
@@ -124,7 +124,6 @@ class SlotRunner:
             remember=remember,
         )
         result = process_node(context, HeldSlot(slot, self.world.book, settings.slot_timeout).steps)
-        remember(entry, result.outcome, result.phase, result.unmoved)
         run.memory.report_held()
         return result
 

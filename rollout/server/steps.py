@@ -69,10 +69,6 @@ class HeldSlot:
         since = moment(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
-    def deadline(self, context: NodeContext, awaited: Awaited, seconds: float) -> Deadline:
-        """Return the end of that many seconds since this has been waited for."""
-        return context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
-
     @property
     def steps(self) -> Mapping[Phase, Step]:
         """The steps that differ from those over SSH."""
@@ -154,7 +150,8 @@ class HeldSlot:
             yield _looked_at(context)
             if deadline and deadline.expired:
                 return
-            deadline = deadline or self.deadline(context, awaited, seconds)
+            if deadline is None:
+                deadline = context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
             deadline.pause(_PAUSE)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:

@@ -19,7 +19,7 @@ from typing import Any
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, NodeHost, Progress, in_boot_before, look_once
-from rollout.execution.node.marking import fluo_labels, is_excluded, ours, without_taint, write
+from rollout.execution.node.marking import fluo_labels, is_excluded, ours, write
 from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, NotStartedError, RefusedError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
@@ -29,6 +29,7 @@ from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding, targets_on
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
+from rollout.model.soft_taint import without_soft_taint
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.memory import Rules
@@ -66,7 +67,7 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
         excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
         labels = {**excluding, **fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group)}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
-        return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
+        return {**body, "spec": {"unschedulable": True, **without_soft_taint(node)}}
 
     patience = context.cluster.deadline(_PATIENCE)
     try:

@@ -28,16 +28,15 @@ _UNSEEN = BootFacts("", "", "")
 
 @dataclass
 class RememberingShell:
-    """Passes everything on.
-
-    `error` says why the host did not answer when it was last asked, empty where it did; `hint` what to do about it.
-    `is_refused`: keys or credentials are why, the host's or ours; that tells nothing of how the host is.
-    """
+    """Passes everything on; `error` is why the host did not answer when it was last asked, None where it did."""
 
     shell: HostShell
-    error: str = ""
-    hint: str = ""
-    is_refused: bool = False
+    error: SshError | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether keys or credentials are why, the host's or ours; that tells nothing of how the host is."""
+        return isinstance(self.error, HostKeyError | SshAuthError)
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the shell does."""
@@ -53,10 +52,9 @@ class RememberingShell:
         try:
             answer = ask()
         except SshError as error:
-            self.error, self.hint = str(error), error.hint
-            self.is_refused = isinstance(error, HostKeyError | SshAuthError)
+            self.error = error
             raise
-        self.error, self.hint, self.is_refused = "", "", False
+        self.error = None
         return answer
 
 
@@ -124,10 +122,10 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
             f"the host did not reboot within --reboot-timeout {timeout}: same boot id as before",
             hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
         )
-    if host.shell.is_refused:
+    if host.shell.error and host.shell.is_refused:
         # it answers: what keeps us out is told with its fix, and the version is not to blame
         why = f"the host answers, but one cannot log in: {host.shell.error}"
-        return NodeFailure(Outcome.NOT_BACK, why, hint=host.shell.hint)
+        return NodeFailure(Outcome.NOT_BACK, why, hint=host.shell.error.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
         f"not back within --reboot-timeout {timeout}: {last}",
@@ -181,8 +179,8 @@ class NodeContext(NodeTask):
     An untouched node is admitted once more before its cordon: `refusal` says why it may not be begun now, empty where
     it may, the slow questions first, and may raise `ApiError`; `limit` says how many of all nodes may be away.
 
-    `is_taken_up`: an earlier process has begun this node. `remember` is told of a failure before its marks go; `own`
-    is this very node where this process is on it.
+    `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a failure before its marks
+    go; `own` is this very node where this process is on it.
     """
 
     host: NodeHost
@@ -193,7 +191,7 @@ class NodeContext(NodeTask):
     is_taken_up: bool = False
     own: OwnNode | None = None
     playbooks: NodePlaybooks | None = None
-    remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)
+    remember: Callable[[PlannedNode, Outcome, Phase, int], None] = field(default=lambda *_end: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +200,8 @@ class Progress:
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
     `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
-    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` as of a
-    `NodeResult`. `endings` are those of the last drain, in seconds by owner.
+    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` how many
+    reboots in a row, with this one, have changed nothing. `endings` are those of the last drain, in seconds by owner.
     """
 
     phase: Phase = Phase.PENDING

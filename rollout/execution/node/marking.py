@@ -83,7 +83,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
             **({marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}),
         }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
-        return {**body, "spec": {**uncordoned, **without_taint(node)}}
+        return {**body, "spec": {**uncordoned, **without_soft_taint(node)}}
 
     return write(task, change)
 
@@ -115,7 +115,7 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     def change(node: Node) -> dict[str, Any]:
         body = _annotations(task, node, annotations)
         body["metadata"]["labels"] = _turns_labels(node)
-        return {**body, "spec": without_taint(node)}
+        return {**body, "spec": without_soft_taint(node)}
 
     return write(task, change)
 
@@ -125,12 +125,6 @@ def fluo_labels(policy: Policy, version: str, os_id: str = "", group: str = "") 
     said = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
     known = {name: value for name, value in said.items() if value and is_label_value(value)}
     return known if policy.courtesy.fluo_labels else {}
-
-
-def without_taint(node: Node) -> dict[str, Any]:
-    """Return the node's taints without ours, which is for nodes that wait; nothing where it has none of ours."""
-    taints = without_soft_taint(node)
-    return {} if taints is None else {"taints": taints or None}
 
 
 def _turns_labels(node: Node) -> dict[str, None]:

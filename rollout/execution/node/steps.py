@@ -75,9 +75,9 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> Node
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
     context.step(progress.phase)
-    seconds = context.seconds
-    end = (Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note)
-    return NodeResult(context.name, *end, version=progress.version, unmoved=progress.unmoved)
+    context.remember(context.planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved)
+    end = (Outcome.SUCCEEDED, Phase.DONE, context.seconds, progress.note)
+    return NodeResult(context.name, *end, version=progress.version)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -282,7 +282,8 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
     is_refused = context.host.shell.is_refused
-    context.remember(blamed(context.planned, outcome, progress.version, is_refused=is_refused), outcome, progress.phase)
+    remembered = blamed(context.planned, outcome, progress.version, is_refused=is_refused)
+    context.remember(remembered, outcome, progress.phase, 0)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         version = progress.version or context.planned.running_version
@@ -309,7 +310,7 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
         findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
-    return replace(result, findings=replace(findings, ssh_error=context.host.shell.error))
+    return replace(result, findings=replace(findings, ssh_error=str(context.host.shell.error or "")))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

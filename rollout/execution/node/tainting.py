@@ -105,5 +105,5 @@ def _first(failed: Mapping[str, str]) -> str:
 
 
 def _tainted(node: Node) -> Patch | None:
-    taints = with_soft_taint(node)
-    return None if taints is None else {"spec": {"taints": taints}}
+    spec = with_soft_taint(node)
+    return {"spec": spec} if spec else None

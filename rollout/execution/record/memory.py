@@ -176,12 +176,12 @@ class RunMemory:
         """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
         name, version = planned.name, planned.staged_version
         end = Ended(name, version, outcome, phase, self.run, self.limit, self._is_despite(name), unmoved)
+        change = partial(noted, end=end, now=self._now)
         with self._lock:
-            self._pending.append(partial(noted, end=end, now=self._now))
-            before, after = self._seen, self._with_pending(self._seen)
-            if self._seen_at > float("-inf") and after == before:
-                self._pending.clear()
+            before = self._seen
+            if self._seen_at > float("-inf") and change(before) == before:
                 return
+            self._pending.append(change)
             self._write()
             why = why_held(self._seen, version) if version in self._seen.versions else ""
             if why and not why_held(before, version):

@@ -125,18 +125,15 @@ class _Undoing:
         task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
         message = ""
         try:
-            self._undo(task, begun.phase)
+            self._check_stop()
+            if begun.phase not in BEFORE_REBOOT:
+                self._await_safe(task)
+            give_back(task, Outcome.ABORTED, task.planned.running_version)
         except RolloutError as error:
             message = error.message
         result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
         report.node_finished(result)
         return result
-
-    def _undo(self, task: NodeTask, phase: Phase) -> None:
-        self._check_stop()
-        if phase not in BEFORE_REBOOT:
-            self._await_safe(task)
-        give_back(task, Outcome.ABORTED, task.planned.running_version)
 
     def _await_safe(self, task: NodeTask) -> None:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""

@@ -11,7 +11,6 @@ from rollout.execution.gates import PolicyGates
 from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.transitions import blamed
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import Health, RunRecord, record_of
 from rollout.execution.rollout.ledger import Inheritance, Ledger
@@ -199,15 +198,18 @@ class Run:
 
     def _run_one(self, planned: PlannedNode) -> NodeResult:
         context = self.context(planned)
-        result = _run_safely(context)
+        try:
+            result = process_node(context)
+        except Exception as error:  # noqa: BLE001 - a defect of this program costs one node its turn, not all of them
+            message, phase = f"internal error, please report it: {error!r}", Phase.FAILED
+            result = NodeResult(context.name, Outcome.FAILED, phase, context.seconds, message, left_cordoned=True)
+            self.memory.note(planned, result.outcome, phase)
         if result.waits:
             self.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
         waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
         if waits_no_more and self.plan.policy.prefer_no_schedule_taint:
             self.tainting.clear((planned.name,))
-        end = blamed(planned, result.outcome, result.version, is_refused=context.host.shell.is_refused)
-        self.memory.note(end, result.outcome, result.phase, result.unmoved)
         self.report.node_finished(result)
         self.memory.report_held()
         return result
@@ -247,13 +249,3 @@ class Run:
 
 def _unavailable(error: ApiError) -> str:
     return f"the API server is unavailable: {error.message}"
-
-
-def _run_safely(context: NodeContext) -> NodeResult:
-    """Let a defect of this program cost one node its turn, not the other nodes theirs."""
-    try:
-        return process_node(context)
-    except Exception as error:  # noqa: BLE001 - see above
-        message = f"internal error, please report it: {error!r}"
-        seconds = context.seconds
-        return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)
