@@ -2,9 +2,9 @@
 
     protocol   what a client sends and is answered    nodes      which node asks, and its plan
     admission  whether a node may begin               holders    pre-reboot and steady-state of slots that are held
-    steps      one node's way, without SSH            slot_run   a slot from its drain to settled
-    worker     whoever holds the Lease works on slots state      settings, slots, Lease: what all share
-    service    the two requests, and the whole        http       the wire, with its `connections`
+    steps      one node's way, without SSH            worker     whoever holds the Lease takes slots along it
+    state      settings, slots, Lease: what all share service    the two requests, and the whole
+    http       the wire, with its `connections`
 
 Every replica answers from what stands on the cluster; the one that holds the Lease cordons, drains and uncordons.
 """

@@ -34,8 +34,8 @@ from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
 from rollout.server.protocol import Answer, Ask
 from rollout.server.service import Service, under_way
-from rollout.server.slot_run import NoShell
 from rollout.server.state import ServerSettings, World
+from rollout.server.worker import NoShell
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.stateful.conftest import profile

@@ -16,9 +16,9 @@ from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.gates import GatePorts
-from rollout.execution.rollout.execute import rehearse as ask_server
-from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.rehearsal import rehearse as ask_server
+from rollout.execution.rollout.run import run_plan
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason

@@ -46,8 +46,8 @@ class Tainting:
         It stays on those that are put into the set that is given.
         """
         kept: set[str] = set()
-        if len(waiting) > 1:
-            self._set(waiting)
+        if len(waiting) > 1 and (failed := self._write(waiting, self._tainted)):
+            self.report.notice(f"no soft taint on {_first(failed)}. Pods may move there and once more")
         try:
             yield kept
         finally:
@@ -59,11 +59,9 @@ class Tainting:
         if failed := self._write((name,), lambda node: deferred(node, by, at, taint=taint)):
             self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
 
-    def _set(self, names: Collection[str]) -> None:
-        """Set it on these nodes; those on which that fails are told of."""
-        failed = self._write(names, lambda node: None if self.stop.requested else _tainted(node))
-        if failed:
-            self.report.notice(f"no soft taint on {_first(failed)}. Pods may move there and once more")
+    def _tainted(self, node: Node) -> Patch | None:
+        spec = {} if self.stop.requested else with_soft_taint(node)
+        return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Take it, and the marks of nodes left for a run from elsewhere, away from these nodes, or from all (None).
@@ -102,8 +100,3 @@ class Tainting:
 
 def _first(failed: Mapping[str, str]) -> str:
     return f"{listed(list(failed), _NAMED)}: {next(iter(failed.values()))}"
-
-
-def _tainted(node: Node) -> Patch | None:
-    spec = with_soft_taint(node)
-    return {"spec": spec} if spec else None

@@ -1,20 +1,22 @@
-"""One rollout under way: its waves in turn, the cluster settling between them, and what each node is given."""
+"""A whole rollout: take the Lease, begin the record, run the waves, the cluster settling between them, tell the end."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import Precedence
+from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import Health, RunRecord, record_of
+from rollout.execution.record.record import Health, RunRecord, has_begun, record_of
 from rollout.execution.rollout.ledger import Inheritance, Ledger
-from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Admission, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
@@ -23,7 +25,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import asked_for
 from rollout.planning.eligibility.pools import pools_of
@@ -55,6 +57,18 @@ class Run:
         self.settler = Settler(cluster, self.report, plan.policy)
         self.precedence, self.moved = Precedence(), set[str]()
         self._strangers = set[str]()
+
+    def carry_out(self, *, is_new: bool) -> RunResult:
+        """Begin it, run its waves, and leave its record as its end wants it."""
+        self.begin(is_new=is_new)
+        with self._soft_taints() as kept:
+            self.run_waves()
+            kept.update(self._deferred())
+        is_over = False
+        if not self.ledger.fenced and self.may_act():
+            is_over = self._is_over(is_new=is_new)
+            self.record.end(complete=is_over)
+        return self._result(resumable=not is_over)
 
     def begin(self, *, is_new: bool) -> None:
         """Put the plan on record once the gates let it begin, or take up what stands there, and tell of it."""
@@ -246,6 +260,81 @@ class Run:
             remember=self.memory.note,
         )
 
+    def _soft_taints(self) -> AbstractContextManager[set[str]]:
+        """Keep the soft taint on the nodes that wait, where the rules ask for it; at the end on none of this self."""
+        left = {left.node: left.reason for left in self.plan.excluded}
+        planned = frozenset(node.name for node in self.plan.nodes)
+        if not self.plan.policy.prefer_no_schedule_taint:
+            return self.tainting.while_waiting((), planned | left.keys())
+        deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
+        return self.tainting.while_waiting((planned - self.inherited.begun.keys()) | deferred, left)
+
+    def _deferred(self) -> set[str]:
+        """Mark the node under this process for a run from elsewhere, now that all others have had their turn."""
+        own = self.options.own_node
+        reasons = {node.node: node.reason for node in self.ledger.skipped}
+        reasons |= {left.node: left.reason for left in self.plan.excluded}
+        if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
+            return set()
+        is_tainted = self.plan.policy.prefer_no_schedule_taint
+        self.tainting.defer(own.name, own.marker or self.options.holder, taint=is_tainted)
+        return {own.name}
+
+    def _is_over(self, *, is_new: bool) -> bool:
+        """Tell whether nothing is left to go on with: neither here, nor once a trouble has passed.
+
+        A new rollout that has begun no node leaves nothing, and is begun anew.
+        """
+        left = {node.node for node in excluded_by_trouble(self.plan.excluded)} & set(self.inherited.left_over)
+        if self.ledger.complete and not (self.inherited.failed or left):
+            return True
+        if not is_new or self.ledger.finished:
+            return False
+        try:
+            return not has_begun(self.plan.plan_id, self.cluster.ask(read_nodes))
+        except ApiError:
+            return False
+
+    def _result(self, *, resumable: bool) -> RunResult:
+        ledger, inherited = self.ledger, self.inherited
+        waiting = {node.node for node in ledger.not_started}
+        return RunResult(
+            tuple(ledger.finished),
+            tuple(ledger.skipped),
+            tuple(ledger.not_started),
+            self.plan.excluded,
+            inherited.failed,
+            self.plan.summary.pods_to_move,
+            len(self.moved),
+            inherited.left_over,
+            self.memory.held_among(node for node in self.plan.nodes if node.name in waiting),
+            self.memory.newly_held,
+            resumable=resumable,
+        )
+
 
 def _unavailable(error: ApiError) -> str:
     return f"the API server is unavailable: {error.message}"
+
+
+def run_plan(
+    plan: RolloutPlan,
+    hosts: Mapping[str, Host],
+    ports: Ports,
+    options: RunOptions,
+    stop: StopRequest,
+    inherited: Inheritance | None = None,
+) -> RunResult:
+    """Run a plan, or what is left of it. `hosts` are by Node name.
+
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, or where the record
+    of what is gone on with is another by now; and `InterruptedRunError` where `stop` is wished for before anything has
+    begun.
+    """
+    events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
+    with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
+        run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock.check, events.report, cluster)
+        result = run.carry_out(is_new=inherited is None)
+    events.report.finished(result)
+    return result
