@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
@@ -96,7 +97,8 @@ class PolicyGates:
         self._reported: dict[str, str] = {}
         self._alerts = Kept(lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock)
         # the cheapest first; what the bounded ones say is waited for up to gates.timeout
-        self._bounded = (self._blocking_pods, self._control_plane, self._storage, self._alert)
+        control_plane, stored = partial(self._blocked, control_plane_blockers), partial(self._blocked, stored_blockers)
+        self._bounded = (self._blocking_pods, control_plane, stored, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
     def before_rollout(self) -> None:
@@ -217,18 +219,11 @@ class PolicyGates:
                 return Hold(f"pod {names} runs there (gates.blocking-pod-selector {selector})")
         return OPEN
 
-    def _control_plane(self, node: PlannedNode) -> Hold:
-        """Whether others of the control plane are not well."""
-        return self._unaccepted(node, lambda api: control_plane_blockers(api, node.name, self.plan.policy))
-
-    def _storage(self, node: PlannedNode) -> Hold:
-        """Whether data would lack copies without the node."""
-        return self._unaccepted(node, lambda api: stored_blockers(api, node.name))
-
-    def _unaccepted(self, node: PlannedNode, look: Callable[[ClusterApi], Iterable[Blocker]]) -> Hold:
+    def _blocked(self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode) -> Hold:
         """Return the first in the way of a node that its operator has not accepted with the plan."""
         accepted = {entry.object for entry in self.plan.blockers if entry.node == node.name}
-        blockers = (entry for entry in self.cluster.ask(look) if entry.object not in accepted)
+        found = self.cluster.ask(lambda api: look(api, node.name, self.plan.policy))
+        blockers = (entry for entry in found if entry.object not in accepted)
         return Hold(next((f"{entry.object} {entry.message}" for entry in blockers), ""))
 
     def _alert(self, _node: PlannedNode) -> Hold:
@@ -293,7 +288,7 @@ def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterab
     return ControlPlane.of(nodes, pods, policy).blockers(name)
 
 
-def stored_blockers(api: ClusterApi, name: str) -> Iterable[Blocker]:
+def stored_blockers(api: ClusterApi, name: str, _policy: Policy) -> Iterable[Blocker]:
     """Why stored data keeps this node from being away now; nothing where it may not be seen.
 
     Nothing but the node's own pods is read where it holds none.

@@ -42,7 +42,6 @@ class ServerSettings:
     holder: str
     lease_seconds: int
     slot_timeout: Duration
-    api_patience: float = 600.0
 
 
 @dataclass(slots=True)
@@ -214,7 +213,7 @@ class World:
         def wait(error: BaseException) -> None:
             troubles.tell("waiting for the API server", str(error))
 
-        self.machines = Machines(PatientApi(self.api, self.clock, wait, self.settings.api_patience))
+        self.machines = Machines(PatientApi(self.api, self.clock, wait))
 
     @property
     def now(self) -> datetime:

@@ -8,6 +8,7 @@ told to whoever watches, and what the cluster needs to settle from it.
 """
 
 import threading
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +27,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.run import Run
+from rollout.gather.background import in_background
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node, ReadyState
@@ -89,7 +91,7 @@ class SlotRunner:
         with world.watched(plan) as observer:
             ports = Ports(world.api, NoShell(), world.clock, Observers((observer, self)), world.gates)
             with NodeEvents(world.api, plan.plan_id, plan.nodes, ports.observer, world.clock) as events:
-                cluster = PatientApi(world.api, world.clock, OutageNotice(events.report), settings.api_patience)
+                cluster = PatientApi(world.api, world.clock, OutageNotice(events.report))
                 whole = len(selected(cluster.ask(read_nodes), settings.selection))
                 options = RunOptions(whole, settings.holder, settings.namespace)
                 hosts, inherited = {slot.node: Host(slot.node, "")}, Inheritance(begun)
@@ -178,7 +180,7 @@ class Worker:
         self._leadership = world.leadership
         self._stop = stop
         self._woken = threading.Event()
-        self._turns: dict[str, tuple[threading.Thread, StopRequest]] = {}
+        self._turns: dict[str, tuple[Future[None], StopRequest]] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
@@ -226,7 +228,7 @@ class Worker:
         state = self._leadership.look()
         if state not in (Holder.NOBODY, Holder.GONE):
             return
-        cluster = PatientApi(self._world.api, self._world.clock, seconds=self._settings.api_patience)
+        cluster = PatientApi(self._world.api, self._world.clock)
         lock = LeaseLock(
             cluster,
             self._settings.namespace,
@@ -263,9 +265,7 @@ class Worker:
                     self._begin(slot, lock, tenure)
             self._pause(_TICK)
         tenure.request()
-        leaving = Deadline(self._world.clock, _LEAVING)
-        for thread, _stop in self._turns.values():
-            thread.join(leaving.remaining)
+        wait([turn for turn, _stop in self._turns.values()], timeout=_LEAVING)
         self._turns.clear()
 
     def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
@@ -279,17 +279,15 @@ class Worker:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
-        thread = threading.Thread(target=self._turn, args=(slot, check, stop), name=f"turn-{slot.node}", daemon=True)
-        self._turns[slot.run] = thread, stop
-        thread.start()
+        self._turns[slot.run] = in_background(partial(self._turn, slot, check, stop), f"turn-{slot.node}"), stop
 
     def _end_turns(self) -> None:
         """Forget turns that have ended; have those that are released give their nodes back."""
-        for run, (thread, stop) in list(self._turns.items()):
+        for run, (turn, stop) in list(self._turns.items()):
             slot = self._slots.of_run(run)
             if slot is not None and slot.released:
                 stop.request()
-            if not thread.is_alive():
+            if turn.done():
                 del self._turns[run]
 
     def _turn(self, slot: Slot, check: Guard, stop: StopRequest) -> None:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution import lease
+from rollout.execution.base import deadline
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Observers
 from rollout.execution.lease import LeaseWatch
@@ -50,6 +51,7 @@ QUICK: dict[object, dict[str, float]] = {
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
     state: {"_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
+    deadline: {"_PATIENCE": 2.0},
     holders: {"_PAUSE": 0.02, "_WAIT": 0.3},
     admission: {"_FRESH": 0.05},
 }
@@ -234,7 +236,6 @@ class Asking(RuleBasedStateMachine):
             holder=f"fleetlock-server/{number}/{id(api)}",
             lease_seconds=1,
             slot_timeout=Duration(600),
-            api_patience=2.0,
         )
         world = World(
             rules,
@@ -371,7 +372,7 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
-        options = RunOptions(4, "ann", lease_seconds=1, unlock=self.cluster.lease_run(), api_patience=2.0)
+        options = RunOptions(4, "ann", lease_seconds=1, unlock=self.cluster.lease_run())
         ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), Observers(()))
         with_rebooting = set(self.granted)
         try:

@@ -24,6 +24,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_NAMED = 0.25, 5.0, 30.0
 _KNOWN = 60.0
 # How long an answer is awaited once patience is at its end: a server that is back needs no more.
 _HURRIED_SECONDS = 5.0
+# In seconds: how long a server that is away is waited for, where nothing else is said.
+_PATIENCE = 600.0
 
 
 class Deadline:
@@ -108,7 +110,7 @@ class PatientApi:
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
-    seconds: float = 600.0
+    seconds: float = field(default_factory=lambda: _PATIENCE)
     # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last failed
     _failures: dict[str, tuple[float, float]] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ in service: it stays cordoned, and is reported. A run that is resumed before the
 to bear that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rollout.execution.base.live_view import watch_node
@@ -83,17 +83,26 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
     """
     if context.playbooks is None:
         return
-    occasion, phase, variables = Occasion.PRE_REBOOT, Phase.DRAINED, dict[str, object]()
-    if boot is not None:
-        occasion, phase = Occasion.POST_REBOOT, Phase.READY
-        variables = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
-    node = context.node()
-    host, timeout = context.host.host, context.policy.gates.hooks.timeout
+    occasion, phase = (Occasion.POST_REBOOT, Phase.READY) if boot else (Occasion.PRE_REBOOT, Phase.DRAINED)
+    node, planned, host = context.node(), context.planned, context.host.host
+    # under the names that they have in the dynamic inventory
+    variables = {
+        "rollout_node": context.name,
+        "rollout_run": context.rollout,
+        "rollout_occasion": occasion.value,
+        "rollout_running_version": boot.version if boot else planned.running_version,
+        "rollout_staged_version": planned.staged_version,
+        "rollout_boot_id": boot.boot_id if boot else planned.boot_id,
+        "rollout_control_plane": is_control_plane(node, context.policy),
+        "rollout_roles": sorted(label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)),
+        "rollout_zone": node.zone,
+        "rollout_labels": dict(node.labels),
+    }
     why = context.playbooks.run(
         occasion,
         host,
-        {**_about(context, node), "rollout_occasion": occasion.value, **variables},
-        seconds=timeout,
+        variables,
+        seconds=context.policy.gates.hooks.timeout,
         check=context.check,
         notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
     )
@@ -103,18 +112,3 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
             f"the {occasion} playbook failed: {why}",
             hint=f"Run it by hand: ansible-playbook --limit {host.name} with -e rollout_node={context.name}",
         )
-
-
-def _about(context: NodeContext, node: Node) -> Mapping[str, object]:
-    """Return the node's facts, under the names that they have in the dynamic inventory."""
-    return {
-        "rollout_node": context.name,
-        "rollout_run": context.rollout,
-        "rollout_running_version": context.planned.running_version,
-        "rollout_staged_version": context.planned.staged_version,
-        "rollout_boot_id": context.planned.boot_id,
-        "rollout_control_plane": is_control_plane(node, context.policy),
-        "rollout_roles": sorted(label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)),
-        "rollout_zone": node.zone,
-        "rollout_labels": dict(node.labels),
-    }

@@ -44,7 +44,7 @@ def abort(
     """
     stop = stop or StopRequest()
     report = Reporter(ports.observer, ports.clock)
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     with lease_lock(cluster, options, run, report, stop) as lock:

@@ -28,9 +28,8 @@ class Ports:
 class RunOptions:
     """How this process runs, besides the policy. Times are in seconds.
 
-    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
-    long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    `own_node` is the node under this process.
+    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `unlock` is a run
+    whose Lease is not waited for. `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
     before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
     word that no other process has.
@@ -41,7 +40,6 @@ class RunOptions:
     lease_namespace: str = marks.LEASE_NAMESPACE
     lease_seconds: int = 30
     probe_timeout: float = 60.0
-    api_patience: float = 600.0
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
     own_node: OwnNode | None = None

@@ -332,7 +332,7 @@ def run_plan(
     begun.
     """
     events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report), options.api_patience)
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report))
     with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
         run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock.check, events.report, cluster)
         result = run.carry_out(is_new=inherited is None)
