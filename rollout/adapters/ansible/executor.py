@@ -17,12 +17,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from rollout.adapters.ansible.answers import Answer, HostAnswer, host_answer
+from rollout.adapters.ansible.answers import Answer, host_answer
 from rollout.adapters.ansible.inventory import is_reachable_by_name
 from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
@@ -91,19 +90,20 @@ class AnsibleExecutor:
                 yield name, SshError(f"{host.name!r}: this name, address or user cannot be given to ssh")
         if not left:
             return
-        answers: SimpleQueue[HostAnswer | None] = SimpleQueue()
+        # None is the last
+        events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
             playbooks() / "probe.yml",
             [hosts[name] for name in left.values()],
             forks=min(concurrency, len(left)),
-            listener=partial(_pass_on, answers),
-            ended=lambda: answers.put(None),
+            listener=events.put,
+            ended=lambda: events.put(None),
         )
         try:
             run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            while left and (answered := answers.get()) is not None:
-                if answered.host in left:
+            while left and (event := events.get()) is not None:
+                if (answered := host_answer(event)) and answered.host in left:
                     yield left.pop(answered.host), answered.answer
             for _, name in sorted(left.items()):
                 yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
@@ -124,11 +124,6 @@ class AnsibleExecutor:
                 for host in attended:
                     self._attended.pop(host.name, None)
             queue.close()
-
-
-def _pass_on(answers: "SimpleQueue[HostAnswer | None]", event: Mapping[str, Any]) -> None:
-    if (answer := host_answer(event)) is not None:
-        answers.put(answer)
 
 
 def _only_in(boot_id: str, command: str) -> str:

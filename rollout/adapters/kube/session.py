@@ -147,8 +147,8 @@ def _session(configuration: Any, *, proxy: str) -> Session:
 def _kept_alive() -> list[tuple[int, int, int]]:
     """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
     wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-    known = [(getattr(socket, name, None), seconds) for name, seconds in wanted.items()]
-    options = [(socket.IPPROTO_TCP, option, seconds) for option, seconds in known if option is not None]
+    known = [name for name in wanted if hasattr(socket, name)]
+    options = [(socket.IPPROTO_TCP, getattr(socket, name), wanted[name]) for name in known]
     return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *options]
 
 

@@ -75,7 +75,6 @@ _SYSTEM = Path("/etc/ssh/ssh_config")
 NO_FILE = Path("none")
 # With more dots than CanonicalizeHostname completes.
 _NOBODY = "no.such.host.of.rollout.invalid"
-_DEFAULT_USER = f"Host *\nUser {DEFAULT_SSH_USER}\n"
 _SECONDS = 15.0
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
 _NEXT_FILE = re.compile(r" (?=[/~])")
@@ -131,10 +130,14 @@ class ConfigFiles:
 
     def text(self) -> str:
         """Return what they say, with our own default behind it all; `InputError` where the named one cannot be read."""
-        # As it is: an Include would have its permissions looked at, unlike -F.
-        own = _read(self.own) if self.own else ""
+        try:
+            # As it is: an Include would have its permissions looked at, unlike -F.
+            own = self.own.read_text(encoding="utf-8", errors="surrogateescape") if self.own else ""
+        except OSError as error:
+            hint = "Name another file with --ssh-config."
+            raise InputError(f"cannot read {self.own}: {error.strerror}", hint=hint) from error
         system = f'Host *\nInclude "{self.system}"\n' if self.system else ""
-        return f"{own}\n{system}{_DEFAULT_USER}"
+        return f"{own}\n{system}Host *\nUser {DEFAULT_SSH_USER}\n"
 
 
 def config_files(path: Path | None) -> ConfigFiles | None:
@@ -157,15 +160,6 @@ def _account_home() -> Path:
     except KeyError:
         # as pods on clusters that give each namespace a uid of its own: the client refuses all work then
         return NO_FILE
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {file}: {error.strerror}", hint="Name another file with --ssh-config."
-        ) from error
 
 
 class Client:
@@ -260,7 +254,6 @@ def _differs(settings: Settings, usual: Settings, name: str) -> bool:
 
 def _reached(host: Host, asked: str, settings: Settings, files: ConfigFiles) -> Host:
     address = _value(settings, "hostname", asked)
-    timeout = _value(settings, "connecttimeout", _NONE)
     reached = replace(
         host,
         # A name of the cluster's without a HostName is no address: the cluster says what is.
@@ -268,7 +261,7 @@ def _reached(host: Host, asked: str, settings: Settings, files: ConfigFiles) -> 
         port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
         known_as=_value(settings, "hostkeyalias").lower(),
-        connect_timeout=None if timeout == _NONE else int(timeout) or None,
+        connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
     )
     # What stands for `%h` and the like.
     tokens = {
