@@ -230,6 +230,11 @@ def test_a_freeze_between_two_moments() -> None:
     assert rules.closed(at("2026-12-18T16:59")) == ""
     assert rules.closed(at("2026-12-18T17:00")).endswith("the next opens Mon 2027-01-04 06:00 CET")
     assert rules.closed(at("2027-01-04T05:00")) == ""
+    # looked for nine days ahead, the last of them to its end
+    soon = schedule(freezes=("2026-11-10 20:00 2h", "2026-11-10T14:00..2026-11-10T16:00"))
+    upcoming = soon.next_freeze(at("2026-11-01T12:00"))
+    assert upcoming
+    assert upcoming.begin == at("2026-11-10T14:00")
 
 
 @pytest.mark.parametrize(

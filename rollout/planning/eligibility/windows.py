@@ -136,8 +136,9 @@ class Span:
     zone: ZoneInfo
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        """Itself, where it touches this stretch of time."""
-        if self.opening.begin <= end and begin <= self.opening.end:
+        """Itself, where it touches the days from the one moment to the other: they count whole, as a window's."""
+        first, last = (moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end))
+        if first <= end.astimezone(self.zone).date() and begin.astimezone(self.zone).date() <= last:
             yield self.opening
 
 
