@@ -58,11 +58,8 @@ def _run_parts(report: RunReport) -> Iterator[str]:
     if failures.rows:
         yield from _section(failures)
     yield "\n".join(f"- {name}: {code(value)}" for name, value in tables.facts(report))
-    yield from _section(tables.part_table(report))
-    if len(report.waves) > 1:
-        yield from _section(tables.wave_table(report))
-    if report.holds:
-        yield from _section(tables.hold_table(report))
+    for part in (tables.part_table(report), *tables.figure_tables(report)):
+        yield from _section(part)
 
 
 def _section(part: Table) -> Iterator[str]:

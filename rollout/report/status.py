@@ -105,24 +105,18 @@ def status_text(
 def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None) -> list[str]:
     """Return the rows and their counts; of hosts that are all silent for one cause nothing but that."""
     cause, alike = Counter(filter(None, notes)).most_common(1)[0] if any(notes) else ("", 0)
-    if alike == 1 or alike * 2 <= len(statuses):
-        return [_brief_table(statuses, notes, width), counts]
+    is_common = alike > 1 and alike * 2 > len(statuses)
     of_hosts = all(status.error for status, note in zip(statuses, notes, strict=True) if note == cause)
     line = f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}"
-    if of_hosts and alike == len(statuses):
+    if is_common and of_hosts and alike == len(statuses):
         return [line]
-    rest = ["" if note == cause else note for note in notes]
-    return [_brief_table(statuses, rest, width), counts, line]
-
-
-def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None) -> str:
     versions = list(map(_version, statuses))
     told = versions if any(version != "?" for version in versions) else [""] * len(versions)
     rows = [
-        (printable(status.node), state(status), version, note)
+        (printable(status.node), state(status), version, "" if is_common and note == cause else note)
         for status, version, note in zip(statuses, told, notes, strict=True)
     ]
-    return table_text(_COLUMNS, rows, width) if rows else ""
+    return [table_text(_COLUMNS, rows, width) if rows else "", counts, line if is_common else ""]
 
 
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:

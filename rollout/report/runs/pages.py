@@ -20,7 +20,7 @@ from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed, grouped, printable
 from rollout.report.runs import tables
 from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
-from rollout.report.runs.tables import NODE_PARTS, Table, clock, said_outcome
+from rollout.report.runs.tables import NODE_PARTS, clock, said_outcome
 from rollout.report.sentences import capitalized, wave_title
 
 MOST_ROWS = 60
@@ -163,16 +163,8 @@ def run_page(report: RunReport) -> str:
         timeline=timeline(report),
         chart_legend=[*_legend(report)],
         zone=f"{begun:%Z} (UTC{begun.isoformat()[-6:]})",
-        tables=[*_figures(report)],
+        tables=[*tables.figure_tables(report), tables.node_table(report)],
     )
-
-
-def _figures(report: RunReport) -> Iterator[Table]:
-    if report.holds:
-        yield tables.hold_table(report)
-    if len(report.waves) > 1:
-        yield tables.wave_table(report)
-    yield tables.node_table(report)
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -149,6 +149,14 @@ def _hold_row(name: str, holds: Sequence[Hold]) -> Sequence[str]:
     )
 
 
+def figure_tables(report: RunReport) -> Iterator[Table]:
+    """Yield the tables that say something only where there was a hold, or more than one wave."""
+    if report.holds:
+        yield hold_table(report)
+    if len(report.waves) > 1:
+        yield wave_table(report)
+
+
 def node_table(report: RunReport) -> Table:
     """Show every node in figures: the same as the timeline."""
     headings = (
