@@ -6,7 +6,7 @@ asks for every pod that moves, and nothing here looks at all nodes where it can 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import LabelSelector, Node, Pod
@@ -141,7 +141,12 @@ class Neighbours:
         self._kinds = _kinds_of(pods)
         self.any_minds = bool(self._kinds)
         self._kind_of = {pod.uid: kind for kind in self._kinds for pod in kind.pods}
-        self._by_label, self._spaces = _index(self._kinds)
+        self._by_label: dict[tuple[str, str, str], list[_Kind]] = defaultdict(list)
+        self._spaces: dict[str, list[_Kind]] = defaultdict(list)
+        for kind in self._kinds:
+            self._spaces[kind.namespace].append(kind)
+            for key, value in kind.labels.items():
+                self._by_label[kind.namespace, key, value].append(kind)
         self._where: dict[str, str] = {}
         self._places: dict[tuple[object, ...], Places] = {}
         self._tallies: dict[tuple[object, ...], Tally] = {}
@@ -186,35 +191,32 @@ class Neighbours:
         placement = kind.placement
         drawn = [self._term_key(term, kind) for term in placement.attractions]
         return _Demands(
-            tuple(self._tally(self._term_key(term, kind)) for term in placement.repulsions),
-            tuple(self._attraction(term_key, drawn) for term_key in drawn),
+            tuple(self._term((self._term_key(term, kind),)) for term in placement.repulsions),
+            tuple(self._term((term_key, *(other for other in drawn if other != term_key))) for term_key in drawn),
             all(kind in self._selected(term_key) for term_key in drawn),
             tuple(self._spread(spread, kind) for spread in placement.spreads),
         )
 
-    def _tally(self, term_key: _TermKey) -> Tally:
-        if term_key not in self._tallies:
-            tally = self._tallies[term_key] = Tally(self._places_of(term_key[0]))
-            self._fill(tally, self._selected(term_key))
-        return self._tallies[term_key]
+    def _term(self, terms: tuple[_TermKey, ...]) -> Tally:
+        """Count by the topology of the first the pods that all these terms select, as those of one affinity do."""
+        first, *others = terms
+        return self._tally(
+            terms,
+            self._places_of(first[0]),
+            lambda: set(self._selected(first)).intersection(*map(self._selected, others)),
+        )
 
-    def _attraction(self, term_key: _TermKey, drawn: Sequence[_TermKey]) -> Tally:
-        """Of several terms of one affinity each counts only pods that all of them select."""
-        if len(drawn) == 1:
-            return self._tally(term_key)
-        key = (term_key, *drawn)
+    def _tally(self, key: tuple[object, ...], places: Places, selected: Callable[[], Iterable[_Kind]]) -> Tally:
         if key not in self._tallies:
-            tally = self._tallies[key] = Tally(self._places_of(term_key[0]))
-            self._fill(tally, set(self._selected(term_key)).intersection(*map(self._selected, drawn)))
+            tally = self._tallies[key] = Tally(places)
+            self._fill(tally, selected())
         return self._tallies[key]
 
     def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
         selector, places = spread.selects_for(kind.labels), self._places_for(spread, kind)
         key = (id(places), kind.namespace, selector)
-        if key not in self._tallies:
-            tally = self._tallies[key] = Tally(places)
-            self._fill(tally, self._within(kind.namespace, selector))
-        return spread, self._tallies[key], int(selector.matches(kind.labels))
+        tally = self._tally(key, places, lambda: self._within(kind.namespace, selector))
+        return spread, tally, int(selector.matches(kind.labels))
 
     def _fill(self, tally: Tally, counted: Iterable[_Kind]) -> None:
         for kind in counted:
@@ -314,16 +316,3 @@ def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
             kind = kinds[key] = _Kind(pod.namespace, pod.labels, pod.placement, pod.node_selector)
         kind.pods.append(pod)
     return list(kinds.values())
-
-
-def _index(
-    kinds: Iterable[_Kind],
-) -> tuple[Mapping[tuple[str, str, str], Sequence[_Kind]], Mapping[str, Sequence[_Kind]]]:
-    """Kinds by namespace, label and value, and by namespace."""
-    by_label: dict[tuple[str, str, str], list[_Kind]] = defaultdict(list)
-    spaces: dict[str, list[_Kind]] = defaultdict(list)
-    for kind in kinds:
-        spaces[kind.namespace].append(kind)
-        for key, value in kind.labels.items():
-            by_label[kind.namespace, key, value].append(kind)
-    return by_label, spaces

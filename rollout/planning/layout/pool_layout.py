@@ -10,6 +10,7 @@ How many nodes of each pool may go at once: its own limit, its ramp, and its nod
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
@@ -91,8 +92,11 @@ def _in_order(
         others = [] if queues[first][0].goes_alone else [queue for queue in together if not queue[0].goes_alone]
         if strategy is Strategy.ROLLING:
             yield from _common_part([_taken_part(queue) for queue in (queues[first], *others)], limits)
-        else:
-            yield _common_wave(queues[first], others, limits)
+            continue
+        wave = queues[first].pop(0)
+        for other in others:
+            wave = _with_company(wave, other, limits)
+        yield wave
 
 
 def _taken_part(queue: list[Placed]) -> list[Placed]:
@@ -104,19 +108,10 @@ def _taken_part(queue: list[Placed]) -> list[Placed]:
 
 def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Placed]:
     """Yield the parts as one, in which nodes of all follow one another."""
-    if len(parts) > 1:
-        title = "; ".join(part[0].part for part in parts)
-        parts = [[replace(wave, part=title, most=limits.size) for wave in part] for part in parts]
-    while filled := [part for part in parts if part]:
-        yield _common_wave(filled[0], filled[1:], limits)
-
-
-def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Limits) -> Placed:
-    """Return the next wave of the queue with those nodes of the others' next that may be away beside it."""
-    wave = queue.pop(0)
-    for other in others:
-        wave = _with_company(wave, other, limits)
-    return wave
+    title = "; ".join(part[0].part for part in parts)
+    most = limits.size if len(parts) > 1 else parts[0][0].most
+    for waves in zip_longest(*parts):
+        yield from (replace(wave, part=title, most=most) for wave in waves if wave)
 
 
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:

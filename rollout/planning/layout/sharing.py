@@ -53,10 +53,8 @@ class Rate:
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
-        if pods + held <= self.permits:
-            return self.ending  # as mostly, and asked for many thousand times
-        waiting = pods - max(1, self.permits - held)
-        return self.ending + -(-max(0, waiting) // max(1, self.permits - held)) * self.turn
+        at_once = max(1, self.permits - held)
+        return self.ending + -(-max(0, pods - at_once) // at_once) * self.turn
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""

@@ -44,9 +44,7 @@ class Agenda:
 
     def pass_until(self, seconds: int) -> None:
         """Let time pass until then."""
-        while self._events and self._events[0][0] <= seconds:
-            self.now, _, action = heappop(self._events)
-            action()
+        self.run(lambda: False, until=seconds)
         self.now = max(self.now, seconds)
 
 
