@@ -170,7 +170,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 def _layouts(
     pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator, scheduler: Scheduler
 ) -> Sequence[Layout]:
-    """Return the layouts that are to be played; of a large rollout only the one of fewest waves."""
+    """Return the layouts that are to be played; of a large rollout only the one that seems fastest."""
     layouts: dict[tuple[tuple[str, ...], ...], Layout] = {}
     for rounds in _ROUNDS if len(pieces) <= _MANY else _ROUNDS[-1:]:
         layout = lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
@@ -178,7 +178,7 @@ def _layouts(
     bound = min(layout.lower_bound for layout in layouts.values())
     tried = [replace(layout, lower_bound=bound) for layout in layouts.values()]
     if simulator.is_large:
-        tried = [min(tried, key=lambda layout: len(layout.waves))]
+        tried = [min(tried, key=simulator.reckoned)]
     return [_rolled(layout, simulator, scheduler) for layout in tried]
 
 

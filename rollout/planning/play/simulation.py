@@ -111,6 +111,11 @@ class Simulator:
             played.append(run.timed())
         return Foresight(layout, tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
+    def reckoned(self, layout: Layout) -> int:
+        """How many seconds a layout takes by the rates of its budgets, without playing it."""
+        other = self.wait + self.delay + self.pace.reboot(0, 1) + self.pace.usual_settle + self.policy.gates.soak
+        return sum(layout.limits.drain(wave.pieces) + round(other) for wave in layout.waves)
+
     @property
     def wait(self) -> int:
         """Seconds before each drain."""
