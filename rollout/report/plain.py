@@ -40,20 +40,18 @@ class News:
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # of a server that takes one host after another through its reboot nothing adds up
             self.view = RunView()
-        is_told = self._is_worth_a_line(event, now)
-        self.view.take(event, now)
-        return is_told
-
-    def _is_worth_a_line(self, event: StepEvent | AnyLine, now: float) -> bool:
+        is_told = True
         match event:
             case NodeStep():
-                return self._is_new(event, now)
+                is_told = self._is_new(event, now)
             case PodBlocked():
-                return self._is_due((event.node, event.pod), now, _HELD_SECONDS)
+                is_told = self._is_due((event.node, event.pod), now, _HELD_SECONDS)
             case PodReleased():
-                return self._told.pop((event.node, event.pod), None) is not None
+                is_told = self._told.pop((event.node, event.pod), None) is not None
             case _:
-                return True
+                pass
+        self.view.take(event, now)
+        return is_told
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
         """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""

@@ -180,6 +180,8 @@ def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRe
 def budget(read: wire.WireBudget) -> Budget:
     """Return a budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
     spec, status = read.spec, read.status
+    verdict = _by_type(status.conditions).get("DisruptionAllowed", _UNTOLD)
+    why = verdict.message or "its controller could not count its pods"
     return Budget(
         namespace=read.metadata.namespace,
         name=read.metadata.name,
@@ -191,16 +193,10 @@ def budget(read: wire.WireBudget) -> Budget:
         desired_healthy=status.desired_healthy,
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
-        sync_error=_sync_error(_by_type(status.conditions).get("DisruptionAllowed", _UNTOLD)),
+        sync_error=why if verdict.reason == "SyncFailed" else "",
         uid=read.metadata.uid or "",
         version=read.metadata.resource_version or "",
     )
-
-
-def _sync_error(verdict: wire.Condition) -> str:
-    if verdict.reason != "SyncFailed":
-        return ""
-    return verdict.message or "its controller could not count its pods"
 
 
 def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:

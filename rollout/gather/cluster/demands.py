@@ -1,7 +1,7 @@
 """What a pod, or a volume, demands of a node: a place, and room, summed as the scheduler sums it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache, partial, reduce
 from operator import add
@@ -174,14 +174,10 @@ def _host_ports(spec: wire.PodSpec) -> _Others:
     """Return the ports that no other pod on the node may have."""
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     ports = (bytes(container.ports) for container in (*spec.containers, *sidecars))
-    return tuple({port: 1 for raw in ports if b"hostPort" in raw for port in _named_ports(raw)}.items())
-
-
-def _named_ports(raw: bytes) -> Iterator[str]:
-    """Those of a container; one at a certain address seldom is in anybody's way."""
-    for port in decoder_of(tuple[wire.Port, ...]).decode(raw):
-        if port.host_port and port.host_ip in _ANY_ADDRESS:
-            yield f"{HOST_PORT}{port.host_port}/{port.protocol}"
+    named = (decoder_of(tuple[wire.Port, ...]).decode(raw) for raw in ports if b"hostPort" in raw)
+    # one at a certain address seldom is in anybody's way
+    taken = (port for of_one in named for port in of_one if port.host_port and port.host_ip in _ANY_ADDRESS)
+    return tuple({f"{HOST_PORT}{port.host_port}/{port.protocol}": 1 for port in taken}.items())
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:

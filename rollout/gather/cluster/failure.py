@@ -104,7 +104,9 @@ def status_failure(status: Status) -> ApiError:
 
 
 def _build(status: int, message: str, answer: Status, retry_after: str = "", *, is_foreign: bool = False) -> ApiError:
-    kind = ApiUnavailableError if is_foreign else _class(status, message)
+    kind = _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
+    if is_foreign or (status == _INTERNAL and _LASTING_500 not in message):
+        kind = ApiUnavailableError
     causes = answer.details.causes
     header = float(retry_after) if retry_after.strip().isdecimal() else None
     return kind(
@@ -115,12 +117,6 @@ def _build(status: int, message: str, answer: Status, retry_after: str = "", *, 
         retry_after=answer.details.retry_after_seconds or header,
         hint=_hint(status, causes, message),
     )
-
-
-def _class(status: int, message: str) -> type[ApiError]:
-    if status == _INTERNAL:
-        return ApiError if _LASTING_500 in message else ApiUnavailableError
-    return _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
 
 
 def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:

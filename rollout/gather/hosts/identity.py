@@ -99,15 +99,12 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
         # of two Nodes at one machine nobody can say which it is, so that neither is touched
         sharing = {*others, *reached.get(machine, ())} - {name}
         shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
-        return _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else _annotated(node, facts))
+        trouble = _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else None)
+        if trouble or Source.ANNOTATION not in facts.sources:
+            return trouble or facts
+        return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
     return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
-
-
-def _annotated(node: Node, facts: HostFacts) -> HostFacts:
-    if Source.ANNOTATION not in facts.sources:
-        return facts
-    return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
 
 def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeFailure | None:

@@ -38,6 +38,7 @@ echo; echo '{MARKER} machine'; cat /etc/machine-id
 echo; echo '{MARKER} release'; cat /etc/os-release || cat /usr/lib/os-release
 """.strip()
 
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -86,7 +87,10 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         return _incomplete(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        return _no_boot_id(host, complaints)
+        # without one a reboot could never be proven, so such a host has no usable facts
+        cause = complaint(complaints.get("boot-id", "")) or "it is not what a kernel prints"
+        why, hint = f"the boot id cannot be read: {cause}", f"{_BOOT_ID_FILE} must be readable for the SSH user."
+        return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = assignments(answers.get("os-release", ""))
     wants_a_password = wants_password(answers.get("sudo-rules", ""))
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
@@ -160,14 +164,3 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
         message = f"the host did not run the command; it said: {output}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.port, host.user, host.address))
-
-
-def _no_boot_id(host: Host, complaints: Mapping[str, str]) -> ProbeFailure:
-    """Without a boot id a reboot could never be proven, so such a host has no usable facts."""
-    cause = complaint(complaints.get("boot-id", "")) or "it is not what a kernel prints"
-    return ProbeFailure(
-        host,
-        ProbeFailureKind.GARBLED,
-        f"the boot id cannot be read: {cause}",
-        "/proc/sys/kernel/random/boot_id must be readable for the SSH user.",
-    )

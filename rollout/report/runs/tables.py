@@ -1,14 +1,14 @@
 """The tables of a report, for pages and Markdown alike: headings and rows of text, which whoever shows them escapes."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from rollout.model.progress import NodeFinished, Outcome
-from rollout.model.text import NOTHING, counted, elapsed, grouped, printable, shortened, version_step
+from rollout.model.progress import Outcome
+from rollout.model.text import NOTHING, counted, elapsed, grouped, joined, printable, shortened, version_step
 from rollout.report.rules import changed_rules
-from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
+from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
 from rollout.report.sentences import findings_text, outcomes, tallied, why_held
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
@@ -108,23 +108,23 @@ def part_table(report: RunReport) -> Table:
 def wave_table(report: RunReport) -> Table:
     """Show each wave beside its forecast."""
     failed = {failure.node for failure in report.failures}
-    rows = [_wave_row(wave, failed) for wave in report.waves]
+    rows = list[Sequence[str]]()
+    for wave in report.waves:
+        failures = sum(node in failed for node in wave.nodes)
+        rows.append(
+            (
+                f"{wave.index} of {wave.of}",
+                str(len(wave.nodes)) + (f", {failures} failed" if failures else ""),
+                clock(wave.begun_at),
+                elapsed(wave.seconds),
+                elapsed(wave.estimate_seconds) if wave.estimate_seconds else NOTHING,
+                elapsed(wave.settle_seconds) if wave.settle_seconds else NOTHING,
+                shortened(wave.waited_for, 2, "; ") or NOTHING,
+                wave.because,
+            )
+        )
     headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
     return Table("Waves", headings, rows)
-
-
-def _wave_row(wave: WaveReport, failed: set[str]) -> Sequence[str]:
-    failures = sum(node in failed for node in wave.nodes)
-    return (
-        f"{wave.index} of {wave.of}",
-        str(len(wave.nodes)) + (f", {failures} failed" if failures else ""),
-        clock(wave.begun_at),
-        elapsed(wave.seconds),
-        elapsed(wave.estimate_seconds) if wave.estimate_seconds else NOTHING,
-        elapsed(wave.settle_seconds) if wave.settle_seconds else NOTHING,
-        shortened(wave.waited_for, 2, "; ") or NOTHING,
-        wave.because,
-    )
 
 
 def hold_table(report: RunReport) -> Table:
@@ -132,21 +132,19 @@ def hold_table(report: RunReport) -> Table:
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
     groups = grouped((hold.event.budget or "the API server", hold) for hold in longest)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
-    rows = [_hold_row(name, holds) for name, holds in groups.items()]
+    rows = [
+        (
+            name,
+            shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
+            shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
+            elapsed(holds[0].seconds),
+            why_held(holds[0].event),
+            str(sum(not hold.released for hold in holds) or NOTHING),
+        )
+        for name, holds in groups.items()
+    ]
     note = "Each hold by itself: -o json."
     return Table("Held evictions", headings, rows, note)
-
-
-def _hold_row(name: str, holds: Sequence[Hold]) -> Sequence[str]:
-    left, longest = sum(not hold.released for hold in holds), holds[0]
-    return (
-        name,
-        shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
-        shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
-        elapsed(longest.seconds),
-        why_held(longest.event),
-        str(left) if left else NOTHING,
-    )
 
 
 def figure_tables(report: RunReport) -> Iterator[Table]:
@@ -193,15 +191,13 @@ def said_outcome(node: NodeReport) -> str:
 def failure_table(report: RunReport) -> Table:
     """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
-    rows = [_failure_row(failure, recovered) for failure in report.failures]
+    rows = list[Sequence[str]]()
+    for failure in report.failures:
+        end = "succeeded later" if failure.node in recovered else "left cordoned" if failure.left_cordoned else ""
+        why = "; ".join((failure.message, *findings_text(failure.findings)))
+        outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
+        rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
     left_over = (("not done", report.not_done), ("not started", report.not_started))
     reasons = grouped(((word, why), node) for word, nodes in left_over for node, why in nodes.items())
     rows += [(shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()]
     return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
-
-
-def _failure_row(failure: NodeFinished, recovered: Container[str]) -> Sequence[str]:
-    remark = ", succeeded later" if failure.node in recovered else ", left cordoned" if failure.left_cordoned else ""
-    why = "; ".join((failure.message, *findings_text(failure.findings)))
-    outcome = f"{failure.outcome} in phase {failure.phase}{remark}"
-    return failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING
