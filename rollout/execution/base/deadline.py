@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
+
 from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
 from rollout.ports import Clock, ClusterApi, Event
 
@@ -18,8 +20,7 @@ T = TypeVar("T")
 
 BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
-# In seconds: between two attempts, unless the server names a pause; it doubles from each to the next.
-_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_NAMED = 0.25, 5.0, 30.0
+_GROWING = wait_exponential(0.25, max=5.0)
 # In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and nothing is known.
 _KNOWN = 60.0
 # How long an answer is awaited once patience is at its end: a server that is back needs no more.
@@ -84,18 +85,27 @@ def patiently(
     `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
     what `sleep` raises ends it before.
     """
-    pause = _FIRST_PAUSE
-    while True:
-        try:
-            return action()
-        except Exception as error:
-            if deadline.expired or not passing(error):
-                raise
-            notice(error)
-            named = error.retry_after if isinstance(error, ApiError) else None
-        seconds = pause if named is None else min(named, _LONGEST_NAMED)
-        (sleep or deadline.pause)(min(seconds, deadline.remaining))
-        pause = min(_LONGEST_PAUSE, pause * 2)
+    retrying = Retrying(
+        retry=retry_if_exception(passing),
+        wait=lambda state: min(_pause(state), deadline.remaining),
+        stop=lambda _state: deadline.expired,
+        before_sleep=lambda state: notice(_failure(state)),
+        reraise=True,
+        sleep=sleep or deadline.pause,
+    )
+    return retrying(action)
+
+
+def _failure(state: RetryCallState) -> BaseException:
+    failure = state.outcome.exception() if state.outcome else None
+    return failure or RuntimeError("a retry without a failure")
+
+
+def _pause(state: RetryCallState) -> float:
+    """Doubling pauses, unless the server named one."""
+    failure = _failure(state)
+    named = failure.retry_after if isinstance(failure, ApiError) else None
+    return _GROWING(state) if named is None else min(named, 30.0)
 
 
 @dataclass
