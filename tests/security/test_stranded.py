@@ -24,10 +24,11 @@ def begun(lab: Lab) -> set[str]:
 
 
 def without(lab: Lab, home: Path, node: str) -> str:
-    """The lab's inventory, but for one host."""
+    """The lab's inventory, but for one host, and with one that is no Node's."""
     document = yaml.safe_load(lab.inventory.read_text())
     for group in document["all"]["children"].values():
         group["hosts"].pop(node, None)
+    document["all"]["hosts"] = {"stray": None}
     path = home / "without.yaml"
     path.write_text(yaml.safe_dump(document))
     return str(path)
@@ -59,6 +60,8 @@ def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_pat
     node = stopped_at(lab, tmp_path, "draining", *one)
     inventory = without(lab, tmp_path, node)
     ended = rollout(lab, "resume", "--yes", "-i", inventory, *unlock(lab)).ends(4)
+    assert "warning: in the inventory, but not in the cluster: stray\n" in ended.stderr
+    assert f"warning: no host is known for the Nodes {node}\n" in ended.stderr
     assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
     assert f"✘ {node}  " in ended.stdout
     assert "it was started, but no host is known for it now" in ended.stdout
