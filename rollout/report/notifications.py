@@ -77,7 +77,13 @@ class Noteworthy:
                     yield _failed(event)
                 yield from self._wave_done(event)
             case VersionHeld():
-                yield _held_version(event)
+                yield Note(
+                    event=NotifyEvent.VERSION_HELD,
+                    level=Level.WARNING,
+                    title=f"version {printable(event.version)} is held",
+                    body=f"{printable(event.message)}.",
+                    next=f"rollout release {shell_word(event.version)}",
+                )
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -144,16 +150,6 @@ def _look_at(event: PodBlocked) -> str:
     is_one = bool(event.budget) and "," not in event.budget
     namespace, _, name = (event.budget if is_one else event.pod).partition("/")
     return f"kubectl describe {'pdb' if is_one else 'pod'} -n {namespace} {name}"
-
-
-def _held_version(event: VersionHeld) -> Note:
-    return Note(
-        event=NotifyEvent.VERSION_HELD,
-        level=Level.WARNING,
-        title=f"version {printable(event.version)} is held",
-        body=f"{printable(event.message)}.",
-        next=f"rollout release {shell_word(event.version)}",
-    )
 
 
 def _failed(result: NodeFinished) -> Note:

@@ -59,7 +59,15 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
         spreads=tuple(
-            _spread(item, item.label_selector)
+            Spread(
+                topology=item.topology_key,
+                max_skew=item.max_skew,
+                selector=label_selector(item.label_selector),
+                match_keys=item.match_label_keys,
+                min_domains=item.min_domains,
+                ignores_affinity=item.node_affinity_policy == "Ignore",
+                heeds_taints=item.node_taints_policy == "Honor",
+            )
             for item in _read(spreads, tuple[_Spread, ...]) or ()
             if item.when_unsatisfiable == "DoNotSchedule" and item.label_selector is not None
         ),
@@ -86,29 +94,17 @@ def _read(raw: bytes, shape: type[T]) -> T | None:
 
 def _pod_terms(affinity: _PodTerms) -> tuple[PodTerm, ...]:
     terms = affinity.required_during_scheduling_ignored_during_execution
-    return tuple(_pod_term(term, term.label_selector) for term in terms if term.label_selector is not None)
-
-
-def _pod_term(read: _PodTerm, selector: wire.Selector) -> PodTerm:
-    return PodTerm(
-        topology=read.topology_key,
-        selector=label_selector(selector),
-        namespaces=read.namespaces,
-        namespace_selector=None if read.namespace_selector is None else label_selector(read.namespace_selector),
-        match_keys=read.match_label_keys,
-        mismatch_keys=read.mismatch_label_keys,
-    )
-
-
-def _spread(read: _Spread, selector: wire.Selector) -> Spread:
-    return Spread(
-        topology=read.topology_key,
-        max_skew=read.max_skew,
-        selector=label_selector(selector),
-        match_keys=read.match_label_keys,
-        min_domains=read.min_domains,
-        ignores_affinity=read.node_affinity_policy == "Ignore",
-        heeds_taints=read.node_taints_policy == "Honor",
+    return tuple(
+        PodTerm(
+            topology=term.topology_key,
+            selector=label_selector(term.label_selector),
+            namespaces=term.namespaces,
+            namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
+            match_keys=term.match_label_keys,
+            mismatch_keys=term.mismatch_label_keys,
+        )
+        for term in terms
+        if term.label_selector is not None
     )
 
 

@@ -29,9 +29,11 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
     """Return the first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
     for source in _SOURCES:
-        status = _from_client(stdout.get(source, "")) or _from_bus(stdout.get(source, ""))
-        if status is not None:
-            return status
+        values, reply = assignments(stdout.get(source, "")), _BUS_REPLY.search(stdout.get(source, ""))
+        if (operation := values.get("CURRENT_OP", _NULL)) not in ("", _NULL):
+            return _status(operation, values.get("NEW_VERSION", ""))
+        if reply and reply[1]:
+            return _status(reply[1], reply[2])
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
@@ -39,21 +41,6 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
 def version(text: str) -> str:
     """Return the text where it has the form of an OS version, else empty."""
     return text if _VERSION.fullmatch(text) else ""
-
-
-def _from_client(text: str) -> UpdateStatus | None:
-    values = assignments(text)
-    operation = values.get("CURRENT_OP", "")
-    if operation in ("", _NULL):
-        return None
-    return _status(operation, values.get("NEW_VERSION", ""))
-
-
-def _from_bus(text: str) -> UpdateStatus | None:
-    match = _BUS_REPLY.search(text)
-    if match is None or not match[1]:
-        return None
-    return _status(match[1], match[2])
 
 
 def _status(operation: str, new_version: str) -> UpdateStatus:

@@ -29,7 +29,6 @@ from rollout.report.runs.model import (
     NodeReport,
     Part,
     PartReport,
-    PhaseReport,
     RunReport,
     Stretch,
 )
@@ -125,7 +124,10 @@ def _nodes(view: RunView) -> Iterator[NodeReport]:
 
 
 def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
-    parts = _parts_of(way.phases)
+    parts: dict[Part, float] = {}
+    for phase in way.phases:
+        part = PART_OF[phase.phase]
+        parts[part] = round(parts.get(part, 0.0) + (phase.end - phase.begin).total_seconds(), 3)
     return NodeReport(
         node=way.name,
         wave=way.wave,
@@ -155,15 +157,6 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
         yield f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not understood."
     if not (view.summary or view.aborted):
         yield "The journal has no end: the run goes on, or was interrupted. This is how far it had come."
-
-
-def _parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
-    """Seconds by part."""
-    parts: dict[Part, float] = {}
-    for phase in phases:
-        part = PART_OF[phase.phase]
-        parts[part] = round(parts.get(part, 0.0) + (phase.end - phase.begin).total_seconds(), 3)
-    return parts
 
 
 # What is longer than any rollout has clocks that lie.
