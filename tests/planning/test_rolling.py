@@ -162,6 +162,9 @@ def test_the_price_is_told() -> None:
     assert "; waits for shop/web, one pod at a time: +30s" in shared.because
     assert shared.note == "waits for budget shop/web, +30s"
     assert shared.estimate.drain == 30 + 35
+    slow = pod("batch", "w-0", app="batch", requests=SMALL, grace_period=300)
+    (free,) = build_plan(inputs(nodes, pods=[*pods, slow], budgets=[guard], observations=idle, policy=policy)).waves
+    assert free.note == ""
     rule = DrainPolicy(critical=(Critical("shop", "app=web", 1),))
     own = replace(policy, drain=rule)
     (shared,) = build_plan(inputs(nodes, pods=pods, observations=idle, policy=own)).waves

@@ -111,5 +111,7 @@ def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
     if not over[key].permits:
         note = f"budget {key} allows nothing now"
         return Reason(f"the {note}", note)
-    more = f"+{Duration(limits.drain(wave) - max(piece.ending for piece in wave))}"
+    if not (seconds := limits.drain(wave) - max(piece.ending for piece in wave)):
+        return _NOTHING
+    more = f"+{Duration(seconds)}"
     return Reason(f"waits for {key}, {_at_a_time(over[key].permits)}: {more}", f"waits for budget {key}, {more}")
