@@ -4,6 +4,7 @@ An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC w
 one. Overlapping events are one freeze. What cannot be read is an error, never a freeze less.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -14,7 +15,7 @@ from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import Opening, checked_zone, join
 
 if TYPE_CHECKING:
-    from icalendar import Calendar, Event
+    from icalendar import Event
 
 _BEHIND, _AHEAD = timedelta(days=2), timedelta(days=731)
 _TOO_OFTEN = ("SECONDLY", "MINUTELY", "HOURLY")
@@ -46,7 +47,11 @@ def _openings(content: bytes, horizon: Opening) -> Iterator[Opening]:
 
     calendar = Calendar.from_ical(content.decode("utf-8-sig"))
     zone = ZoneInfo(checked_zone(str(calendar.get("X-WR-TIMEZONE", "UTC")), " (X-WR-TIMEZONE)"))
-    replaced = _replaced(calendar)
+    # the occurrences that have events of their own, by the UID of the event that repeats
+    replaced = defaultdict[str, list[date]](list)
+    for event in calendar.events:
+        if "RECURRENCE-ID" in event:
+            replaced[str(event.get("UID", ""))].append(event.decoded("RECURRENCE-ID"))
     for event in calendar.events:
         name = f"the event {str(event.get('SUMMARY', ''))[:60]!r}"
         if broken := [error for name, error in event.errors if name in _READ]:
@@ -54,15 +59,6 @@ def _openings(content: bytes, horizon: Opening) -> Iterator[Opening]:
         if str(event.get("STATUS", "")).upper() != "CANCELLED":
             own = () if "RECURRENCE-ID" in event else replaced.get(str(event.get("UID", "")), ())
             yield from _times(event, zone, own, horizon)
-
-
-def _replaced(calendar: "Calendar") -> dict[str, list[date]]:
-    """Return the occurrences that have events of their own, by the UID of the event that repeats."""
-    occurrences: dict[str, list[date]] = {}
-    for event in calendar.events:
-        if "RECURRENCE-ID" in event:
-            occurrences.setdefault(str(event.get("UID", "")), []).append(event.decoded("RECURRENCE-ID"))
-    return occurrences
 
 
 def _times(event: "Event", calendars: ZoneInfo, replaced: Iterable[date], horizon: Opening) -> Iterator[Opening]:

@@ -34,12 +34,13 @@ class JournalFile:
         self._turn = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
-        self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
+        state = os.fstat(self._file)
+        self._on_disk = stat.S_ISREG(state.st_mode)
         if self._on_disk:
             # said to readers, who ask `is_being_written`; where a file system knows no locks, nobody is told
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._torn = self._on_disk and _is_torn(self._file)
+        self._torn = self._on_disk and state.st_size > 0 and os.pread(self._file, 1, state.st_size - 1) != b"\n"
 
     def write(self, record: Record) -> None:
         """Append one record and have it on the disk."""
@@ -59,11 +60,6 @@ class JournalFile:
     def close(self) -> None:
         """End it."""
         os.close(self._file)
-
-
-def _is_torn(file: int) -> bool:
-    size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def read_journal(path: Path) -> Iterator[Record]:

@@ -32,6 +32,11 @@ class _Sample(msgspec.Struct, frozen=True):
         return self.metric.get("alertname", "")
 
     @property
+    def counts(self) -> bool:
+        """Whether it is an alert that fires."""
+        return bool(self.name) and float(self.value[1]) != 0 and self.metric.get("alertstate") == "firing"
+
+    @property
     def labels(self) -> frozenset[tuple[str, str]]:
         """Those of the alert, without what the series adds."""
         return frozenset((key, value) for key, value in self.metric.items() if key not in _OF_SERIES)
@@ -76,7 +81,7 @@ class PrometheusAlerts:
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
-        counting = [sample for sample in self._query() if self._counts(sample)]
+        counting = [sample for sample in self._query() if sample.counts]
         if counting and self._silenced_url:
             alerts = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
@@ -101,9 +106,6 @@ class PrometheusAlerts:
 
     def _failure(self, url: str, what: str) -> GateError:
         return GateError(masked(f"{url} {what}", [self._token]))
-
-    def _counts(self, sample: _Sample) -> bool:
-        return bool(sample.name) and float(sample.value[1]) != 0 and sample.metric.get("alertstate") == "firing"
 
 
 def checked_url(url: str) -> str:

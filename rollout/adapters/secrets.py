@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-MASK = "***"
 # What is shorter is no secret, and may be a part of any word.
 _SHORTEST = 8
 _SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -45,7 +44,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     """Return the text with each of these values replaced: a server may send back what it was sent."""
     for secret in secrets:
         if len(secret) >= _SHORTEST:
-            text = text.replace(secret, MASK)
+            text = text.replace(secret, "***")
     return text
 
 

@@ -40,10 +40,9 @@ _ALERTS = (
     "ALERT_CERTIFICATE",
     "ALERT_HANDSHAKE_FAILURE",
 )
-_Kinds = type[Exception] | tuple[type[Exception], ...]
 _BROKEN = (http.ProtocolError, http.DecodeError)
 # The first that fits, with a sentence and a hint.
-_SENTENCES: tuple[tuple[_Kinds, str, str], ...] = (
+_SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (http.NameResolutionError, "the name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
     (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
