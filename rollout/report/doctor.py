@@ -33,9 +33,13 @@ def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | No
     """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
     listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
-    leads_on = next_step and not tally(checks)[Verdict.FAIL]
-    end = [wrapped(_sum(checks, every=every), width), *([f"Next:\n    {next_step}"] if leads_on else [])]
-    return joined("\n\n", listed, "\n".join(end))
+    tallies, where = tally(checks), "" if every else " (-v lists them)"
+    others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
+    figures = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
+    if len(checks) == tallies[Verdict.PASS]:
+        figures = f"All {len(checks)} checks passed{where}."
+    end = [wrapped(figures, width), f"Next:\n    {next_step}" if next_step and not tallies[Verdict.FAIL] else ""]
+    return joined("\n\n", listed, joined("\n", *end))
 
 
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came
@@ -71,15 +75,6 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
 
 def _line(verdict: Verdict, name: str, text: str) -> str:
     return f"{_MARKS[verdict]} {name:{_NAME_WIDTH}} {printable(text)}"
-
-
-def _sum(checks: Sequence[Check], *, every: bool) -> str:
-    tallies = tally(checks)
-    where = "" if every else " (-v lists them)"
-    if len(checks) == tallies[Verdict.PASS]:
-        return f"All {len(checks)} checks passed{where}."
-    others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
-    return f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorReport:
