@@ -34,13 +34,14 @@ class JournalFile:
         self._turn = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
-        state = os.fstat(self._file)
-        self._on_disk = stat.S_ISREG(state.st_mode)
+        self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:
             # said to readers, who ask `is_being_written`; where a file system knows no locks, nobody is told
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._torn = self._on_disk and state.st_size > 0 and os.pread(self._file, 1, state.st_size - 1) != b"\n"
+        # now alone: whoever had the lock before may have written until then
+        size = os.fstat(self._file).st_size
+        self._torn = self._on_disk and size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
 
     def write(self, record: Record) -> None:
         """Append one record and have it on the disk."""
