@@ -108,12 +108,12 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     [
         ((WEB,), "there is no pool 'canary'"),
         ((CANARY,), "web-1 is of the pool 'web', which has no rules"),
-        ((), "canary-1 is of the pool 'canary', which has no rules"),
+        ((), "w-1 is of the pool 'default', which has no rules"),
         ((replace(CANARY, selector="=="), WEB), "is not a label selector"),
     ],
 )
 def test_a_document_whose_pools_make_no_sense_is_refused(pools: tuple[Pool, ...], says: str) -> None:
-    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)], CANARY, WEB)
+    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)] if pools else [node("w-1")], CANARY, WEB)
     forged = sealed(replace(plan, policy=replace(plan.policy, pools=pools)))
     with pytest.raises(PlanFileError, match=says):
         decode_plan(encode_plan(forged), "it")

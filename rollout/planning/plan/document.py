@@ -175,7 +175,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
     """Pools that have no order, or are those of nodes and not in the rules."""
     try:
-        names = {"", *ordered(plan.policy.pools)}
+        names = {"", *(ordered(plan.policy.pools) if plan.policy.pools else ())}
     except UsageError as error:
         yield error.message
     else:
