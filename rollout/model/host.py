@@ -108,8 +108,8 @@ class UpdateStatus:
     """One answer of update_engine.
 
     `new_version` is empty where the engine does not say, which includes an engine that
-    was restarted while an update was pending: it then knows only that a reboot is needed. `message` says why
-    the operation is unknown, and `trouble` of which kind that is.
+    was restarted while an update was pending: it then knows only that a reboot is needed. `message` says how
+    far a download is, or why the operation is unknown, and `trouble` of which kind that is.
     """
 
     operation: UpdateOperation
@@ -243,9 +243,9 @@ class HostFacts:
             detail = f"{version or 'an update'} is staged"
             return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
         if update.operation is not UpdateOperation.UNKNOWN:
-            return Sign(
-                source, Answer.NOT_NEEDED, _NOTHING_STAGED.get(update.operation, ""), current=self.running_version
-            )
+            said = _NOTHING_STAGED.get(update.operation, "")
+            detail = f"{said} ({update.message})" if update.message else said
+            return Sign(source, Answer.NOT_NEEDED, detail, current=self.running_version)
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
         return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)

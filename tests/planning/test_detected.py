@@ -48,7 +48,7 @@ def planned(observation: HostFacts, policy: Policy | None = None, *, is_marked: 
     return build_plan(inputs([w_1], observations={"w-1": observation}, policy=policy))
 
 
-IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING)
+IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING, message="42%")
 
 
 HINT = " (--allow idle reboots it anyway)"
@@ -62,7 +62,7 @@ HINT = " (--allow idle reboots it anyway)"
         (
             seen(NO_MARKER, update=BUSY),
             ExclusionReason.NO_UPDATE,
-            "an update is being downloaded; no /run/reboot-required",
+            "an update is being downloaded (42%); no /run/reboot-required",
         ),
         (seen(NO_OSTREE, NO_MARKER), ExclusionReason.NO_UPDATE, f"no /run/reboot-required{HINT}"),
         (seen(NO_OSTREE), ExclusionReason.UNKNOWN_STATUS, "rpm-ostree is not on this host"),

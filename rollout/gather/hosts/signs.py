@@ -20,7 +20,8 @@ _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
-_BUS_REPLY = re.compile(rf"xdssx \S+ \S+ {_BUS_STRING} {_BUS_STRING} \S+")
+_BUS_REPLY = re.compile(rf"xdssx \S+ (\S+) {_BUS_STRING} {_BUS_STRING} \S+")
+_FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 # What the bus says of a name that no program has, nor any file says how to start one.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
@@ -31,9 +32,9 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
     for source in _SOURCES:
         values, reply = assignments(stdout.get(source, "")), _BUS_REPLY.search(stdout.get(source, ""))
         if (operation := values.get("CURRENT_OP", _NULL)) not in ("", _NULL):
-            return _status(operation, values.get("NEW_VERSION", ""))
-        if reply and reply[1]:
-            return _status(reply[1], reply[2])
+            return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
+        if reply and reply[2]:
+            return _status(reply[2], reply[3], reply[1])
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
@@ -43,13 +44,17 @@ def version(text: str) -> str:
     return text if _VERSION.fullmatch(text) else ""
 
 
-def _status(operation: str, new_version: str) -> UpdateStatus:
+def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
-    unknown = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
+    message = (
+        f"{float(progress):.0%}" if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress) else ""
+    )
+    if parsed is UpdateOperation.UNKNOWN:
+        message = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
         operation=parsed,
         new_version="" if new_version == NO_VERSION else version(new_version),
-        message=unknown if parsed is UpdateOperation.UNKNOWN else "",
+        message=message,
     )
 
 
