@@ -63,7 +63,7 @@ def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas:
     before = predecessors(pools.policy.pools)
     queues = {name: [_named(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
     waves = tuple(_in_order(queues, before, limits, pools))
-    return Layout(waves, _bound(layouts, before), limits)
+    return Layout(waves, _bound(layouts, before), limits.wider)
 
 
 def _named(wave: Placed, pool: str) -> Placed:

@@ -67,31 +67,41 @@ class Limits:
 
     A node that exceeds one of them alone may be in a group, but with no other node that uses of it.
     `rates` says how fast the budgets that drains meet let pods go, and `rounds` how often, one after another, a group
-    may use a budget up: once where it is not named. What a node holds until it is back is away in all of these rounds.
+    may use a budget up: once where it is not named, and no budget more than `most_rounds` times. What a node holds
+    until it is back is away in all of these rounds.
     """
 
     size: int
     allowed: Mapping[str, int]
     rates: Mapping[str, Rate] = field(default_factory=dict)
     rounds: Mapping[str, int] = field(default_factory=dict)
+    most_rounds: int = MOST_ROUNDS
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
         """Return the same with at most so many rounds of each budget."""
-        return replace(self, rounds={budget: min(rounds, most) for budget, most in self.rounds.items()})
+        return replace(self, most_rounds=rounds)
+
+    @property
+    def wider(self) -> "Limits":
+        """The same with one more round."""
+        return self.up_to(self.most_rounds + 1)
+
+    def _rounds(self, key: str) -> int:
+        return min(self.most_rounds, self.rounds.get(key, 1))
 
     @property
     def capacity(self) -> Mapping[str, int]:
         """What a group may use of each budget, all rounds together."""
         if not self._capacity:
-            self._capacity.update({key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()})
+            self._capacity.update({key: most * self._rounds(key) for key, most in self.allowed.items()})
         return self._capacity
 
     def use(self, load: Load, holds: Load) -> Load:
         """Return what a node uses of that: what it holds counts in every round."""
         if not holds:
             return load
-        held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
+        held = {key: need * (self._rounds(key) - 1) for key, need in holds.items() if key in load}
         return {**load, **{key: load[key] + more for key, more in held.items()}}
 
     def drain(self, nodes: Sequence[Piece]) -> int:

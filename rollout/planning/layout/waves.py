@@ -169,7 +169,16 @@ def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
     while waiting:
         wave, waiting = joining((), waiting, limits)
         waves.append(tuple(sorted(wave, key=_by_price)))
-    return _cheapest_first(waves)
+    return _cheapest_first(_without_smallest(waves, limits.wider))
+
+
+def _without_smallest(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> Sequence[tuple[Piece, ...]]:
+    """Return the waves without the smallest, where its nodes find places in others."""
+    *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
+    waiting: Sequence[Piece] = smallest
+    for place, wave in enumerate(fuller):
+        fuller[place], waiting = joining(wave, waiting, limits)
+    return waves if waiting else fuller
 
 
 def _most_contended_first(pieces: Sequence[Piece], limits: Limits) -> list[Piece]:

@@ -53,8 +53,8 @@ from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 _DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
-# With many nodes there is time for one layout.
-_ROUNDS, _MANY = (1, 2, 3, 5, MOST_ROUNDS), 1000
+# With many nodes there is time for two.
+_ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS), (8, MOST_ROUNDS), 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +170,16 @@ def decide(inputs: PlanInputs) -> Decisions:
 def _layouts(
     pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator, scheduler: Scheduler
 ) -> Sequence[Layout]:
-    """Return the layouts that are to be played; of a large rollout only the one that seems fastest."""
-    layouts: dict[tuple[tuple[str, ...], ...], Layout] = {}
-    for rounds in _ROUNDS if len(pieces) <= _MANY else _ROUNDS[-1:]:
-        layout = lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
-        layouts.setdefault(tuple(wave.names for wave in layout.waves), layout)
-    bound = min(layout.lower_bound for layout in layouts.values())
-    tried = [replace(layout, lower_bound=bound) for layout in layouts.values()]
-    if simulator.is_large:
-        tried = [min(tried, key=simulator.reckoned)]
+    """Return the layouts that are to be played: the two that seem fastest, of a large rollout one."""
+    packed = [
+        lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
+        for rounds in (_ROUNDS if len(pieces) <= _MANY else _ROUNDS_OF_MANY)
+    ]
+    # the last may use up the budgets most often, and bounds them all
+    bound, layouts = packed[-1].lower_bound, dict[tuple[tuple[str, ...], ...], Layout]()
+    for layout in packed:
+        layouts.setdefault(tuple(wave.names for wave in layout.waves), replace(layout, lower_bound=bound))
+    tried = sorted(layouts.values(), key=simulator.reckoned)[: 1 if simulator.is_large else 2]
     return [_rolled(layout, simulator, scheduler) for layout in tried]
 
 
