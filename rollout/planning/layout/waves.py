@@ -169,7 +169,7 @@ def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
     while waiting:
         wave, waiting = joining((), waiting, limits)
         waves.append(tuple(sorted(wave, key=_by_price)))
-    return _cheapest_first(_without_smallest(waves, limits.wider))
+    return _cheapest_first(_without_smallest(_cheapest_first(waves), limits.wider))
 
 
 def _without_smallest(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> Sequence[tuple[Piece, ...]]:

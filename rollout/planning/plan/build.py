@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
@@ -53,7 +52,7 @@ from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 _DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
-# With many nodes there is time for two.
+# With many nodes there is time for two layouts.
 _ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS), (8, MOST_ROUNDS), 1000
 
 
@@ -141,9 +140,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     deferred = [entry.node for entry in exclusions if entry.reason is _DEFERRED]
     tainted = (*leaving, *deferred) if inputs.policy.prefer_no_schedule_taint else ()
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving, tainted)
-    layouts = _layouts(pieces, quotas, simulator, forecaster.scheduler)
-    foresight = min((simulator.play(layout, forecaster.scheduler) for layout in layouts), key=attrgetter("seconds"))
-    layout, limits = foresight.layout, foresight.layout.limits
+    layout = _rolled(_layout(pieces, quotas, simulator), simulator, forecaster.scheduler)
+    foresight = simulator.play(layout, forecaster.scheduler)
+    limits = layout.limits
     waves = explained(foresight.waves, limits)
     planned = _planned(waves, foresight.arrivals, items)
     plan = RolloutPlan(
@@ -167,20 +166,22 @@ def decide(inputs: PlanInputs) -> Decisions:
     return Decisions(sealed(plan), items, waves, limits)
 
 
-def _layouts(
-    pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator, scheduler: Scheduler
-) -> Sequence[Layout]:
-    """Return the layouts that are to be played: the two that seem fastest, of a large rollout one."""
-    packed = [
-        lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
-        for rounds in (_ROUNDS if len(pieces) <= _MANY else _ROUNDS_OF_MANY)
-    ]
-    # the last may use up the budgets most often, and bounds them all
-    bound, layouts = packed[-1].lower_bound, dict[tuple[tuple[str, ...], ...], Layout]()
-    for layout in packed:
-        layouts.setdefault(tuple(wave.names for wave in layout.waves), replace(layout, lower_bound=bound))
-    tried = sorted(layouts.values(), key=simulator.reckoned)[: 1 if simulator.is_large else 2]
-    return [_rolled(layout, simulator, scheduler) for layout in tried]
+def _layout(pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator) -> Layout:
+    """Return the layout that the rates of the budgets make the fastest."""
+
+    def up_to(rounds: int) -> Layout:
+        return lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
+
+    *fewer, most = _ROUNDS if len(pieces) <= _MANY else _ROUNDS_OF_MANY
+    widest = up_to(most)
+    layouts = list[Layout]()
+    for rounds in fewer:
+        layouts.append(replace(up_to(rounds), lower_bound=widest.lower_bound))
+        if len(layouts[-1].waves) <= widest.lower_bound:
+            break
+    else:
+        layouts.append(widest)
+    return min(layouts, key=simulator.reckoned)
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:

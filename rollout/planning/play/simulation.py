@@ -23,8 +23,8 @@ from rollout.planning.play.pace import Pace, past_run
 from rollout.planning.play.places import Places
 from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 
-# A rollout of more nodes times pods is laid out only once; and where nothing is known of the past, it is reckoned by
-# the rates of its budgets, which takes no time.
+# Where nothing is known of the past, a rollout of more nodes times pods is reckoned by the rates of its budgets, which
+# takes no time.
 _LARGE = 300_000
 
 
@@ -52,7 +52,6 @@ class Foresight:
     `arrivals` counts, by node, the pods that earlier waves moved there.
     """
 
-    layout: Layout
     waves: tuple[Placed, ...]
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
@@ -79,11 +78,6 @@ class Simulator:
     leaving: Mapping[str, Sequence[Pod]]
     tainted: Sequence[str]
 
-    @property
-    def is_large(self) -> bool:
-        """Whether there is time for one layout only."""
-        return sum(map(len, self.leaving.values())) * len(self.leaving) > _LARGE
-
     def play(self, layout: Layout, scheduler: Scheduler) -> Foresight:
         """Play the waves one after another, on a cluster as it is before the rollout.
 
@@ -98,7 +92,8 @@ class Simulator:
         places = Places(flow, limits.allowed)
         # When a node begins that follows others is known only where all before it was played.
         is_timed = self.pace.is_known or any(placed.rolling for placed in layout.waves)
-        together = _Together if is_timed or not self.is_large else _Assumed
+        moves = sum(map(len, self.leaving.values())) * len(self.leaving)
+        together = _Together if is_timed or moves <= _LARGE else _Assumed
         played, ahead, waiting = list[Placed](), list(layout.waves), list[Piece]()
         while ahead or waiting:
             if waiting and not (ahead and ahead[0].part == played[-1].part):
@@ -109,7 +104,7 @@ class Simulator:
             run = (together if wave.rolling is None else _Following)(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
-        return Foresight(layout, tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
+        return Foresight(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def reckoned(self, layout: Layout) -> int:
         """How many seconds a layout takes by the rates of its budgets, without playing it."""
