@@ -19,11 +19,10 @@ Run: python tests/benchmarks/typical.py [--scenario typical|typical-large|both] 
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,17 +38,11 @@ KUBECTL = "/usr/bin/kubectl"
 # How many nodes each has.
 SCENARIOS = {"typical": 6, "typical-large": 100}
 BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
-# What has been built, of what may be asked for: each with the values to try.
-FLAGS: Mapping[str, Sequence[Sequence[str]]] = {
-    "--strategy": (("--strategy", "waves"), ("--strategy", "rolling")),
-    "prefer-no-schedule-taint": (
-        (),
-        (
-            "--set",
-            "drain.prefer-no-schedule-taint=false",
-        ),
-    ),
-}
+# What may be chosen, each with the values to try.
+FLAGS: Sequence[Sequence[Sequence[str]]] = (
+    (("--strategy", "waves"), ("--strategy", "rolling")),
+    ((), ("--set", "drain.prefer-no-schedule-taint=false")),
+)
 
 
 @dataclass(frozen=True)
@@ -126,10 +119,7 @@ def ways(limits: Sequence[int], only: str, *, by_hand: bool) -> Iterator[Way]:
     """By hand, then each limit with each combination of what the program knows."""
     if by_hand:
         yield Way(None)
-    command = [sys.executable, "-m", "rollout", "apply", "--help-all"]
-    known = set(re.findall(r"--[a-z-]+", subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    values = [tried for flag, tried in FLAGS.items() if flag in known]
-    for limit, chosen in product(limits, product(*values)):
+    for limit, chosen in product(limits, product(*FLAGS)):
         way = Way(limit, tuple(word for flag in chosen for word in flag))
         if only in way.name:
             yield way
