@@ -96,7 +96,9 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
         if json.loads(line).get("phase") == "draining":
             lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(sudo=SudoFault.REFUSED)))
             break
-    stdout, _stderr = process.communicate(timeout=60)
+    # what was read ahead is in the stream's own buffer, which communicate passes over
+    stdout = process.stdout.read()
+    process.communicate(timeout=60)
     (entry,) = json.loads(stdout.splitlines()[-1])["failed"]
     assert (process.returncode, entry["outcome"], entry["left_cordoned"]) == (4, "reboot-refused", False)
     assert "not allowed" in entry["message"]
