@@ -59,10 +59,8 @@ class Scheduler:
         self._closing += 1
 
     def taint(self, names: Iterable[str]) -> None:
-        """Let these nodes, and no others, take pods only where no other does."""
-        self._tainted, self._untainted = set(names), []
-        for matching in self._alike.values():
-            matching.untainted = None
+        """Let these nodes take pods only where no other does; not after a pod was placed under a taint."""
+        self._tainted.update(names)
 
     def untaint(self, names: Iterable[str]) -> None:
         """Let these nodes take pods like any other again, once they are open."""
@@ -113,9 +111,8 @@ class Scheduler:
         """Put these pods on their nodes again."""
         for name, pods in leaving.items():
             for pod in pods:
-                if (where := self.node_of(pod)) != name:
-                    if where:
-                        self.take_out(pod)
+                if self.node_of(pod) != name:
+                    self.take_out(pod)
                     self.put(pod, name)
         self._closing += 1
 

@@ -1,7 +1,7 @@
 """Which nodes are away, and whether one more may go: by --max-unavailable, control plane, and storage.
 
 Of the control plane none of the nodes may go while another is away, or is not well. Beside that its static pods have
-budgets that nobody wrote: of etcd a majority of the members stays, of the API servers one. So has storage on the
+budgets without a PDB: of etcd a majority of the members stays, of the API servers one. So has storage on the
 cluster's own nodes, in its copies that are well: of a Longhorn volume one healthy replica stays; of a Ceph cluster one
 node's OSDs may be away, and none while copies are lacking. Asked by plans, rollouts and FleetLock alike, and again
 right before the cordon.

@@ -137,10 +137,10 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
     pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
-    deferred = [entry.node for entry in exclusions if entry.reason is _DEFERRED]
-    tainted = (*leaving, *deferred) if inputs.policy.prefer_no_schedule_taint else ()
-    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving, tainted)
+    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
     layout = _rolled(_layout(pieces, quotas, simulator), simulator, forecaster.scheduler)
+    if inputs.policy.prefer_no_schedule_taint:
+        forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
     foresight = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
     waves = explained(foresight.waves, limits)
@@ -161,7 +161,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
         summary=_summary(planned, layout.lower_bound),
-        estimate=TimeEstimate(foresight.seconds, pace.basis if planned else ()),
+        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in waves), pace.basis if planned else ()),
     )
     return Decisions(sealed(plan), items, waves, limits)
 

@@ -56,15 +56,10 @@ class Foresight:
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
 
-    @property
-    def seconds(self) -> int:
-        """How long all of it takes."""
-        return sum(wave.estimate.seconds for wave in self.waves)
-
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`; `tainted` have the taint.
+    """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`.
 
     `index` knows the budgets that are asked.
     """
@@ -76,7 +71,6 @@ class Simulator:
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
-    tainted: Sequence[str]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> Foresight:
         """Play the waves one after another, on a cluster as it is before the rollout.
@@ -85,8 +79,6 @@ class Simulator:
         """
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         limits = layout.limits
-        scheduler.put_back(self.leaving)
-        scheduler.taint(self.tainted)
         permits = {key: rate.permits for key, rate in limits.rates.items()}
         flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
         places = Places(flow, limits.allowed)
