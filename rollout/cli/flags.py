@@ -13,6 +13,7 @@ from rollout.cli.settings.reading import SettingsFile, assignments, given, read_
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.settings.values import Setting, written
 from rollout.errors import UsageError
+from rollout.model.quantity import LONGEST
 
 T = TypeVar("T")
 _PANELS = {
@@ -119,7 +120,8 @@ class PlainValue:
         described = param.type_descriptor
         declared, kind, words = described.parameter_info, described.annotation, described.choices
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
-        setting = Setting(kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=declared.max)
+        most = LONGEST if declared.max is None else declared.max
+        setting = Setting(kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=most)
         is_list = param.multiple or param.nargs == -1
         texts = [item for item in (value if is_list else [value]) or () if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):

@@ -96,6 +96,7 @@ MISTAKES = [
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
     ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),
     ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
+    ("[waves]\ncanary = 3000000000\n", "own.toml:2: waves.canary: 3000000000 is too large: at most 2147483647", ""),
     ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not one of blocked", "cordoned"),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n[[pool]]\nname = 'b'\nselektor = 'y'\n",

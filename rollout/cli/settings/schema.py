@@ -54,7 +54,7 @@ from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecki
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.notification import NotifyEvent
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
-from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()
@@ -173,9 +173,7 @@ class Drain(Table):
     """How a node is emptied."""
 
     timeout: Duration = flag(_DRAIN.timeout, "Time for a node's pods to leave", "drain-timeout")
-    grace_period: Seconds | None = flag(
-        _DRAIN.grace_period, "For pods to end; default: each pod's own", least=0, most=LONGEST
-    )
+    grace_period: Seconds | None = flag(_DRAIN.grace_period, "For pods to end; default: each pod's own", least=0)
     force: bool = flag(_DRAIN.force, "Evict pods that nothing will start again")
     delete_emptydir_data: bool = flag(_DRAIN.delete_emptydir_data, "The default; --no-delete-… refuses to")
     disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods: disruption budgets are ignored")
@@ -184,7 +182,6 @@ class Drain(Table):
         _DRAIN.skip_wait_for_delete_timeout,
         "Do not wait for pods that should have been gone for longer than this; 0 waits for all",
         least=0,
-        most=LONGEST,
     )
     delay: Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
     prefer_no_schedule_taint: bool = setting(True, "Taint waiting nodes PreferNoSchedule: pods go to those done")

@@ -19,7 +19,7 @@ from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
 from rollout.model.memory import moment
-from rollout.model.quantity import Count, Duration
+from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility import windows
 from rollout.planning.eligibility.selector import checked_label, parse_selector
 
@@ -188,7 +188,7 @@ class Setting:
     hidden_in: str = ""
     check: Callable[[Sequence[str]], object] | None = None
     least: int | None = None
-    most: int | None = None
+    most: int = LONGEST
     is_required: bool = False
 
     @property
@@ -228,7 +228,7 @@ class Setting:
         number = self.kind(text)
         if self.least is not None and number < self.least:
             raise ValueError(f"{number} is too small: at least {self.least}")
-        if self.most is not None and number > self.most:
+        if number > self.most:
             raise ValueError(f"{number} is too large: at most {self.most}")
         return number
 
