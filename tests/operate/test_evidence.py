@@ -4,12 +4,14 @@ import json
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.model.evidence import SIGNATURE_NAMESPACE
 from tests.apply.conftest import Rollout, Started
@@ -98,6 +100,20 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     signed(keys, {**document, "version": "4200.0.0"}, "next.json")
     ended = rollout(production, *ONCE, *requires(keys, keys)).ends(0)
     assert_all_done(production)
+
+
+def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 5)
+    faults = {"worker-1": RebootFault.ROLLS_BACK, "worker-2": RebootFault.NEVER_RETURNS}
+    for name, fault in faults.items():
+        lab.call(partial(lab.machines[name].inflict, HostFaults(reboot=fault)))
+    ended = rollout(lab, *ONCE, "--max-failures", "5", "--max-unavailable", "5", "--reboot-timeout", "10s")
+    assert {"worker-1": "rolled-back", "worker-2": "not-back"}.items() <= ended.outcomes.items()
+    rollout(lab, "release", VERSION).ends(0)
+    failed = {"worker-1": "rolled back from this version", "worker-2": "did not come back with this version"}
+    assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
+    rollout(lab, "abort", "--yes", "--wait", "1s")
+    assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
 
 
 def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(

@@ -13,6 +13,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi
 from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -25,6 +26,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.soft_taint import without_soft_taint
 from rollout.model.text import whole_second
+from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import ClusterApi
 
@@ -74,7 +76,8 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels_taken_back, taken_back = _fulfilled(node, outcome)
-        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
+        further = {**_further(task, node, outcome, version), **_failed_version(node, outcome, version)}
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, further), **taken_back}
         body = _annotations(task, node, taken)
         body["metadata"]["labels"] = {
             **labels_taken_back,
@@ -110,10 +113,11 @@ def _given_back_already(task: NodeTask, node: Node) -> bool:
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    annotations = {**_result(task, outcome, version, {}), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
+    annotations = {marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(task, node, annotations)
+        result = _result(task, outcome, version, _failed_version(node, outcome, version))
+        body = _annotations(task, node, {**result, **annotations})
         body["metadata"]["labels"] = _turns_labels(node)
         return {**body, "spec": without_soft_taint(node)}
 
@@ -163,6 +167,20 @@ def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapp
         return {"from": staged} if staged and staged != version else {}
     unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
     return {"unmoved": str(unmoved)} if unmoved else {}
+
+
+def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
+    """Return which version failed on the node last, and how, in this run or before; nothing once it has succeeded."""
+    if outcome is Outcome.SUCCEEDED:
+        return {}
+    if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:
+        # a host that asks for its reboot by itself does not tell what it has staged
+        booted = "" if outcome is Outcome.ROLLED_BACK else version
+        failed = node.annotations.get(marks.STAGED_VERSION) or booted
+        if failed and not (outcome is Outcome.ROLLED_BACK and failed == version):
+            return {"failed_version": failed, "failed_as": outcome.value}
+    before = last_result(node)
+    return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
 
 
 def _annotations(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:

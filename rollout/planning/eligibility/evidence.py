@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from rollout.errors import InputError
+from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
 from rollout.model.json_text import NOT_READ
 from rollout.model.memory import Memory, moment
 from rollout.model.node_marks import last_result
-from rollout.model.progress import Outcome
+from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, elapsed, excerpt, is_version, joined, shortened, whole_second
 
 # Clocks of two clusters differ by seconds.
@@ -46,6 +47,7 @@ def evidence_of(
         )
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
+    failed |= {node.name: why for node in nodes if (why := why_failed(node, version))}
     failed |= {node.name: "not Ready, or runs another version" for node, _ in on_it if node.name not in proven}
     return Evidence(
         version=version,
@@ -57,6 +59,29 @@ def evidence_of(
         last_reboot=whole_second(times[-1]),
         hours=round((now - times[-1]).total_seconds() / _HOUR, 1),
     )
+
+
+# How a version fails on a node, in words.
+VERSION_FAILURES: Mapping[str, str] = {
+    Outcome.ROLLED_BACK: "rolled back from this version",
+    Outcome.NOT_BACK: "did not come back with this version",
+    Outcome.NOT_READY: "not Ready with this version",
+    Outcome.CHECK_FAILED: "failed its checks with this version",
+}
+
+
+def why_failed(node: Node, version: str) -> str:
+    """How this version failed on a node, by the node's own annotations; empty where they do not say that it did."""
+    result = last_result(node)
+    outcome, failed_version = result.get("failed_as", ""), result.get("failed_version", "")
+    if not failed_version:
+        # as results were written before they named it
+        outcome = result.get("outcome", "")
+        is_marked = node.annotations.get(marks.PHASE) == Phase.FAILED
+        staged = node.annotations.get(marks.STAGED_VERSION, "") if is_marked else ""
+        failed_version = result.get("from", "") if outcome == Outcome.ROLLED_BACK else staged
+    is_failure = outcome in VERSION_FAILURES and failed_version == version
+    return VERSION_FAILURES[outcome] if is_failure else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,58 @@
+"""What evidence says of nodes on which its version failed, whatever the memory has kept of it."""
+
+import json
+
+import pytest
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.evidence import Evidence, ProvingCluster
+from rollout.model.memory import NO_MEMORY
+from rollout.planning.eligibility.evidence import evidence_of
+from tests.planning.builders import NEW, NOW, OLD, node
+
+
+def ended(name: str, outcome: str, *, version: str = NEW, more: dict[str, str] | None = None, **left: str) -> Node:
+    """A node with this last result, and with these further annotations."""
+    result = {"outcome": outcome, "at": NOW.isoformat(), "version": version, "run": "run-1", **(more or {})}
+    annotations = {marks.LAST_RESULT: json.dumps(result)}
+    annotations |= {f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in left.items()}
+    return node(name, annotations=annotations, os_image=f"Flatcar {version}")
+
+
+def made(*nodes: Node, version: str = NEW) -> Evidence:
+    proven = ended("proven", "succeeded", version=version)
+    return evidence_of(version, (proven, *nodes), NO_MEMORY, ProvingCluster("uid", "staging"), NOW)
+
+
+FAILED = {
+    "rolled back from this version": ended("bad", "rolled-back", version=OLD, more={"from": NEW}),
+    "did not come back with this version": ended("bad", "not-back", phase="failed", staged_version=NEW),
+    "not Ready with this version": ended("bad", "not-ready", phase="failed", staged_version=NEW),
+    "failed its checks with this version": ended("bad", "check-failed", phase="failed", staged_version=NEW),
+}
+
+
+@pytest.mark.parametrize("why", FAILED)
+def test_a_released_version_has_still_failed_where_the_node_says_so(why: str) -> None:
+    assert made(FAILED[why]).failed == {"bad": why}
+
+
+@pytest.mark.parametrize("outcome", ["aborted", "drain-failed", "skipped", "not-rebooted"])
+def test_a_failure_counts_after_later_turns_that_did_not_succeed(outcome: str) -> None:
+    later = ended("bad", outcome, version=OLD, more={"failed_version": NEW, "failed_as": "not-back"})
+    assert made(later).failed == {"bad": "did not come back with this version"}
+
+
+OTHERS = {
+    "failed of another version": ended("fine", "rolled-back", version=OLD, more={"from": "4200.0.0"}),
+    "kept from its reboot": ended("fine", "drain-failed", version=NEW),
+    "its check before the reboot failed": ended("fine", "check-failed", version=NEW),
+    "under way again": ended("fine", "not-back", version=OLD, phase="draining", staged_version=NEW),
+    "no legible result": node("fine", annotations={marks.LAST_RESULT: "[" * 5000}),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_is_not_the_versions_failure_is_none(what: str) -> None:
+    assert made(OTHERS[what]).failed == {}
