@@ -36,7 +36,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from http import HTTPStatus
 
 
@@ -100,11 +100,28 @@ class ApiCause:
     message: str = ""
 
 
+class DenierKind(StrEnum):
+    """What denied a request that its user has the right to send."""
+
+    WEBHOOK = "webhook"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionDenial:
+    """A denial by an admission webhook or a ValidatingAdmissionPolicy; `message` is empty if it gave no reason."""
+
+    kind: DenierKind
+    name: str
+    message: str = ""
+
+
 class ApiError(RolloutError):
     """The API server answered with a failure.
 
     `status` is the HTTP status (0: no answer), `reason` and `causes` come from the Status body;
-    `retry_after` is in seconds, None where the server named none.
+    `retry_after` is in seconds, None where the server named none. `denial` is set if the request was denied at
+    admission: then the status is whatever the webhook or the policy chose.
     """
 
     def __init__(
@@ -115,6 +132,7 @@ class ApiError(RolloutError):
         reason: str = "",
         causes: tuple[ApiCause, ...] = (),
         retry_after: float | None = None,
+        denial: AdmissionDenial | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -122,6 +140,7 @@ class ApiError(RolloutError):
         self.reason = reason
         self.causes = causes
         self.retry_after = retry_after
+        self.denial = denial
 
     @property
     def is_forbidden(self) -> bool:

@@ -94,7 +94,7 @@ class NodeEvents:
                     self.tell(event.node, reason, sentence.format(**words), event.at)
             # where a budget holds back a hundred pods of a node, one says it all
             case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
-                message = f"Pod {event.pod} is held back by {event.budget or 'the API server'}: {event.message}"
+                message = f"Pod {event.pod} is held back by {event.held_by}: {event.message}"
                 self.tell(event.node, BLOCKED, message, event.at, warning=True)
             case PodReleased() if self._held.get(event.node) == event.pod:
                 del self._held[event.node]

@@ -237,7 +237,11 @@ class NodeStep(Line, frozen=True, tag="step"):
 
 
 class PodBlocked(Line, frozen=True, tag="blocked"):
-    """An eviction that is not allowed now."""
+    """An eviction that is not allowed now.
+
+    At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the eviction at admission, and
+    then `message` is what they said.
+    """
 
     node: str
     pod: str
@@ -248,6 +252,22 @@ class PodBlocked(Line, frozen=True, tag="blocked"):
     needs: int | None = None
     has: int | None = None
     owner: str = ""
+    webhook: str = ""
+    admission_policy: str = ""
+
+    @property
+    def holder(self) -> str:
+        """Return the name of the budget, webhook or policy; empty if there is none."""
+        return self.budget or self.webhook or self.admission_policy
+
+    @property
+    def held_by(self) -> str:
+        """Return what holds the pod, in words."""
+        if self.webhook:
+            return f"admission webhook {self.webhook}"
+        if self.admission_policy:
+            return f"ValidatingAdmissionPolicy {self.admission_policy}"
+        return self.budget or "the API server"
 
 
 class PodReleased(Line, frozen=True, tag="released"):

@@ -109,13 +109,13 @@ class Noteworthy:
         return _finished(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
-        """Once for all that one budget holds on a node."""
-        key = (event.node, event.budget or event.pod)
+        """Once for all that one budget, webhook or policy holds on a node."""
+        key = (event.node, event.holder or event.pod)
         held = (event.at - event.since).total_seconds()
         if held < self.held_after or key in self._held:
             return
         self._held.add(key)
-        by, left = printable(event.budget) or "the API server", elapsed(max(0.0, event.seconds_left))
+        by, left = printable(event.held_by), elapsed(max(0.0, event.seconds_left))
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,

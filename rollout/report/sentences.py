@@ -124,9 +124,7 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
     What matters most comes first, for the line may be too short for it.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
-    return (
-        f"held by {printable(event.budget) or 'the API server'} · {left} left · {owned_pod(event)}: {why_held(event)}"
-    )
+    return f"held by {printable(event.held_by)} · {left} left · {owned_pod(event)}: {why_held(event)}"
 
 
 def owned_pod(event: PodBlocked) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.errors import DrainError
+from rollout.errors import AdmissionDenial, DenierKind, DrainError
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -97,7 +97,22 @@ def test_a_webhook_that_denies_puts_off_its_pod_alone(
     assert 2 <= len(statuses(server, "machine")) <= 6
     told = [event for event in recorder.events if isinstance(event, PodBlocked)]
     assert {(event.pod, event.budget) for event in told} == {("default/machine", "")}
-    assert "denied the request: the pod is being moved" in told[0].message
+    assert {(event.webhook, event.message) for event in told} == {("evictions.lab", "the pod is being moved")}
+
+
+def test_a_drain_that_a_webhook_denies_fails_with_its_name_and_its_words(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, FaultAnswer.FORBIDDEN, requests=None)
+    with pytest.raises(DrainError) as failed:
+        drained(20)
+    assert "default/p: held back by the admission webhook policy.lab: it is frozen" in failed.value.message
+
+
+def test_a_webhook_that_no_longer_denies_lets_the_drain_end(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, FaultAnswer.FORBIDDEN, requests=2)
+    drained()
+    assert statuses(server) == [403, 403, 201]
 
 
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
@@ -161,6 +176,9 @@ NGINX = "<html>\r\n<head><title>{0}</title></head>\r\n<body>\r\n<center><h1>{0}<
 GROUP = "poddisruptionbudgets.policy"
 
 
+GUARD = 'admission webhook "guard.example.com" denied the request'
+
+
 def status(code: int, reason: str, message: str, *causes: tuple[str, str], wait: int = 0) -> tuple[int, bytes]:
     details: dict[str, Any] = {"causes": [{"reason": word, "message": told} for word, told in causes]} if causes else {}
     details |= {"retryAfterSeconds": wait} if wait else {}
@@ -175,6 +193,17 @@ def page(code: int, title: str) -> tuple[int, bytes]:
 
 def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
     return status(code, "", f'admission webhook "{name}" denied the request: {why}')
+
+
+def policy(code: int, reason: str, name: str) -> tuple[int, bytes]:
+    """As a ValidatingAdmissionPolicy denies: with a cause, and with the status that its reason stands for."""
+    denied = f"ValidatingAdmissionPolicy '{name}' with binding '{name}-all' denied request: no evictions"
+    return status(code, reason, f'pods "web-0" is forbidden: {denied}', ("", denied))
+
+
+def rights(why: str) -> tuple[int, bytes]:
+    message = f'User "ann" cannot create resource "pods/eviction" in API group "" in the namespace "shop": {why}'
+    return status(403, "Forbidden", f'pods "web-0" is forbidden: {message}')
 
 
 def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
@@ -192,7 +221,18 @@ MEANINGS = [
     ((429, b"Too many requests, please try again later.\n"), Answer.AWAY),
     (webhook(429, "virt-launcher-eviction-interceptor.kubevirt.io", "it is being moved"), Answer.DENIED),
     (webhook(500, "drain-cleaner.strimzi.io", "The pod will be rolled by the operator"), Answer.DENIED),
-    (webhook(403, "guard.example.com", "never"), Answer.REFUSED),
+    *((webhook(code, "guard.example.com", "not now"), Answer.DENIED) for code in (400, 403, 404, 409, 410, 422, 503)),
+    (status(403, "Forbidden", f"{GUARD} without explanation"), Answer.DENIED),
+    (status(403, "Forbidden", f'pods "web-0" is forbidden: {GUARD}: not now'), Answer.DENIED),
+    (status(500, "InternalError", f"Internal error occurred: {GUARD}: not now"), Answer.DENIED),
+    (status(429, "TooManyRequests", f"{GUARD}: not now", ("DisruptionBudget", "its own")), Answer.DENIED),
+    (status(400, "BadRequest", f"{GUARD}: moved\nby its operator"), Answer.DENIED),
+    (policy(422, "Invalid", "freeze"), Answer.DENIED),
+    (policy(403, "Forbidden", "freeze"), Answer.DENIED),
+    (rights("no rule allows it"), Answer.REFUSED),
+    (rights(f"{GUARD}: not now"), Answer.REFUSED),
+    (status(403, "Forbidden", 'pods "web-0" is forbidden: exceeded quota: pods'), Answer.REFUSED),
+    (status(400, "BadRequest", 'admission webhook "g" does not support dry run'), Answer.REFUSED),
     (status(500, "", "This pod has more than one PodDisruptionBudget, which is not supported."), Answer.REFUSED),
     (status(500, "", 'Internal error occurred: failed calling webhook "g": context deadline exceeded'), Answer.AWAY),
     (status(504, "Timeout", 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'), Answer.LATER),
@@ -212,7 +252,29 @@ MEANINGS = [
 def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer, tmp_path: Path) -> None:
     attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message
-    assert "\n" not in attempt.message
+
+
+DENIALS = [
+    (
+        webhook(400, "guard.example.com", "not\nnow"),
+        AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com", "not now"),
+    ),
+    (
+        status(403, "Forbidden", f"{GUARD} without explanation"),
+        AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com"),
+    ),
+    (policy(422, "Invalid", "freeze"), AdmissionDenial(DenierKind.POLICY, "freeze", "no evictions")),
+    (rights("no rule allows it"), None),
+]
+
+
+@pytest.mark.parametrize(("answer", "denial"), DENIALS)
+def test_a_denial_has_its_name_and_its_message(
+    answer: tuple[int, bytes], denial: AdmissionDenial | None, tmp_path: Path
+) -> None:
+    attempt = asked_once(tmp_path, answer, {})
+    assert attempt.error is not None
+    assert attempt.error.denial == denial
 
 
 @pytest.mark.parametrize(

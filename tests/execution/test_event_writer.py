@@ -86,6 +86,15 @@ def test_one_of_the_pods_that_a_budget_holds_back_is_told_until_it_goes(api: Clu
     assert told["message"] == "Pod shop/c is held back by shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
 
 
+def test_a_denied_eviction_names_the_webhook_and_its_message(api: ClusterApi) -> None:
+    denied = PodBlocked(AT, "n1", "shop/a", "", AT, "it is being moved", 9.0, webhook="guard.example.com")
+    with writing(api) as events:
+        events.notify(denied)
+    (told,) = written(api)
+    holder = "admission webhook guard.example.com"
+    assert told["message"] == f"Pod shop/a is held back by {holder}: it is being moved (rollout run-1)"
+
+
 @pytest.mark.wire
 def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> None:
     with writing(api, 20) as writer:

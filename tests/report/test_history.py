@@ -19,6 +19,7 @@ from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record, line, record_of
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.report import report_of
+from rollout.report.sentences import sentence
 from tests.report.builders import AT, EVENTS, FAILED
 from tests.report.journals import begun
 
@@ -53,6 +54,13 @@ def report(*records: Record, is_being_written: bool | None = None) -> RunReport:
 
 def rows(records: Sequence[Record], *, details: bool = False) -> list[str]:
     return timeline_text(report(*records), records, details=details).splitlines()
+
+
+def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:
+    denied = PodBlocked(AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze")
+    assert sentence(denied).endswith(
+        "held by ValidatingAdmissionPolicy freeze · 9m00s left · shop/cart-1: no evictions"
+    )
 
 
 def test_a_row_says_how_far_it_came() -> None:

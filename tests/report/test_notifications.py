@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from rollout.errors import BlockedError, InterruptedRunError
 from rollout.model.notification import Level, Note, RolloutState, written
@@ -47,6 +48,12 @@ def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) 
 def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(outcome: Outcome) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
     assert (note.title, note.level) == ("wave 1 of 2: 1 node ended", Level.INFO)
+
+
+def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
+    held = [replace_struct(blocked(pod, 700, ""), webhook="guard.example.com") for pod in ("shop/a", "shop/b")]
+    (note,) = notes(*held)
+    assert "is held by admission webhook guard.example.com" in note.title
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from rollout.errors import AdmissionDenial, DenierKind
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, Pod
@@ -15,23 +16,37 @@ _REPEAT_SECONDS = 30.0
 _SAME_BUDGET_SECONDS = 10.0
 
 
+_DENIERS = {DenierKind.WEBHOOK: "the admission webhook", DenierKind.POLICY: "the ValidatingAdmissionPolicy"}
+NO_REASON = "it gave no reason"
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a pod is held back. `budget` is empty where it is none that does it.
 
-    `figures`: how many healthy pods the budget needs and has, where known.
+    `figures`: how many healthy pods the budget needs and has, where known. `denial` is set if the eviction was denied
+    at admission.
     """
 
     budget: str
     message: str
     figures: tuple[int, int] | None = None
+    denial: AdmissionDenial | None = None
 
     def __str__(self) -> str:
         """By whom, and why."""
         if self.figures:
             needs, has = self.figures
             return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+        if self.denial:
+            denier = f"{_DENIERS[self.denial.kind]} {self.denial.name}"
+            return f"{denier}: {self.denial.message or NO_REASON}"
         return f"{self.budget or 'the API server'}: {self.message}"
+
+    @property
+    def holder(self) -> str:
+        """Return the name of the budget, webhook or policy; empty if there is none."""
+        return self.budget or (self.denial.name if self.denial else "")
 
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
@@ -62,7 +77,7 @@ class _Hold:
     @property
     def pause(self) -> float:
         """Seconds from one report of it to the next: none where something else holds the pod now."""
-        if self.reported is None or self.reported.budget != self.reason.budget:
+        if self.reported is None or self.reported.holder != self.reason.holder:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
 
@@ -105,6 +120,11 @@ class HeldPods:
         hold = self._holds.get(pod.uid)
         return hold.reason.budget if hold and ", " not in hold.reason.budget else ""
 
+    def denial_of(self, pod: Pod) -> AdmissionDenial | None:
+        """Return the denial that holds the pod back; None if something else does."""
+        hold = self._holds.get(pod.uid)
+        return hold.reason.denial if hold else None
+
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
         now = self.task.now
@@ -115,7 +135,8 @@ class HeldPods:
     def _tell(self, hold: _Hold, now: float) -> None:
         hold.reported, hold.reported_at = hold.reason, now
         needs, has = hold.reason.figures or (None, None)
-        owner = hold.pod.owner
+        owner, denial = hold.pod.owner, hold.reason.denial
+        denier = denial.name if denial else ""
         self.task.report.tell(
             PodBlocked(
                 at=self.task.report.now,
@@ -123,10 +144,12 @@ class HeldPods:
                 pod=hold.pod.key,
                 budget=hold.reason.budget,
                 since=hold.since,
-                message=hold.reason.message,
+                message=(denial.message or NO_REASON) if denial else hold.reason.message,
                 seconds_left=round(self.deadline.remaining, 1),
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
+                webhook=denier if denial and denial.kind is DenierKind.WEBHOOK else "",
+                admission_policy=denier if denial and denial.kind is DenierKind.POLICY else "",
             )
         )

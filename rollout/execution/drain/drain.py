@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from rollout.errors import ApiError, ApiNotFoundError, DrainError
+from rollout.errors import ApiError, ApiNotFoundError, DenierKind, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.drain.blocked import HeldPods
@@ -279,6 +279,9 @@ class _Waiting:
     def look_at(self, pod: Pod) -> str:
         """Return the command that shows what keeps it: its budget where that alone does."""
         budget = "" if pod.terminating else self.held.budget_of(pod)
+        denial = self.held.denial_of(pod)
+        if denial is not None and denial.kind is DenierKind.POLICY:
+            return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"
         if budget.startswith(CRITICAL):
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"

@@ -71,9 +71,6 @@ class CriticalPods:
 
 
 _TERMINATING = "NamespaceTerminating"
-# How the API server words the refusal of an admission webhook, whatever that says itself. With a status that may pass
-# it means that the pod is moved in another way: 429 where KubeVirt migrates it, 500 where Strimzi rolls it.
-_DENIED = "denied the request"
 # A 504 that is about one budget, which many change at once, and not about the server.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
 # A budget whose controller is behind with what it was told of: the server forbids what it will allow once that is over.
@@ -85,9 +82,11 @@ _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
 class Answer(StrEnum):
     """What became of an eviction.
 
-    `denied`: not now, says whoever was asked beside the budgets (a webhook that moves the pod in its own way, or the
-    end of its namespace), so that asking again soon is of no use. `later` is about this pod alone, and may pass any
-    moment; `away` about the server, or its patience with this client: nobody need ask.
+    `denied`: not now, for a reason beside the budgets: an admission webhook or policy denied the request, or the pod's
+    namespace is being deleted. Asking again soon is of no use. A denial may have any status: KubeVirt answers 429 while
+    it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403.
+    `later` is about this pod alone, and may pass any moment; `away` about the server, or its patience with this client:
+    nobody need ask.
     """
 
     ACCEPTED = "accepted"
@@ -181,6 +180,8 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> N
 
 
 def _meaning(pod: Pod, error: ApiError) -> Attempt:
+    if error.denial is not None:
+        return Attempt(pod, Answer.DENIED, error.message, retry_after=error.retry_after, error=error)
     if isinstance(error, ApiNotFoundError):
         return Attempt(pod, Answer.GONE)
     if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
@@ -190,8 +191,7 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
 
 def _postponed(error: ApiError) -> Answer:
     """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
-    going = error.is_forbidden and error.has_cause(_TERMINATING)
-    if going or (is_passing(error) and _DENIED in error.message):
+    if error.is_forbidden and error.has_cause(_TERMINATING):
         return Answer.DENIED
     behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
     if behind or isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):

@@ -26,6 +26,8 @@ AT_ONCE = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _FIRST_OUTAGE_PAUSE, _LONGEST_OUTAGE_PAUSE = 0.5, 5.0
 _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
+# Most webhooks deny while they move the pod themselves, which the watch shows; the others change their mind unseen.
+_LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
 
 
@@ -189,9 +191,10 @@ class Evictor:
             case Answer.BLOCKED:
                 self._blocked(attempt, pending, now)
             case Answer.DENIED:
-                self.held.hold(attempt.pod, Reason("", attempt.message))
+                denial = attempt.error.denial if attempt.error else None
+                self.held.hold(attempt.pod, Reason("", attempt.message, denial=denial))
                 pending.again = True
-                pending.due.put_off(now, _LONGEST_KNOCK, attempt.retry_after)
+                pending.due.put_off(now, _LONGEST_DENIAL, attempt.retry_after)
             case Answer.LATER:
                 pending.again = True
                 pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)

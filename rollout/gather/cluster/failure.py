@@ -9,12 +9,14 @@ import re
 import msgspec
 
 from rollout.errors import (
+    AdmissionDenial,
     ApiCause,
     ApiConflictError,
     ApiError,
     ApiGoneError,
     ApiNotFoundError,
     ApiUnavailableError,
+    DenierKind,
     TooManyRequestsError,
 )
 from rollout.gather.cluster import wire
@@ -45,11 +47,25 @@ _NOT_FOUND, _UNSERVED = 404, b"404 page not found"
 
 _UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
 _FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
-# Refusals of other kinds than for want of a right, by the API server's words.
-_NO_RIGHTS = {
-    "exceeded quota": "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE",
-    "denied the request": "Whoever runs that admission webhook knows what it asks for.",
+_QUOTA = "exceeded quota"
+_QUOTA_HINT = "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE"
+_DENIAL_HINTS = {
+    DenierKind.WEBHOOK: "Whoever runs that admission webhook knows what it asks for.",
+    DenierKind.POLICY: "See what the policy asks for: kubectl describe validatingadmissionpolicy {name}",
 }
+# How a kube-apiserver words a denial at admission, whatever status the denier chose. The text before it names the
+# object, of webhooks only on newer servers. Any other text there is another refusal, which may quote a denial.
+_BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
+_DENIED_BY_WEBHOOK = re.compile(
+    rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
+    r"(?: without explanation|: (?P<message>.*))?",
+    re.DOTALL,
+)
+_DENIED_BY_POLICY = re.compile(
+    rf"{_BEFORE_DENIAL}ValidatingAdmissionPolicy '(?P<name>[^']+)'"
+    r"(?: with binding '[^']*')? denied request: (?P<message>.*)",
+    re.DOTALL,
+)
 # What is created in a namespace that is not there, or on its way out: here that is what stands beside the lock.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
@@ -90,8 +106,9 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
         answer = Status()
     answer = answer if answer.kind == "Status" else Status()
     text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
+    denial = _denial(answer.message)
     message = answer.message or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
-    if status == _UNAUTHORIZED:
+    if status == _UNAUTHORIZED and denial is None:
         message = f"the API server does not accept the credentials: {message}"
     is_foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
     return _build(status, message, answer, retry_after, is_foreign=is_foreign)
@@ -108,6 +125,7 @@ def _build(status: int, message: str, answer: Status, retry_after: str = "", *, 
     if is_foreign or (status == _INTERNAL and _LASTING_500 not in message):
         kind = ApiUnavailableError
     causes = answer.details.causes
+    denial = _denial(answer.message)
     header = float(retry_after) if retry_after.strip().isdecimal() else None
     return kind(
         message,
@@ -115,15 +133,24 @@ def _build(status: int, message: str, answer: Status, retry_after: str = "", *, 
         reason=answer.reason,
         causes=causes,
         retry_after=answer.details.retry_after_seconds or header,
-        hint=_hint(status, causes, message),
+        denial=denial,
+        hint=_DENIAL_HINTS[denial.kind].format(name=denial.name) if denial else _hint(status, causes, message),
     )
+
+
+def _denial(message: str) -> AdmissionDenial | None:
+    """Return what denied the request at admission; None for every other refusal."""
+    for kind, pattern in ((DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK), (DenierKind.POLICY, _DENIED_BY_POLICY)):
+        if match := pattern.fullmatch(message):
+            return AdmissionDenial(kind, match["name"], " ".join((match["message"] or "").split()))
+    return None
 
 
 def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and not causes:
-        return next((hint for words, hint in _NO_RIGHTS.items() if words in message), _FORBIDDEN_HINT)
+        return _QUOTA_HINT if _QUOTA in message else _FORBIDDEN_HINT
     if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
         return _TERMINATING_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):

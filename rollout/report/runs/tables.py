@@ -130,7 +130,7 @@ def wave_table(report: RunReport) -> Table:
 def hold_table(report: RunReport) -> Table:
     """Show what held evictions back, the longest first."""
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
-    groups = grouped((hold.event.budget or "the API server", hold) for hold in longest)
+    groups = grouped((hold.event.held_by, hold) for hold in longest)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
     rows = [
         (
