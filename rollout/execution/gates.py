@@ -25,6 +25,8 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 
 _FRESH_SECONDS = 5.0
+# Under which the patience with what holds any node is kept: no node has an empty name.
+_ANY_NODE = ""
 _ASSUMED = Duration(600)
 _NAMED = 3
 # Characters. Linux takes 128 KiB.
@@ -127,10 +129,10 @@ class PolicyGates:
             if hold.why and not hold.final and condition in self._bounded:
                 hold = self._within_patience(node, hold)
             if hold.why:
-                return self._report_once("" if hold.is_general else node.name, hold)
+                return self._report_once(_ANY_NODE if hold.is_general else node.name, hold)
         self._held.pop(node.name, None)
         # what held any node is over: it is news when it comes again
-        self._reported.pop("", None)
+        self._reported.pop(_ANY_NODE, None)
         return OPEN
 
     def refusal(self, node: PlannedNode) -> str:
@@ -234,10 +236,14 @@ class PolicyGates:
             unasked = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
             return Hold(unasked, final=True)
         why = self._alerts.now()
+        if not why:
+            self._held.pop(_ANY_NODE, None)
         return Hold(why, is_general=bool(why))
 
     def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
-        deadline = self._held.setdefault(node.name, self.cluster.deadline(self._policy.timeout))
+        """Wait up to gates.timeout: once for each node, and once for the whole rollout for what holds any node."""
+        about = _ANY_NODE if hold.is_general else node.name
+        deadline = self._held.setdefault(about, self.cluster.deadline(self._policy.timeout))
         if not deadline.expired:
             return hold
         why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")

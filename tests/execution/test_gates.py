@@ -189,6 +189,36 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     assert ["DiskFull" in told for told in notes.told] == [True, False, True, True]
 
 
+def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
+    clock, alerts = MovedClock(), Alerts(away=True)
+    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
+    gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
+    first, *others = plan.nodes
+    assert not gates.hold(first).final
+    clock.forward(seconds=61)
+    ends = [gates.hold(planned) for planned in (first, *others)]
+    assert all(hold.final for hold in ends)
+    assert {hold.why for hold in ends} == {"alerts cannot be read: no answer, for longer than gates.timeout 1m"}
+
+
+def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
+    clock, alerts = MovedClock(), Alerts(away=True)
+    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
+    gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
+    first, second = plan.nodes[:2]
+    gates.hold(first)
+    clock.forward(seconds=61)
+    assert gates.hold(first).final
+    alerts.away = False
+    clock.forward(seconds=10)
+    assert not gates.hold(second).why
+    alerts.away = True
+    clock.forward(seconds=10)
+    hold = gates.hold(second)
+    assert "no answer" in hold.why
+    assert not hold.final
+
+
 def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     clock = MovedClock()
     plan = plan_with(GatePolicy())
