@@ -205,6 +205,33 @@ def open_output(path: Path, flags: int) -> int:
         return place.open(flags | os.O_CREAT)
 
 
+def output_file(written: str) -> Path:
+    """Return the file that is written; `ValueError` for a folder, which `Path` would make a file of that name."""
+    if names_folder(written):
+        raise ValueError(f"{written} names a folder. Name a file in it.")
+    return Path(written)
+
+
+def names_folder(written: str) -> bool:
+    """Whether the text can only mean a folder, whatever exists: `Path` drops a slash at the end."""
+    return written.endswith((os.sep, os.altsep or os.sep))
+
+
+def check_folder(path: Path) -> None:
+    """`InputError` where no folder can be made there; asked before the work that would be lost."""
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing} is not a directory", hint="Name another folder.")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those around it, where there is none; `InputError`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}", hint="Name another folder.") from error
+
+
 def check_target(path: Path | None) -> None:
     """`InputError` where a file cannot be written there; asked before the work that would be lost."""
     if path is None:

@@ -24,6 +24,10 @@ USAGE = [
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
     (("pause", "--all", "--until", ""), "it is empty", "--until"),
     (("plan", "--node", ","), "it is empty", "--node"),
+    (("plan", "--out", "plans/"), "plans/ names a folder", "--out"),
+    (("plan", "--snapshot", "copies/"), "copies/ names a folder", "--snapshot"),
+    (("report", "--out", "pages/"), "pages/ names a folder", "--out"),
+    (("known-hosts", "--out", "keys/"), "keys/ names a folder", "--out"),
     (("pause", "--all", "--until", "8h", "--reason", "x" * 121), "at most 120 are kept", "--reason"),
 ]
 

@@ -116,6 +116,19 @@ def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(start
     assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
 
 
+def test_each_version_has_a_file_of_its_own_in_a_folder_that_is_made(
+    started: Started, rollout: Rollout, keys: Path
+) -> None:
+    staging, folder = started("default", 4), keys / "made" / "evidence"
+    proved(staging, keys, rollout)
+    made = rollout(staging, "evidence", *STAGING, "--out", f"{folder}/", "--sign-key", str(keys / "staging")).ends(0)
+    assert {file.name for file in folder.iterdir()} == {f"{VERSION}.json", f"{VERSION}.json.sig"}
+    assert f"Written: {folder}/{VERSION}.json" in made.stderr
+    (keys / "a-file").touch()
+    refused = rollout(staging, "evidence", *STAGING, "--out", f"{keys}/a-file/").ends(1)
+    assert f"{keys}/a-file is not a directory" in refused.stderr
+
+
 def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
     started: Started, rollout: Rollout, keys: Path
 ) -> None:

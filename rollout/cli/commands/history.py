@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
+from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_document
@@ -57,7 +58,9 @@ def _kept_runs() -> Iterator[RunReport]:
 def report(
     settings: Given,
     run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN"),
-    out: Path | None = option(None, "Write .html, .md or .json; default: Markdown to stdout", "FILE"),
+    out: Path | None = option(
+        None, "Write .html, .md or .json; default: Markdown to stdout", "FILE", parser=output_file
+    ),
 ) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
 
@@ -73,7 +76,6 @@ def report(
       rollout report night.jsonl -o json
       kubectl -n node-rollout logs job/now | rollout report -
     """
-    from rollout.adapters.local_files import check_target, write_whole
     from rollout.model.json_text import json_document
     from rollout.report.markdown import run_markdown
     from rollout.report.runs.pages import run_page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.adapters.local_files import check_target, write_whole
+from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli import consent, wiring
 from rollout.cli.flags import YES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
@@ -60,7 +60,9 @@ _FINGERPRINTS = "Text with the hosts' fingerprints, as their consoles print them
 @takes("cluster", *SELECTION, "ssh")
 def known_hosts(
     settings: Given,
-    out: Path | None = option(None, "The file to write; default: that of --known-hosts, else stdout", "FILE"),
+    out: Path | None = option(
+        None, "The file to write; default: that of --known-hosts, else stdout", "FILE", parser=output_file
+    ),
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:

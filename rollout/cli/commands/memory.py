@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from rollout.adapters.evidence_files import sign
-from rollout.adapters.local_files import check_target, write_whole
+from rollout.adapters.local_files import check_folder, check_target, make_folder, names_folder, write_whole
 from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
@@ -165,7 +165,7 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
 def evidence(
     settings: Given,
     version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION"),
-    out: Path | None = option(None, "The file, or a folder for VERSION.json; default: stdout", "FILE"),
+    out: str | None = option(None, "The file, or a folder/ for VERSION.json; default: stdout", "FILE"),
     sign_key: Path | None = option(None, "Sign it with this SSH key: the signature is FILE.sig", "FILE"),
 ) -> None:
     """Write down what rollouts have proved of a version here, for clusters that wait for it.
@@ -179,8 +179,11 @@ def evidence(
     """
     if sign_key is not None and out is None:
         raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
-    is_folder = out is not None and out.is_dir()
-    check_target(None if is_folder else out)
+    folder = Path(out) if out is not None and (names_folder(out) or Path(out).is_dir()) else None
+    if folder is not None:
+        check_folder(folder)
+    elif out is not None:
+        check_target(Path(out))
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
@@ -192,8 +195,11 @@ def evidence(
     if out is None:
         show_document(content)
         return
-    file = out / f"{document.version}.json" if is_folder else out
     signature = sign(content, sign_key) if sign_key else None
+    file = Path(out)
+    if folder is not None:
+        make_folder(folder)
+        file = folder / f"{document.version}.json"
     write_whole(file, content)
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)

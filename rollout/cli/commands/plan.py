@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from rollout.adapters.local_files import check_target, write_whole
+from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
@@ -22,12 +22,14 @@ def plan(
     settings: Given,
     file: Path | None = argument(None, "Show this saved plan; ask neither cluster nor hosts.", "FILE"),
     *,
-    out: Path | None = option(None, "Save the plan, for apply FILE", "FILE"),
-    markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE"),
+    out: Path | None = option(None, "Save the plan, for apply FILE", "FILE", parser=output_file),
+    markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE", parser=output_file),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
     explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
     finish_by: str | None = option(None, _FINISH_BY, "TIME"),
-    snapshot: Path | None = option(None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE"),
+    snapshot: Path | None = option(
+        None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE", parser=output_file
+    ),
     anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
