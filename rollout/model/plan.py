@@ -11,6 +11,7 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.detection import Source
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Number
+from rollout.model.update_state import UpdateStanding
 
 FORMAT_VERSION = "1.0"
 
@@ -178,12 +179,16 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A selected node that is not part of the plan. `pool` is the one it belongs to, empty where there are none."""
+    """A selected node that is not part of the plan.
+
+    `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a staged update.
+    """
 
     node: str
     reason: ExclusionReason
     message: str
     pool: str = ""
+    update: UpdateStanding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,11 +83,11 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"
-_WAITING = "not started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
+_WAITING = "behind|idle|not started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
 _BAD = "|".join(
     (
         *(reason.replace("-", "[ -]") for reason in ExclusionReason if reason.is_trouble),
-        "unknown|failed",
+        "unknown|failed|rolled back|check failed",
         *(outcome for outcome in Outcome if outcome not in (Outcome.SUCCEEDED, Outcome.SKIPPED)),
     )
 )

@@ -4,6 +4,7 @@ And the few lines that `apply` shows of it; what a dry run met; why a single nod
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,7 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
+from rollout.model.update_state import UpdateState
 from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
@@ -53,6 +55,8 @@ _MANY = 20
 _MOST_NAMED = 8
 # Of most nodes nothing else is to be said on most days.
 _ORDINARY = ExclusionReason.NO_UPDATE
+# The first is ordinary as well, and the others are findings.
+_TOLD_ELSEWHERE = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
 # Where a finding's own fix is; without a wave it is the next command.
 _SEE = " → rollout doctor"
 # What the rows of the table say.
@@ -148,7 +152,22 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     causes = (((left.reason, left.message if is_wide else _cause(plan, left)), left.node) for left in troubled)
     for (reason, message), names in grouped(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
+    yield from _failed_updates(plan)
     yield from (f"! {line}" for line in finding_lines(plan.warnings))
+
+
+def _failed_updates(plan: RolloutPlan) -> Iterator[str]:
+    """Yield a line for the hosts whose last update, or last look for one, has failed."""
+    for sentence, names in grouped(_update_sentences(plan)).items():
+        yield f"! {shortened(names)}  {printable(sentence)}"
+
+
+def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
+    for left in plan.excluded:
+        if left.update and left.update.state is UpdateState.ROLLED_BACK:
+            yield f"rolled back from {left.update.rolled_back_from}, and nothing is staged now", left.node
+        elif left.update and left.update.state is UpdateState.CHECK_FAILED:
+            yield f"check failed: {left.message}", left.node
 
 
 def _cause(plan: RolloutPlan, left: Exclusion) -> str:
@@ -164,8 +183,19 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     if is_wide:
         alike = grouped(((item.reason, item.message), item.node) for item in left).items()
         yield from (f"· {shortened(names)}  {reason}: {printable(message)}" for (reason, message), names in alike)
-    elif groups := grouped((item.reason, item.node) for item in left if item.reason is not _ORDINARY):
-        yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for reason, names in groups.items())}"
+    elif groups := grouped((word, item.node) for item in left if (word := _why_left_out(item))):
+        yield f"Left out: {'; '.join(f'{shortened(names)} ({word})' for word, names in groups.items())}"
+
+
+def _why_left_out(left: Exclusion) -> str:
+    """Return why a node is left out, in a word; empty for a node that is up to date, or that has a line of its own."""
+    if left.reason is not _ORDINARY:
+        return left.reason
+    if left.update is None or left.update.state in _TOLD_ELSEWHERE:
+        return ""
+    if left.update.state is UpdateState.BEHIND:
+        return f"behind: the cluster has {left.update.newest_version}"
+    return left.update.state
 
 
 def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> Sequence[Row]:
@@ -277,10 +307,20 @@ def nobody(plan: RolloutPlan) -> str:
     """Tell that no node is planned; that there is nothing to do only where every node was judged."""
     missing, left_out = excluded_by_trouble(plan.excluded), RunResult((), excluded=plan.excluded).left_out
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
-        number = len(plan.excluded)
-        return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
+        return _nothing_staged(plan.excluded)
     head = "No node is planned" if missing else "Nothing to do: no node is planned"
     return f"{joined('; ', head, absences(missing, left_out))}."
+
+
+def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
+    """Tell that no host has an update staged; that they are up to date only if every one of them is."""
+    number = len(excluded)
+    if all(left.update and left.update.is_current for left in excluded):
+        return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
+    states = Counter(left.update.state for left in excluded if left.update)
+    figures = ", ".join(f"{states[state]} {state.replace('-', ' ')}" for state in UpdateState if states[state])
+    of_states = f": {figures}" if figures else ""
+    return f"Nothing to do: no update is staged on {counted(number, 'node')}{of_states}."
 
 
 def planned_version(node: PlannedNode) -> str:

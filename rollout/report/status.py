@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TypedDict
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
-from rollout.model.host import UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory, seconds_since
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
@@ -21,29 +20,16 @@ from rollout.model.text import (
     shell_word,
     version_step,
 )
+from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
-from rollout.planning.eligibility.status import NodeStatus
+from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.sentences import capitalized, in_brief
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
 _WIDE = tuple(map(Column, ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "POOL", "NOTE")))
-_PENDING, _UP_TO_DATE, _UNREACHABLE = "pending", "up to date", "unreachable"
-_STATES = {ExclusionReason.VERSION_HELD: "held", ExclusionReason.UNKNOWN_STATUS: "unknown"}
-# What keeps a node without its host being asked, whose silence is then the greater news.
-_BEFORE_ITS_HOST = (
-    ExclusionReason.PAUSED,
-    ExclusionReason.CORDONED,
-    ExclusionReason.LEFT_CORDONED,
-    ExclusionReason.UNKNOWN_MARKS,
-)
-_UPDATING = (
-    UpdateOperation.AVAILABLE,
-    UpdateOperation.DOWNLOADING,
-    UpdateOperation.VERIFYING,
-    UpdateOperation.FINALIZING,
-)
+_MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
 # What the operator has to see to on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
@@ -113,7 +99,7 @@ def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: s
     versions = list(map(_version, statuses))
     told = versions if any(version != "?" for version in versions) else [""] * len(versions)
     rows = [
-        (printable(status.node), state(status), version, "" if is_common and note == cause else note)
+        (printable(status.node), status.state, version, "" if is_common and note == cause else note)
         for status, version, note in zip(statuses, told, notes, strict=True)
     ]
     return [table_text(_COLUMNS, rows, width) if rows else "", counts, line if is_common else ""]
@@ -122,7 +108,7 @@ def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: s
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
     return (
         printable(status.node),
-        state(status),
+        status.state,
         _yes(status.ready),
         _yes(status.schedulable),
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
@@ -162,24 +148,10 @@ def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus])
     }
 
 
-def state(status: NodeStatus) -> str:
-    """Tell where a node stands, in a word: a rollout's phase, what keeps it, or whether it waits for a reboot."""
-    if status.under_way:
-        return printable(status.under_way.partition(", ")[0])
-    word = status.reason.partition(": ")[0]
-    if status.error and word in _BEFORE_ITS_HOST:
-        return _UNREACHABLE
-    if status.operation in _UPDATING and word == ExclusionReason.NO_UPDATE:
-        return status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", " ")
-    if not word or word == ExclusionReason.NO_UPDATE:
-        return _PENDING if status.needs_reboot else _UP_TO_DATE
-    return _STATES.get(ExclusionReason(word), word.replace("-", " "))
-
-
 def _counts(statuses: Sequence[NodeStatus]) -> str:
     """How many are in which state; in one sentence where nothing is to be done."""
-    states = Counter(map(state, statuses))
-    if set(states) == {_UP_TO_DATE}:
+    states = Counter(status.state for status in statuses)
+    if set(states) == {NodeState.UP_TO_DATE}:
         versions = ", ".join(dict.fromkeys(or_nothing(status.running_version) for status in statuses))
         return f"Up to date: {counted(len(statuses), 'node')} on {versions}."
     return f"{counted(len(statuses), 'node')}: {', '.join(f'{number} {word}' for word, number in states.most_common())}"
@@ -188,7 +160,7 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]) -> str:
     """Return the one command that leads on; empty where nothing is to be done."""
     unknown = (not (status.judged or status.shows or status.is_rebooting) for status in statuses)
-    if any(unknown) or any(status.reason.partition(": ")[0] in _ON_THE_HOST for status in statuses):
+    if any(unknown) or any(status.reason in _ON_THE_HOST for status in statuses):
         return "rollout doctor"
     if first := [other.command for other in others if other.is_first]:
         return first[0]
@@ -196,8 +168,10 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
     if silent:
         return f"rollout status {detect_flag(asked, [source for source in Source if source in silent])}"
     commands = [other.command for other in others if other.command]
-    if any(state(status) == _PENDING for status in statuses):
+    if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
+    if any(status.state in _MAY_FIND_AN_UPDATE for status in statuses):
+        commands.append("rollout check-update")
     return commands[0] if commands else ""
 
 
@@ -206,10 +180,10 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
 
     Where it is not wide, the way out is left out, and what stands `below` for many.
     """
-    stage = status.under_way.partition(", ")[2]
+    stage = status.progress
     if status.is_rebooting:
         return printable(stage)
-    sentence = status.error or _worth_telling(status)
+    sentence = status.error or _worth_telling(status, now)
     failures = memory.nodes.get(status.node) if status.retry_after else None
     ago = f"{elapsed(seconds_since(failures.at, now))} ago" if failures and now else ""
     again = trouble(failures, ago) if failures else ""
@@ -223,25 +197,39 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
         sentence = _PLAIN_CORDON.sub("", in_brief(sentence))
     if any(sentence.lower() in said.sentence.lower() for said in below):
         sentence = ""
-    lead = again if again and not status.rollback else stage
+    lead = again if again and not status.is_rolled_back else stage
     return printable(joined("; ", lead, sentence))
 
 
-def _worth_telling(status: NodeStatus) -> str:
+def _worth_telling(status: NodeStatus, now: datetime | None) -> str:
     """Why it would be left out, or was; what its state says already, or is our own doing, is not told again."""
-    if status.rollback:
-        return status.rollback
-    word, _, sentence = status.reason.partition(": ")
-    is_told = word == ExclusionReason.NO_UPDATE and not (
-        Source.ANNOTATION in status.shows or status.operation == UpdateOperation.REPORTING_ERROR
-    )
-    is_ours = status.under_way and word in (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
-    if sentence and not (is_told or is_ours):
-        return sentence
+    if status.update and status.reason in ("", ExclusionReason.NO_UPDATE):
+        told = _of_update(status, status.update, now)
+        if told:
+            return told
+    is_told = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
+    is_ours = status.under_way and status.reason in (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
+    if status.message and not (is_told or is_ours):
+        # the state says that it is paused
+        return status.message.removeprefix("paused ") if status.is_paused else status.message
     if status.deferred:
         return status.deferred
     # update_engine's stands in the columns
     return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
+
+
+def _of_update(status: NodeStatus, update: UpdateStanding, now: datetime | None) -> str:
+    """Return what explains the update state of a host; empty if the state says everything."""
+    match update.state:
+        case UpdateState.ROLLED_BACK:
+            ago = f", {elapsed(seconds_since(update.rolled_back_at, now))} ago" if now and update.rolled_back_at else ""
+            return f"from {update.rolled_back_from}{ago}"
+        case UpdateState.BEHIND:
+            return f"the cluster has {update.newest_version}"
+        case UpdateState.CHECK_FAILED:
+            return status.message
+        case UpdateState.UP_TO_DATE | UpdateState.UPDATING | UpdateState.IDLE:
+            return ""
 
 
 def _version(status: NodeStatus) -> str:

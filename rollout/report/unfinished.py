@@ -10,6 +10,7 @@ from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shortened
+from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalized, tallied
 
 _MOST = 20
@@ -46,16 +47,17 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
     return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
 
 
-def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, str]:
-    """Tell how far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
+def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, UnderWay]:
+    """Return how far it has come with each node that is not done, by name.
 
     `down` has, by name, for how long nodes that reboot are down, in words.
     """
-    turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
-    states = _states(unfinished, down)
+    begun = (*unfinished.begun, *unfinished.failed)
+    phases = {entry.node.name: entry.phase for entry in begun}
     if unfinished.blocks:
-        states |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING.value)
-    return {name: joined(", ", word, turns.get(name, "")) for name, word in states.items()}
+        phases |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING)
+    turns = _turns(unfinished)
+    return {name: UnderWay(phase, *turns.get(name, (0, 0)), down.get(name, "")) for name, phase in phases.items()}
 
 
 def _states(unfinished: Unfinished, down: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     shown = " ".join(ended.stdout.split())
     assert f"$ rollout status {sources} NODE" in shown
     assert f"$ rollout plan {sources} --max-unavailable 3 --out " in shown
-    assert "12 nodes: 8 pending, 3 up to date, 1 inhibited" in ended.stdout
+    assert "12 nodes: 8 pending, 3 behind, 1 inhibited" in ended.stdout
     assert "About " in shown
     # one of them goes on saying so after its reboot, which ends the rollout
     assert ended.code == ExitCode.PARTIAL

@@ -34,7 +34,7 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Co
     for name, source in WITHOUT_ENGINE.items():
         assert lines[name].split()[1] == "unknown"
         assert f"it has {source}: --set detect.sources=update-engine,{source}" in lines[name]
-    assert "12 nodes: 6 up to date, 5 unknown, 1 pending\n" in text
+    assert "12 nodes: 6 behind, 5 unknown, 1 pending\n" in text
     pending = command("status", "--pending", "-o", "json", lab=sources)
     assert [row["node"] for row in json.loads(pending.stdout)["nodes"]] == ["cp-1"]
     assert "of 5 nodes it is not known" in pending.stderr
@@ -72,7 +72,7 @@ def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab)
     text = command("status", "--pending", lab=mixed).stdout
     assert [line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))] == waiting
     assert text.endswith(
-        "12 nodes: 6 pending, 3 paused, 1 up to date, 1 downloading, 1 cordoned\nNext:\n    rollout plan\n"
+        "12 nodes: 6 pending, 3 paused, 1 behind, 1 downloading, 1 cordoned\nNext:\n    rollout plan\n"
     )
 
 

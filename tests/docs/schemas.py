@@ -18,7 +18,7 @@ from rollout.model.host import UpdateOperation
 from rollout.model.json_text import json_document
 from rollout.model.notification import Note, NotifyEvent, RolloutState
 from rollout.model.plan import ExclusionReason, RolloutPlan
-from rollout.model.progress import Outcome
+from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.explanation import Explanation
 from rollout.report import document_types, fleetlock, status, unfinished
@@ -103,6 +103,8 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("Note", "event"): (*NotifyEvent, "test"),
     ("Note", "state"): (*RolloutState, ""),
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
+    ("NodeStatus", "reason"): (*ExclusionReason, ""),
+    ("NodeStatus", "phase"): (*Phase, ""),
     ("NotDone", "reason"): (*ExclusionReason, *Outcome),
     ("HostKeyRow", "standing"): tuple(KeyState),
     ("HostKeyRow", "confirmed_by"): ("fingerprint", ""),

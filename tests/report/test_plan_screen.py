@@ -17,6 +17,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
+from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.report.plan_screen import brief_text, finding_lines, plan_text
 from tests.report.builders import blocker, plan, planned
 
@@ -83,6 +84,42 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
     made = replace(of_waves(""), estimate=estimate)
     assert plan_text(made, zones={}, width=120).splitlines()[-1] == f"{sentence} 28 pods move."
+
+
+def idle(name: str, state: UpdateState, message: str = "nothing is staged") -> Exclusion:
+    update = UpdateStanding(state, "4152.2.0", "4152.2.0" if state is UpdateState.ROLLED_BACK else "")
+    return Exclusion(name, ExclusionReason.NO_UPDATE, message, update=update)
+
+
+def without_waves(*excluded: Exclusion) -> RolloutPlan:
+    return replace(plan(), waves=(), excluded=excluded, blockers=(), warnings=())
+
+
+def test_nodes_that_run_the_newest_version_are_up_to_date() -> None:
+    made = without_waves(idle("node-1", UpdateState.UP_TO_DATE), idle("node-2", UpdateState.UP_TO_DATE))
+    assert plan_text(made, zones={}, width=80) == "Nothing to do: 2 nodes are up to date."
+
+
+@pytest.mark.parametrize(
+    ("left", "line"),
+    [
+        (idle("node-2", UpdateState.ROLLED_BACK), "! node-2  rolled back from 4152.2.0, and nothing is staged now"),
+        (idle("node-2", UpdateState.CHECK_FAILED, "no answer"), "! node-2  check failed: no answer"),
+        (idle("node-2", UpdateState.BEHIND), "Left out: node-2 (behind: the cluster has 4152.2.0)"),
+        (idle("node-2", UpdateState.IDLE), "Left out: node-2 (idle)"),
+    ],
+)
+def test_a_plan_calls_no_other_node_up_to_date(left: Exclusion, line: str) -> None:
+    made = without_waves(idle("node-1", UpdateState.UP_TO_DATE), left)
+    assert left.update
+    word = left.update.state.replace("-", " ")
+    ending = f"Nothing to do: no update is staged on 2 nodes: 1 up to date, 1 {word}."
+    assert plan_text(made, zones={}, width=100) == f"{line}\n\n{ending}"
+
+
+def test_a_plan_of_a_version_that_did_not_tell_calls_no_node_up_to_date() -> None:
+    made = without_waves(Exclusion("node-1", ExclusionReason.NO_UPDATE, "nothing is staged"))
+    assert plan_text(made, zones={}, width=80) == "Nothing to do: no update is staged on 1 node."
 
 
 def test_a_rollout_that_is_not_over_is_told_once() -> None:

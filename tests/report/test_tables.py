@@ -1,8 +1,10 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
+from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
@@ -14,8 +16,14 @@ WAITING = NodeStatus(
 
 
 SILENT = NodeStatus(
-    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable: refused", "\x1b[31mrefused", judged=False
+    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable", "\x1b[31mrefused", judged=False
 )
+CURRENT = UpdateStanding(UpdateState.UP_TO_DATE, "3975.2.0")
+FINE = replace(WAITING, needs_reboot=False, staged_version="", reason="no-update", update=CURRENT)
+
+
+def kept(reason: str, message: str) -> NodeStatus:
+    return replace(WAITING, reason=reason, message=message)
 
 
 def test_status_has_a_row_a_node() -> None:
@@ -30,58 +38,87 @@ def test_status_has_a_row_a_node() -> None:
 
 
 def test_what_keeps_a_host_from_its_reboot_comes_before_the_plan_of_the_others() -> None:
-    refused = replace(WAITING, node="node-2", reason="no-sudo: core may not run systemctl reboot")
+    refused = replace(kept("no-sudo", "core may not run systemctl reboot"), node="node-2")
     assert status_text([WAITING, refused]).endswith("Next:\n    rollout doctor")
 
 
 def test_status_where_nothing_is_to_be_done_is_the_table_and_a_sentence() -> None:
-    reason = "no-update: nothing is staged (--allow idle reboots it anyway)"
-    fine = replace(WAITING, needs_reboot=False, staged_version="", reason=reason)
-    assert status_text([fine, replace(fine, node="node-2")], width=60).splitlines() == [
+    assert status_text([FINE, replace(FINE, node="node-2")], width=60).splitlines() == [
         "NODE    STATE       VERSION",
         "node-1  up to date  3975.2.0",
         "node-2  up to date  3975.2.0",
         "Up to date: 2 nodes on 3975.2.0.",
     ]
-    back = replace(fine, node="node-3", reason="no-update: rolled back from 4081.2.1, 2h ago")
-    assert status_text([fine, back]).splitlines()[2].endswith("  rolled back from 4081.2.1, 2h ago")
-    loading = replace(fine, operation="UPDATE_STATUS_DOWNLOADING")
-    assert status_text([fine, loading]).splitlines()[-1] == "2 nodes: 1 up to date, 1 downloading"
+    update = UpdateStanding(UpdateState.UPDATING, "3975.2.0")
+    loading = replace(FINE, operation="UPDATE_STATUS_DOWNLOADING", update=update)
+    assert status_text([FINE, loading]).splitlines()[-1] == "2 nodes: 1 up to date, 1 downloading"
+
+
+BEHIND = UpdateStanding(UpdateState.BEHIND, "4081.2.1")
+ROLLED_BACK = UpdateStanding(UpdateState.ROLLED_BACK, "4081.2.1", "4081.2.1", "2026-03-01T10:00:00Z")
 
 
 @pytest.mark.parametrize(
-    ("reason", "state"),
+    ("update", "row"),
     [
-        ("paused: disk swap (ana, until 18:00)", "paused       3975.2.0 → 4081.2.1  disk swap (ana, until 18:00)"),
-        ("cordoned: cordoned by an operator (--allow cordoned reboots it too)", "cordoned     3975.2.0 → 4081.2.1"),
+        (BEHIND, "behind      3975.2.0  the cluster has 4081.2.1"),
+        (ROLLED_BACK, "rolled back  3975.2.0  from 4081.2.1, 2h00m ago"),
         (
-            "cordoned: cordoned; kured is rebooting it: a/b (if it was removed: kubectl annotate node n a/b-)",
-            "kured is",
+            UpdateStanding(UpdateState.CHECK_FAILED),
+            "check failed  3975.2.0  the server sent no update",
         ),
-        ("rival: locksmithd runs on the host (mask it), or --allow locksmithd", "locksmithd runs on the host"),
-        ("not-ready: it is not Ready: no network", "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network"),
+        (UpdateStanding(UpdateState.IDLE), "idle        3975.2.0"),
     ],
 )
-def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(reason: str, state: str) -> None:
-    kept, waiting = replace(WAITING, reason=reason), replace(WAITING, node="node-2")
-    line = status_text([kept, waiting, replace(SILENT, node="node-3")]).splitlines()[1]
+def test_a_host_that_is_not_up_to_date_says_what_it_is(update: UpdateStanding, row: str) -> None:
+    other = replace(FINE, node="node-2", update=update, message="the server sent no update")
+    text = status_text([FINE, other], now=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert text.splitlines()[2].split() == ["node-2", *row.split()]
+    assert "Up to date:" not in text
+
+
+def test_hosts_that_are_behind_can_be_told_to_look_for_an_update() -> None:
+    text = status_text([FINE, replace(FINE, node="node-2", update=BEHIND)])
+    assert text.endswith("2 nodes: 1 up to date, 1 behind\nNext:\n    rollout check-update")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "state"),
+    [
+        ("paused", "disk swap (ana, until 18:00)", "paused       3975.2.0 → 4081.2.1  disk swap (ana, until 18:00)"),
+        ("cordoned", "cordoned by an operator (--allow cordoned reboots it too)", "cordoned     3975.2.0 → 4081.2.1"),
+        (
+            "cordoned",
+            "cordoned; kured is rebooting it: a/b (if it was removed: kubectl annotate node n a/b-)",
+            "kured is",
+        ),
+        ("rival", "locksmithd runs on the host (mask it), or --allow locksmithd", "locksmithd runs on the host"),
+        ("not-ready", "it is not Ready: no network", "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network"),
+    ],
+)
+def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(
+    reason: str, message: str, state: str
+) -> None:
+    waiting = replace(WAITING, node="node-2")
+    line = status_text([kept(reason, message), waiting, replace(SILENT, node="node-3")]).splitlines()[1]
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
-    cordoned = replace(WAITING, schedulable=False, reason="left-cordoned: left cordoned by a rollout")
+    cordoned = replace(kept("left-cordoned", "left cordoned by a rollout"), schedulable=False)
     beside = FollowUp("The rollout x is running, wave 3 of 6.", "rollout status --watch")
-    lines = status_text([replace(cordoned, under_way="rebooting, wave 3 of 6"), WAITING], rollout=beside).splitlines()
+    under_way = replace(cordoned, under_way="rebooting, wave 3 of 6", phase="rebooting", progress="wave 3 of 6")
+    lines = status_text([under_way, WAITING], rollout=beside).splitlines()
     assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"
     assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
 
 
 def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
-    held = replace(WAITING, reason="version-held: version 2 is held: it failed on 1 node (rollout release 2)")
+    held = kept("version-held", "version 2 is held: it failed on 1 node (rollout release 2)")
     rows = [replace(held, node=f"worker-{number}") for number in range(4)]
-    alone = replace(WAITING, node="cp-1", reason="paused: by its annotation")
+    alone = replace(kept("paused", "by its annotation"), node="cp-1")
     *table, total, line = status_text([*rows, alone], width=160).splitlines()
     assert [row.split()[1] for row in table[1:5]] == ["held"] * 4
     assert total == "5 nodes: 4 held, 1 paused"

@@ -263,9 +263,10 @@ def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan) -> str
 def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
     """Return the command that tells why nodes could not be planned; empty where there is a wave, or no such node."""
     reasons = {node.reason for node in excluded_by_trouble(plan.excluded)} - {ExclusionReason.DEFERRED}
-    if plan.waves or not reasons:
+    is_current = all(left.update.is_current for left in plan.excluded if left.update)
+    if plan.waves or not (reasons or not is_current):
         return ""
-    command = "rollout status" if reasons == {ExclusionReason.VERSION_HELD} else "rollout doctor"
+    command = "rollout doctor" if reasons - {ExclusionReason.VERSION_HELD} else "rollout status"
     return settings.repeated(command)
 
 

@@ -24,7 +24,8 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, shortened
 from rollout.planning.eligibility.memory import Rules
-from rollout.planning.eligibility.status import NodeStatus, node_statuses
+from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
+from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
@@ -55,7 +56,7 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
     return texts
 
 
-def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, str]]:
+def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, UnderWay]]:
     """Return the rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
@@ -91,9 +92,12 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     targets = ask_hosts(session, nodes := read_nodes(session.api))
     (memory, proven), now = seen_before(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
-    rules = Rules(now, memory, proven=proven, own=targets.own_node)
-    rows = node_statuses(targets.among(nodes), targets.hosts, targets.observations, policy.pools, rules)
-    statuses = [replace(row, under_way=stages.get(row.node, "")) for row in rows]
+    versions = KnownVersions.of(nodes, targets.observations)
+    rules = Rules(now, memory, proven=proven, own=targets.own_node, versions=versions)
+    chosen = targets.among(nodes)
+    statuses = node_statuses(
+        chosen, targets.hosts, targets.observations, own_rules=policy.pools, rules=rules, under_way=stages
+    )
     if output.as_json:
         _write_nodes(statuses, rollout, only_pending=only_pending)
         return

@@ -17,6 +17,7 @@ from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
+from rollout.model.update_state import UpdateStanding
 from rollout.planning.eligibility.memory import Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.eligibility.selector import parse_selector
@@ -203,7 +204,19 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     of_node = (rule(candidate) for rule in _OF_NODES)
     of_host = (rule(candidate, facts) for rule in _OF_HOSTS) if facts else (_unheard(candidate),)
     objection = next(filter(None, chain(of_node, of_host)), None)
-    return Exclusion(candidate.node.name, *objection, candidate.pool) if objection else None
+    if objection is None:
+        return None
+    reason, message = objection
+    update = update_standing(candidate) if reason is ExclusionReason.NO_UPDATE else None
+    return Exclusion(candidate.node.name, reason, message, candidate.pool, update)
+
+
+def update_standing(candidate: Candidate) -> UpdateStanding | None:
+    """Return how a host without a staged update compares with its cluster; None if it waits, or if that is unknown."""
+    facts = candidate.facts
+    if facts is None or facts.detection.needs_reboot or facts.detection.unanswered:
+        return None
+    return candidate.rules.versions.standing(candidate.node, facts)
 
 
 def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:

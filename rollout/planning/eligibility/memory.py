@@ -30,6 +30,7 @@ from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, is_version, shell_word, shortened, whole_second
 from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
 MOST_UNMOVED = 2
@@ -72,7 +73,7 @@ class Rules:
     `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
     allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
     for which somebody has: nothing is held against these. `proven` is what another cluster has proved, None where it
-    need not. `own` is the node under this process, whichever it is.
+    need not. `own` is the node under this process, whichever it is. `versions` are those that the cluster knows of.
     """
 
     now: datetime | None = None
@@ -84,6 +85,7 @@ class Rules:
     retried: frozenset[str] = frozenset()
     proven: Proven | None = None
     own: OwnNode | None = None
+    versions: KnownVersions = NO_VERSIONS
 
 
 Objection = tuple[ExclusionReason, str]

@@ -1,23 +1,119 @@
 """One row a node: what `rollout status` shows, field for field its JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 
 from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source
-from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
-from rollout.model.memory import seconds_since
-from rollout.model.node_marks import deferral, is_deferred, last_result
-from rollout.model.plan import Exclusion, ExclusionReason
+from rollout.model.host import (
+    Host,
+    HostObservation,
+    LoggedInUser,
+    ProbeFailure,
+    UpdateOperation,
+)
+from rollout.model.memory import Pause
+from rollout.model.node_marks import deferral, is_deferred, pause_on
+from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Phase
 from rollout.model.reboot_request import unasked
-from rollout.model.text import elapsed, natural_key
-from rollout.planning.eligibility.candidates import Candidate, exclusion
+from rollout.model.text import joined, natural_key
+from rollout.model.update_state import UpdateStanding, UpdateState
+from rollout.planning.eligibility.candidates import Candidate, exclusion, update_standing
 from rollout.planning.eligibility.memory import Rules, resting_until
 from rollout.planning.eligibility.pools import pools_of
 
-_ROLLED_BACK = "rolled back from"
+
+class NodeState(StrEnum):
+    """What the column STATE of `rollout status` says of a node; fixed words."""
+
+    UP_TO_DATE = "up to date"
+    BEHIND = "behind"
+    ROLLED_BACK = "rolled back"
+    CHECK_FAILED = "check failed"
+    IDLE = "idle"
+    UPDATE_AVAILABLE = "update available"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    FINALIZING = "finalizing"
+    PENDING = "pending"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    REBOOTING = "rebooting"
+    BOOTED = "booted"
+    READY = "ready"
+    DONE = "done"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
+    NOT_READY = "not ready"
+    DELETING = "deleting"
+    LEFT_CORDONED = "left cordoned"
+    PAUSED = "paused"
+    WRONG_HOST = "wrong host"
+    NO_SUDO = "no sudo"
+    INHIBITED = "inhibited"
+    SHUTDOWN_PENDING = "shutdown pending"
+    EXCLUDED = "excluded"
+    RIVAL = "rival"
+    UNKNOWN_MARKS = "unknown marks"
+    BLOCKED = "blocked"
+    DEFERRED = "deferred"
+    OWN_NODE = "own node"
+    HELD = "held"
+    FAILED_RECENTLY = "failed recently"
+    UNPROVEN = "unproven"
+
+
+_OF_UPDATES = {
+    UpdateState.UP_TO_DATE: NodeState.UP_TO_DATE,
+    UpdateState.BEHIND: NodeState.BEHIND,
+    UpdateState.ROLLED_BACK: NodeState.ROLLED_BACK,
+    UpdateState.CHECK_FAILED: NodeState.CHECK_FAILED,
+    UpdateState.UPDATING: NodeState.DOWNLOADING,
+    UpdateState.IDLE: NodeState.IDLE,
+}
+_OF_OPERATIONS = {
+    UpdateOperation.AVAILABLE: NodeState.UPDATE_AVAILABLE,
+    UpdateOperation.DOWNLOADING: NodeState.DOWNLOADING,
+    UpdateOperation.VERIFYING: NodeState.VERIFYING,
+    UpdateOperation.FINALIZING: NodeState.FINALIZING,
+}
+# Reasons that the table says in other words.
+_OF_REASONS = {
+    ExclusionReason.VERSION_HELD: NodeState.HELD,
+    ExclusionReason.UNKNOWN_STATUS: NodeState.UNKNOWN,
+}
+# A node that is left out for one of these is not asked, so a silent host matters more.
+_BEFORE_ITS_HOST = (
+    ExclusionReason.PAUSED,
+    ExclusionReason.CORDONED,
+    ExclusionReason.LEFT_CORDONED,
+    ExclusionReason.UNKNOWN_MARKS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """How far a rollout has come with a node: its phase, its wave of how many, and for how long its host is down."""
+
+    phase: Phase
+    wave: int = 0
+    waves: int = 0
+    down: str = ""
+
+    @property
+    def progress(self) -> str:
+        """Return the same without the phase: `down for 12s, wave 3 of 6`."""
+        return joined(", ", self.down, f"wave {self.wave} of {self.waves}" if self.wave else "")
+
+    def __str__(self) -> str:
+        """Return `rebooting, down for 12s, wave 3 of 6`."""
+        return joined(", ", self.phase, self.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +125,9 @@ class NodeStatus:
     `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
     update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
     `detected_by` are the sources that say that it needs a reboot, `detail` is why, in their words. `under_way` is how
-    far a rollout has come with it: `rebooting, wave 3 of 6`. `judged` is whether it is known that it needs a reboot,
-    or none; `shows` are sources that it could be asked by as well.
+    far a rollout has come with it: `rebooting, wave 3 of 6`, and `phase` and `progress` are its parts. `judged` is
+    whether it is known that it needs a reboot, or none; `shows` are sources that it could be asked by as well.
+    `message` explains `reason`, and `update` is set for a host without a staged update.
     """
 
     node: str
@@ -55,27 +152,58 @@ class NodeStatus:
     under_way: str = ""
     judged: bool = True
     shows: tuple[Source, ...] = ()
+    message: str = ""
+    update: UpdateStanding | None = None
+    pause: Pause | None = None
+    phase: str = ""
+    progress: str = ""
+    state: NodeState = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive the state, so that it never contradicts the other fields."""
+        object.__setattr__(self, "state", _state(self))
 
     @property
     def is_paused(self) -> bool:
-        """Whether a pause is what keeps it out of a plan."""
-        return self.reason.startswith(f"{ExclusionReason.PAUSED}: ")
+        """Whether a pause keeps it out of a plan."""
+        return self.reason == ExclusionReason.PAUSED
 
     @property
-    def rollback(self) -> str:
-        """From which version it was rolled back, and when, where it still stands so; empty where it does not."""
-        sentence = self.reason.removeprefix(f"{ExclusionReason.NO_UPDATE}: ")
-        return sentence if sentence.startswith(_ROLLED_BACK) else ""
+    def is_rolled_back(self) -> bool:
+        """Whether its last update was rolled back, and it still runs the version from before."""
+        return self.update is not None and self.update.state is UpdateState.ROLLED_BACK
 
     @property
     def is_rebooting(self) -> bool:
         """Whether a rollout has asked its host to reboot, which then refuses connections as it has to."""
-        return self.under_way.startswith(Phase.REBOOTING)
+        return self.phase == Phase.REBOOTING
 
     @property
     def is_pending(self) -> bool:
         """Whether it waits for a reboot, or a rollout is about it."""
         return self.needs_reboot or bool(self.under_way)
+
+
+def _state(status: NodeStatus) -> NodeState:
+    """Return a rollout's phase, what keeps the node out of a plan, or whether it waits for a reboot."""
+    if status.phase:
+        return NodeState(status.phase)
+    if status.error and status.reason in _BEFORE_ITS_HOST:
+        return NodeState.UNREACHABLE
+    if status.reason and status.reason != ExclusionReason.NO_UPDATE:
+        reason = ExclusionReason(status.reason)
+        return _OF_REASONS.get(reason) or NodeState(reason.replace("-", " "))
+    if status.needs_reboot:
+        return NodeState.PENDING
+    return _update_state(status)
+
+
+def _update_state(status: NodeStatus) -> NodeState:
+    if status.update is None:
+        return NodeState.UNKNOWN
+    if status.update.state is UpdateState.UPDATING:
+        return _OF_OPERATIONS.get(UpdateOperation(status.operation), NodeState.DOWNLOADING)
+    return _OF_UPDATES[status.update.state]
 
 
 def node_statuses(
@@ -84,18 +212,19 @@ def node_statuses(
     observations: Mapping[str, HostObservation],
     own_rules: tuple[Pool, ...],
     rules: Rules,
+    under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools."""
+    """Return rows in the natural order of names. `own_rules` are the pools; the mappings are by Node name."""
     pools = pools_of(Policy(pools=own_rules))
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
         pool = pools.of(node.labels)
         candidate = Candidate(node, observations.get(node.name), pools.rules(pool), rules, pool)
-        rows.append(_row(candidate, hosts.get(node.name)))
+        rows.append(_row(candidate, hosts.get(node.name), under_way.get(node.name)))
     return tuple(rows)
 
 
-def _row(candidate: Candidate, host: Host | None) -> NodeStatus:
+def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) -> NodeStatus:
     node, observation, facts, rules = candidate.node, candidate.observation, candidate.facts, candidate.rules
     objection, detection = exclusion(candidate), facts.detection if facts else Detection()
     failures = rules.memory.nodes.get(node.name)
@@ -109,7 +238,7 @@ def _row(candidate: Candidate, host: Host | None) -> NodeStatus:
         running_version=facts.running_version if facts else "",
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
-        reason=_reason(candidate, objection) if objection else "",
+        reason=objection.reason if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=candidate.pool,
         failures=failures.failures if failures else 0,
@@ -121,25 +250,20 @@ def _row(candidate: Candidate, host: Host | None) -> NodeStatus:
         detail=detection.detail,
         judged=facts is not None and not detection.unanswered,
         shows=unasked(node, facts) if facts else (),
+        message=objection.message if objection else "",
+        update=update_standing(candidate),
+        pause=_pause(candidate),
+        under_way=str(under_way or ""),
+        phase=under_way.phase if under_way else "",
+        progress=under_way.progress if under_way else "",
     )
 
 
-def _reason(candidate: Candidate, objection: Exclusion) -> str:
-    """Why it would be left out; of a node with nothing staged, that its last update was rolled back, if it was."""
-    message = objection.message.removeprefix("paused ")  # a pause says the word by itself
-    if objection.reason is ExclusionReason.NO_UPDATE:
-        message = _rollback(candidate) or message
-    return f"{objection.reason}: {message}"
-
-
-def _rollback(candidate: Candidate) -> str:
-    """From which version it was rolled back to the one that it runs; empty where it was not, or runs another now."""
-    result, facts, now = last_result(candidate.node), candidate.facts, candidate.rules.now
-    is_there_still = facts is not None and facts.running_version == result.get("version")
-    if not (is_there_still and result.get("outcome") == Outcome.ROLLED_BACK and result.get("from")):
-        return ""
-    ago = f", {elapsed(seconds_since(result.get('at', ''), now))} ago" if now else ""
-    return f"{_ROLLED_BACK} {result['from']}{ago}"
+def _pause(candidate: Candidate) -> Pause | None:
+    """Return the pause that counts now: of the node, or of every node."""
+    rules = candidate.rules
+    pauses = (pause_on(candidate.node), rules.memory.pause)
+    return next((pause for pause in pauses if pause and not pause.is_over(rules.now)), None)
 
 
 def _deferred(node: Node) -> str:

@@ -40,6 +40,7 @@ from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
+from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, within
 from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
@@ -92,6 +93,7 @@ class PlanInputs:
             self.retried,
             self.proven,
             self.own_node,
+            KnownVersions.of(self.snapshot.nodes, self.observations),
         )
 
     @property

@@ -1,0 +1,166 @@
+"""Which OS version is the newest that the cluster knows of, and how a host compares with it. Pure.
+
+Versions are compared only within one stream: hosts of one operating system and one update group or channel. Flatcar
+and Fedora CoreOS write the channel into the version itself: the second number of Flatcar's (0 alpha, 1 beta, 2 stable,
+3 LTS) and the third of Fedora CoreOS' (1 next, 2 testing, 3 stable).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rollout.model.cluster import Node
+from rollout.model.host import HostFacts, HostObservation, UpdateOperation
+from rollout.model.node_marks import last_result
+from rollout.model.progress import Outcome
+from rollout.model.update_state import UpdateStanding, UpdateState
+
+_FLATCAR_CHANNELS = {0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
+_COREOS_CHANNELS = {1: "next", 2: "testing", 3: "stable"}
+# By the operating system: how many numbers its versions have, which of them is the channel, and the channels.
+_CHANNELS = {
+    "flatcar": (3, 1, _FLATCAR_CHANNELS),
+    "coreos": (3, 1, _FLATCAR_CHANNELS),
+    "fedora": (4, 2, _COREOS_CHANNELS),
+}
+# The operating systems by the beginning of a Node's osImage. Others are known only from their hosts.
+_IMAGES = {
+    "Flatcar Container Linux": "flatcar",
+    "Container Linux by CoreOS": "coreos",
+    "Fedora CoreOS": "fedora",
+}
+_VERSION_IN_IMAGE = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
+# A suffix such as +nightly-20250102 says nothing about the order.
+_NUMBERS = re.compile(r"(\d+(?:\.\d+)*)(?:[-+~].*)?")
+_UPDATING = frozenset(
+    {
+        UpdateOperation.AVAILABLE,
+        UpdateOperation.DOWNLOADING,
+        UpdateOperation.VERIFYING,
+        UpdateOperation.FINALIZING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Hosts that get the same updates. `channel` is an update group or a channel, empty if neither is known."""
+
+    os_id: str
+    channel: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersions:
+    """The versions of a cluster by stream, and those of them that a staged update replaces."""
+
+    present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
+    replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]) -> "KnownVersions":
+        """Return what the hosts say, and for hosts that were not asked what their Nodes say."""
+        present: dict[Stream, set[str]] = {}
+        replaced: dict[Stream, set[str]] = {}
+        for node in nodes:
+            facts = observations.get(node.name)
+            if not isinstance(facts, HostFacts):
+                for stream, version in _in_image(node):
+                    present.setdefault(stream, set()).add(version)
+                continue
+            staged = facts.detection.version
+            for version in filter(None, (facts.running_version, staged)):
+                present.setdefault(_stream_of(facts, version), set()).add(version)
+            if staged:
+                replaced.setdefault(_stream_of(facts, staged), set()).add(facts.running_version)
+        return cls(_frozen(present), _frozen(replaced))
+
+    def newest(self, facts: HostFacts) -> str:
+        """Return the newest version of the host's stream; empty if the versions do not tell."""
+        stream = _stream(facts)
+        present = self.present.get(stream, frozenset[str]())
+        if stream.os_id not in _CHANNELS:
+            latest = set(present - self.replaced.get(stream, frozenset[str]()))
+            return latest.pop() if len(latest) == 1 else ""
+        most = max(map(_numbers, present), default=())
+        latest = {version for version in present if most and _numbers(version) == most}
+        return latest.pop() if len(latest) == 1 else ""
+
+    def standing(self, node: Node, facts: HostFacts) -> UpdateStanding:
+        """Return the state of a host that has no update staged."""
+        newest = self.newest(facts)
+        operation = facts.update.operation
+        result = last_result(node)
+        if operation in _UPDATING:
+            return UpdateStanding(UpdateState.UPDATING, newest)
+        if _is_rolled_back(result, facts):
+            at = result.get("at", "")
+            return UpdateStanding(UpdateState.ROLLED_BACK, newest, rolled_back_from=result["from"], rolled_back_at=at)
+        if operation is UpdateOperation.REPORTING_ERROR:
+            return UpdateStanding(UpdateState.CHECK_FAILED, newest)
+        return UpdateStanding(_compared(facts, newest), newest)
+
+
+NO_VERSIONS = KnownVersions()
+
+
+def _frozen(sets: Mapping[Stream, set[str]]) -> Mapping[Stream, frozenset[str]]:
+    return {stream: frozenset(versions) for stream, versions in sets.items()}
+
+
+def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
+    """Whether the host still runs the version that its last update was rolled back to."""
+    is_rollback = result.get("outcome") == Outcome.ROLLED_BACK and bool(result.get("from"))
+    return is_rollback and result.get("version") == facts.running_version
+
+
+def _compared(facts: HostFacts, newest: str) -> UpdateState:
+    running = facts.running_version
+    if running and running == newest:
+        return UpdateState.UP_TO_DATE
+    if not (running and newest):
+        return UpdateState.IDLE
+    if facts.os_id not in _CHANNELS:
+        return UpdateState.BEHIND
+    mine, theirs = _numbers(running), _numbers(newest)
+    if not mine or mine == theirs:
+        return UpdateState.IDLE
+    return UpdateState.BEHIND if mine < theirs else UpdateState.UP_TO_DATE
+
+
+def _stream(facts: HostFacts) -> Stream:
+    """Return the stream that the host gets its updates from."""
+    return Stream(facts.os_id, facts.group or _channel(facts.os_id, facts.running_version))
+
+
+def _stream_of(facts: HostFacts, version: str) -> Stream:
+    """Return the stream of a version on a host.
+
+    A host that has just changed its channel still runs a version of the earlier one, which is not to be expected of
+    the others of the new channel. Groups with a name of their own may have any version.
+    """
+    *_, channels = _CHANNELS.get(facts.os_id, (0, 0, dict[int, str]()))
+    is_own_group = bool(facts.group) and facts.group not in channels.values()
+    channel = "" if is_own_group else _channel(facts.os_id, version)
+    return Stream(facts.os_id, channel or facts.group)
+
+
+def _channel(os_id: str, version: str) -> str:
+    """Return the channel that a version names; empty if it names none."""
+    count, place, channels = _CHANNELS.get(os_id, (0, 0, dict[int, str]()))
+    numbers = _numbers(version)
+    return channels.get(numbers[place], "") if count and len(numbers) == count else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, which compare in its order; empty if it is not written in numbers."""
+    match = _NUMBERS.fullmatch(version)
+    return tuple(map(int, match[1].split("."))) if match else ()
+
+
+def _in_image(node: Node) -> Iterator[tuple[Stream, str]]:
+    """Yield the stream and version that a Node's osImage names, if it names any."""
+    os_id = next((os_id for image, os_id in _IMAGES.items() if node.os_image.startswith(image)), "")
+    match = _VERSION_IN_IMAGE.search(node.os_image)
+    if os_id and match:
+        yield Stream(os_id, _channel(os_id, match[0])), match[0]

@@ -1,0 +1,141 @@
+"""Which hosts are up to date: those that run the newest version that the cluster knows of, and no others."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.detection import Source
+from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStatus
+from rollout.model.update_state import UpdateStanding, UpdateState
+from rollout.planning.eligibility.versions import KnownVersions
+from tests.planning.builders import NEW, OLD, facts, node
+
+
+def running(name: str, version: str, group: str = "stable", os_id: str = "flatcar") -> HostFacts:
+    return facts(name, staged=False, running_version=version, group=group, os_id=os_id)
+
+
+def standings(*hosts: HostFacts, others: tuple[Node, ...] = ()) -> Mapping[str, UpdateStanding]:
+    observations: dict[str, HostObservation] = {host.host.name: host for host in hosts}
+    nodes = [node(name) for name in observations]
+    known = KnownVersions.of([*nodes, *others], observations)
+    return {one.name: known.standing(one, host) for one, host in zip(nodes, hosts, strict=True)}
+
+
+def states(*hosts: HostFacts, others: tuple[Node, ...] = ()) -> list[UpdateState]:
+    return [standing.state for standing in standings(*hosts, others=others).values()]
+
+
+def test_hosts_of_one_version_are_up_to_date() -> None:
+    assert states(running("a", NEW), running("b", NEW)) == [UpdateState.UP_TO_DATE] * 2
+
+
+def test_a_host_that_runs_less_than_another_is_behind() -> None:
+    found = standings(running("a", OLD), running("b", NEW))
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW)
+    assert found["b"].state is UpdateState.UP_TO_DATE
+
+
+def test_a_host_that_runs_less_than_another_has_staged_is_behind() -> None:
+    assert states(running("a", OLD), facts("b"))[0] is UpdateState.BEHIND
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    found = standings(running("a", "4081.2.9"), running("b", "4081.2.10"))
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, "4081.2.10")
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (running("a", "4152.2.0"), running("b", "4187.1.0", "beta")),
+        (running("a", "3510.3.6", "lts"), running("b", "4152.2.0")),
+        (running("a", "4152.2.0"), running("b", "41.20241027.3.0", "", "fedora")),
+        (running("a", "40.20241006.3.0", "", "fedora"), running("b", "41.20241027.2.0", "", "fedora")),
+        (running("a", "4152.2.0", "canary"), running("b", "4081.2.0", "production")),
+    ],
+    ids=["stable and beta", "lts and stable", "Flatcar and Fedora CoreOS", "Fedora's streams", "own groups"],
+)
+def test_hosts_of_different_streams_are_not_compared(one: HostFacts, another: HostFacts) -> None:
+    assert states(one, another) == [UpdateState.UP_TO_DATE] * 2
+
+
+def test_versions_of_fedora_coreos_are_compared_within_their_stream() -> None:
+    found = states(running("a", "40.20241006.3.0", "", "fedora"), running("b", "41.20241027.3.0", "", "fedora"))
+    assert found == [UpdateState.BEHIND, UpdateState.UP_TO_DATE]
+
+
+def test_a_host_that_has_just_changed_its_channel_is_compared_with_the_new_one() -> None:
+    moved_up = running("a", "4152.2.0", "beta")
+    assert states(moved_up, running("b", "4187.1.0", "beta"))[0] is UpdateState.BEHIND
+
+
+def test_a_host_that_has_left_beta_does_not_make_stable_hosts_behind() -> None:
+    assert states(running("a", "4152.2.0"), running("b", "4187.1.0")) == [UpdateState.UP_TO_DATE] * 2
+
+
+def test_a_node_whose_host_was_not_asked_counts_by_its_image() -> None:
+    other = node("b", os_image=f"Flatcar Container Linux by Kinvolk {NEW} (Oklo)")
+    assert states(running("a", OLD), others=(other,)) == [UpdateState.BEHIND]
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["Flatcar Container Linux by Kinvolk 4187.1.0 (Oklo)", "Ubuntu 24.04.1 LTS", "Fedora CoreOS 41.20241027.3.0"],
+)
+def test_an_image_of_another_stream_does_not_count(image: str) -> None:
+    assert states(running("a", NEW), others=(node("b", os_image=image),)) == [UpdateState.UP_TO_DATE]
+
+
+def test_versions_without_an_order_are_not_called_newer_or_older() -> None:
+    found = states(running("a", "24.04", "", "ubuntu"), running("b", "22.04", "", "ubuntu"))
+    assert found == [UpdateState.IDLE] * 2
+
+
+def test_without_an_order_a_staged_version_is_newer_than_the_one_it_replaces() -> None:
+    staged = facts("b", running_version="v1", os_id="other", group="")
+    found = standings(running("a", "v1", "", "other"), staged)
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW)
+
+
+def test_nightly_builds_of_one_version_are_not_compared() -> None:
+    found = states(running("a", "4200.0.0+nightly-1", "alpha"), running("b", "4200.0.0+nightly-2", "alpha"))
+    assert found == [UpdateState.IDLE] * 2
+
+
+def test_a_host_without_a_version_is_idle() -> None:
+    assert states(running("a", "")) == [UpdateState.IDLE]
+
+
+def rolled_back(name: str, to: str) -> Node:
+    result = f'{{"outcome": "rolled-back", "from": "{NEW}", "version": "{to}", "at": "2026-03-01T10:00:00Z"}}'
+    return node(name, annotations={marks.LAST_RESULT: result})
+
+
+def test_a_host_that_was_rolled_back_says_so_even_if_it_is_alone() -> None:
+    standing = KnownVersions.of([], {}).standing(rolled_back("a", OLD), running("a", OLD))
+    assert standing.state is UpdateState.ROLLED_BACK
+    assert standing.rolled_back_from == NEW
+    assert standing.rolled_back_at == "2026-03-01T10:00:00Z"
+
+
+def test_a_rollback_is_over_once_the_host_runs_another_version() -> None:
+    host = running("a", NEW)
+    known = KnownVersions.of([node("a")], {"a": host})
+    assert known.standing(rolled_back("a", OLD), host).state is UpdateState.UP_TO_DATE
+
+
+@pytest.mark.parametrize(
+    ("operation", "state"),
+    [
+        (UpdateOperation.REPORTING_ERROR, UpdateState.CHECK_FAILED),
+        (UpdateOperation.DOWNLOADING, UpdateState.UPDATING),
+        (UpdateOperation.CHECKING, UpdateState.UP_TO_DATE),
+        (UpdateOperation.NOT_ASKED, UpdateState.UP_TO_DATE),
+    ],
+)
+def test_what_update_engine_does_goes_before_the_version(operation: UpdateOperation, state: UpdateState) -> None:
+    host = facts("a", update=UpdateStatus(operation), running_version=NEW, sources=(Source.UPDATE_ENGINE,))
+    assert states(host) == [state]
