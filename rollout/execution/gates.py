@@ -146,6 +146,8 @@ class PolicyGates:
         """Return what is held against a node, or any; a pause leaves it for another time."""
         if self.memory is None:
             return OPEN
+        if why := self.memory.why_unreadable():
+            return Hold(why, final=True)
         paused = self.memory.why_paused()
         return Hold(Later(paused) if paused else self.memory.why_held(node), final=True)
 

@@ -106,9 +106,8 @@ class Memory:
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
     `evidence` is when the latest evidence of each version was made that has counted. `slip` is of the date that
     `operate` is to be done by, None while it is in time. `waited_for` is the rollout of people for which passes have
-    waited for a day, and told of it. `problem` says why what stands on the cluster is not
-    understood, and is empty where it is; what is not understood counts as nothing. `is_newer`: another version of this
-    program has written it, and it is not written over.
+    waited for a day, and told of it. `problem` says why what stands on the cluster cannot be read, and is empty if it
+    can be: nothing begins without it. `denied`: this user may not read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
@@ -119,7 +118,14 @@ class Memory:
     slip: Slip | None = None
     waited_for: str = ""
     problem: str = ""
-    is_newer: bool = False
+    denied: bool = False
+
+    @property
+    def way_out(self) -> str:
+        """What to do about its problem."""
+        if self.denied:
+            return "Get the right granted: `rollout manifests roles` prints a ClusterRole and Roles with every right."
+        return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
 
     def why_paused(self, now: datetime | None) -> str:
         """Why no node may begin now, as all are paused; empty where they may."""

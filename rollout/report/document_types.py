@@ -34,6 +34,7 @@ class ReleaseReport(TypedDict):
     versions: Sequence[str]
     nodes: Sequence[str]
     unknown: Sequence[str]
+    reset: bool
 
 
 class CheckReport(TypedDict):

@@ -11,9 +11,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from rollout.errors import BlockedError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.kept import Kept
 from rollout.execution.gates import PolicyGates
+from rollout.execution.record.memory import require_memory
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.documents import read_memory
@@ -167,10 +169,12 @@ class Admission:
 
     def _check_memory(self) -> None:
         memory = self._memory.now()
+        try:
+            require_memory(memory)
+        except BlockedError as error:
+            raise Denied(Kind.API_ERROR, error.message) from error
         if why := memory.why_paused(self._api.server_time()):
             raise Denied(Kind.PAUSED, why)
-        if memory.problem:
-            raise Denied(Kind.API_ERROR, memory.problem)
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""

@@ -23,7 +23,7 @@ ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "w
 @pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update", "create"])
 def test_without_a_right_to_its_memory_no_pass_begins(started: Started, rollout: Rollout, verb: str) -> None:
-    """By hand that is a warning; nobody watches the nights in which each harms one more."""
+    """Nobody watches the nights in which each harms one more."""
     lab = started("default", 4)
     name = "" if verb == "create" else MEMORY_NAME
     lab.call(lambda: lab.api.access.denials.add(Denial(verb, "configmaps", "kube-system", name)))

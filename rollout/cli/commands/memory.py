@@ -12,9 +12,9 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
 from rollout.cli.stages.gather import chosen, read_nodes, with_patience
 from rollout.cli.terminal import say, show_document
-from rollout.errors import ApiError, UsageError
-from rollout.execution.record.memory import change_memory, pause_node, unpause_node
-from rollout.gather.cluster.documents import read_memory, read_stored_memory
+from rollout.errors import UsageError
+from rollout.execution.record.memory import change_memory, pause_node, require_memory, unpause_node
+from rollout.gather.cluster.documents import memory_of, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.cluster import Node
 from rollout.model.evidence import ProvingCluster
@@ -129,7 +129,8 @@ def release(
 ) -> None:
     """End the hold of a version that failed on too many nodes: its nodes are taken again.
 
-    Nothing is rebooted by this. With --all also a memory that is not understood begins anew; a pause stays.
+    Nothing is rebooted by this, and a pause stays. --all also resets a memory that cannot be read; a pause of all nodes
+    that it held ends.
 
     \b
     Examples:
@@ -147,17 +148,19 @@ def release(
     unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
     parts = {"Released": gone, "Failures forgotten of": forgotten, "Nothing was held against": unknown}
     lines = [f"{what}: {shortened(names)}." for what, names in parts.items() if names]
+    if before.problem:
+        lines.append(f"Reset: {memory_of(settings.lock.namespace).origin}. No node is paused by `pause --all` now.")
     text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
-    document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)
+    document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown, reset=bool(before.problem))
     settings.output.show(document, lambda: text, is_prose=True)
 
 
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
-    """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
+    """Return the memory before and after the change; `BlockedError` where it is not understood, unless begun `anew`."""
     api, namespace = wiring.cluster_api(settings), settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content
-    if before.problem and not anew:
-        raise ApiError(before.problem, hint="Reset it: rollout release --all")
+    if not anew:
+        require_memory(before)
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 
@@ -187,8 +190,7 @@ def evidence(
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
-    if memory.problem:
-        raise ApiError(f"which nodes failed is not known: {memory.problem}")
+    require_memory(memory)
     cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
     document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.now())
     content = json_document(document)

@@ -161,12 +161,12 @@ class Run:
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
-def read_cluster(session: Session, kept: snapshot_reading.Kept | None = None) -> ClusterSnapshot:
-    """Read everything that planning needs of the cluster, with what is remembered."""
+def read_cluster(session: Session, kept: snapshot_reading.Kept | None = None, *, warns: bool = True) -> ClusterSnapshot:
+    """Read everything that planning needs of the cluster, with what is remembered, as `read_memory` does."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
         warn(*snapshot.warnings)
-        memory = read_memory(session, warns=True)
+        memory = read_memory(session, warns=warns)
         note(f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)} disruption budgets")
     return replace(snapshot, memory=memory)
 
@@ -175,7 +175,7 @@ def read_memory(session: Session, *, warns: bool = False) -> Memory:
     """Read what is remembered of earlier rollouts, and, if wanted, warn of what is not understood, or not shown."""
     memory = with_patience(documents.read_memory, session.api, session.namespace)
     if memory.problem and warns:
-        say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
+        say(f"warning: {memory.problem}: which versions are held, and whether nodes are paused, is not known")
     return memory
 
 

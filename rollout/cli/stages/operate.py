@@ -26,7 +26,7 @@ from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease
-from rollout.execution.record.memory import change_memory
+from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
@@ -197,12 +197,9 @@ class _Pass:
         memory = gather.read_memory(self.session)
         if metrics := self.session.metrics:
             metrics.observe_memory(memory)
-        if memory.is_newer:
-            # it is not written over: what fails tonight would be tried on others in the next night
-            raise BlockedError(
-                f"{memory.problem}: which versions are held is not known, and no pass begins without that",
-                hint="Run that version of rollout, or reset the memory: rollout release --all",
-            )
+        # a right that is missing is told with all others
+        if not memory.denied:
+            require_memory(memory)
         schedule, now = Schedule.of(self.session.policy.gates.windows), self.session.api.server_time()
         return memory.why_paused(now) or schedule.closed(wiring.now()) or why_aborted(memory)
 

@@ -20,6 +20,7 @@ from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.status import rollout_beside
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
 from rollout.errors import BlockedError, ExitCode, PlanFileError, StalePlanError, UsageError
+from rollout.execution.record.memory import require_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
 from rollout.gather.cluster.copying import CopiedPace, copy_document
@@ -67,7 +68,8 @@ def planned_run(session: Session) -> Run:
     Refused without the rights, or beside an unfinished rollout.
     """
     refusals.refuse_without_rights(session, unattended=session.operating)
-    snapshot = gather.read_cluster(session)
+    snapshot = gather.read_cluster(session, warns=False)
+    require_memory(snapshot.memory)
     refusals.refuse_unfinished(session, snapshot.nodes)
     targets = gather.ask_hosts(session, snapshot.nodes)
     if session.metrics:
@@ -86,7 +88,10 @@ def planned_run(session: Session) -> Run:
 
 def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = False) -> Run:
     """Return what an interrupted rollout has left to run, after showing it; refuse what stands in its way."""
-    nodes, snapshot = session.settings.nodes, gather.read_cluster(session)
+    nodes, is_begun = session.settings.nodes, bool(unfinished.begun)
+    snapshot = gather.read_cluster(session, warns=is_begun)
+    if not is_begun:
+        require_memory(snapshot.memory)
     before, here = unfinished.record.plan, snapshot.identity.uid
     if before is not None and here and before.cluster.uid not in ("", here):
         # as a backup that was restored here has it
@@ -96,7 +101,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
             hint="If it came with a backup that was restored here: rollout abort removes it.",
         )
     # what is begun is finished in any case
-    refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
+    refusals.refuse_without_rights(session, unattended=session.operating, begins=not is_begun)
     targets = gather.ask_hosts(session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry))
     if session.metrics:
         session.metrics.observe_hosts(targets.observations, among_others=True)
@@ -118,8 +123,13 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
 
 
 def gathered(session: Session, kept: Kept | None = None) -> PlanInputs:
-    """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said."""
+    """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said.
+
+    Whoever only plans need not be allowed to read the memory.
+    """
     snapshot = gather.read_cluster(session, kept)
+    if not snapshot.memory.denied:
+        require_memory(snapshot.memory)
     return inputs_of(session, snapshot, gather.ask_hosts(session, snapshot.nodes))
 
 

@@ -90,15 +90,18 @@ def refuse_beside_living(session: Session) -> Session:
     return replace(session, watch=watch)
 
 
-def refuse_without_rights(session: Session, *, unattended: bool) -> None:
+def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = True) -> None:
     """Raise `ApiError` naming every right that a rollout needs and this user lacks: one missing costs a node.
 
-    Unattended passes need their memory, too: without it a bad version costs a node each night. `BlockedError` where
-    they have the right to it, and it cannot be written all the same.
+    Whoever `begins` nodes has to know what is remembered. Unattended passes have to write it, too: without it a bad
+    version costs a node each night. `BlockedError` where they have the right to it, and it cannot be written all the
+    same.
     """
+    unattended = unattended and begins
     rights = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
-    remembers = marks.MEMORY_NAME if unattended else None
-    needed = [right for right in rights if not right.optional or right.name == remembers]
+    needed = [right for right in rights if not right.optional and (begins or right.name != marks.MEMORY_NAME)]
+    if unattended:
+        needed += [right for right in rights if right.optional and right.name == marks.MEMORY_NAME]
     with stage("ask for the rights") as note:
         missing = missing_rights(needed, lambda right: with_patience(allowed, session.api, right))
         note(f"{len(missing)} of {len(needed)} missing")

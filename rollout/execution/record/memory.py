@@ -12,13 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, FencedError
+from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, BlockedError, FencedError
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.gather.cluster.documents import (
     Document,
     Stored,
     memory_of,
+    read_memory,
     read_stored_memory,
     read_stored_slots,
     slots_of,
@@ -88,21 +89,30 @@ _PATIENCE = 30.0
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
     """Change the memory as `rewrite` does; as it stands then, `ApiError` else.
 
-    One that is not understood is begun anew, but for one of another version of this program, unless `anew` says so.
+    One that cannot be read is left as it is; `anew` begins another in its place.
     """
 
     def changed(memory: Memory) -> Memory:
-        if memory.is_newer and not anew:
+        if memory.problem and not anew:
             raise ApiError(f"{memory.problem}: it is left as it is")
         return change(NO_MEMORY if memory.problem else memory)
 
     return rewrite(api, memory_of(namespace), read_stored_memory, changed)
 
 
+def require_memory(memory: Memory) -> None:
+    """`BlockedError` where it could not be read: whoever goes by it must not take that for a memory of nothing."""
+    if memory.problem:
+        raise BlockedError(
+            f"{memory.problem}. Which versions are held, and whether nodes are paused, is not known",
+            hint=memory.way_out,
+        )
+
+
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
     """Why nothing could be remembered, by the API server's answer to a dry run; None where something could.
 
-    The memory of another version of this program is not written over. `ApiUnavailableError`.
+    A memory that cannot be read is not written over. `ApiUnavailableError`.
     """
     try:
         memory = read_stored_memory(api, namespace).content
@@ -110,7 +120,7 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
         raise
     except ApiError as error:
         return error
-    return ApiError(memory.problem) if memory.is_newer else memory_of(namespace).why_unwritable(api)
+    return ApiError(memory.problem) if memory.problem else memory_of(namespace).why_unwritable(api)
 
 
 @dataclass
@@ -145,6 +155,11 @@ class RunMemory:
         """Read it anew at the next question."""
         with self._lock:
             self._is_expired = True
+
+    def why_unreadable(self) -> str:
+        """Why no node may begin now, as nobody knows what is remembered; empty where that is known."""
+        memory = self._now_remembered()
+        return f"{memory.problem} (rollout doctor)" if memory.problem else ""
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
@@ -224,19 +239,19 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """As it stands now; what was seen last where that cannot be told."""
+        """As it stands now; what was seen last while the API server does not give it."""
         now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH and not self._is_expired:
             return self._seen
         self._is_expired = False
         try:
-            memory = self.cluster.ask(lambda api: read_stored_memory(api, self.namespace)).content
+            memory = self.cluster.ask(lambda api: read_memory(api, self.namespace))
         except ApiError as error:
             self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
         else:
             self._seen = self._with_pending(memory)
             if memory.problem:
-                self._warn(f"{memory.problem}: it counts as nothing")
+                self._warn(f"{memory.problem}: no further node is started")
         self._seen_at = now
         return self._seen
 

@@ -1,8 +1,8 @@
 """Documents that several processes keep on the cluster, one key of a ConfigMap each: record, memory, FleetLock's slots.
 
 Anybody who may write ConfigMaps may have written one, or another version of this program. Reading it takes bounded
-memory; whatever else stands in the ConfigMap stays. A memory is understood as a whole or counts as nothing; slots that
-are not understood are no free ones.
+memory; whatever else stands in the ConfigMap stays. A memory is understood as a whole or not at all, and then nothing
+begins; slots that are not understood are no free ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 _FORMAT = "1.0"
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_MOST_FAILURES = 1_000_000
+_YEARS = range(1970, 9000)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
@@ -37,8 +39,9 @@ DRY = {"dryRun": "All"}
 _UNASKED = "does not support dry run"
 
 
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] = {}
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
 
 
 class _Header(msgspec.Struct):
@@ -46,11 +49,7 @@ class _Header(msgspec.Struct):
 
 
 class NotUnderstoodError(ApiError):
-    """What stands there is no such document, or (`is_newer`) one of another version of this program."""
-
-    def __init__(self, message: str, *, is_newer: bool = False) -> None:
-        super().__init__(message)
-        self.is_newer = is_newer
+    """What stands there is no such document, or one of another version of this program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,12 @@ class Document:
             raise NotUnderstoodError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
         try:
             whole = msgspec.json.decode(body, type=dict[str, Any])
-            return msgspec.convert(whole, type=_ConfigMap).data.get(self.key), whole
+            known = msgspec.convert(whole, type=_ConfigMap)
         except NOT_READ as error:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+        if self.key in (known.binary_data or {}):
+            raise NotUnderstoodError(f"{self.origin} is not understood: it has {self.key} in binaryData")
+        return (known.data or {}).get(self.key), whole
 
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
         """Return a text as this shape, which `impossible` finds no fault with; `NotUnderstoodError`."""
@@ -107,7 +109,7 @@ class Document:
             version = msgspec.json.decode(text, type=_Header).format_version
             if version.partition(".")[0] != _FORMAT.partition(".")[0]:
                 message = f"{self.origin} has the format {excerpt(version, 20)}, of another version of rollout"
-                raise NotUnderstoodError(message, is_newer=True)
+                raise NotUnderstoodError(message)
             content = msgspec.json.decode(text, type=shape)
             wrong = impossible(content)
         except NOT_READ as error:
@@ -154,7 +156,7 @@ class Document:
             "kind": "ConfigMap",
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
-        return {**base, "data": {**base.get("data", {}), self.key: text}}
+        return {**base, "data": {**(base.get("data") or {}), self.key: text}}
 
 
 _KEY, _SLOTS_KEY = "memory.json", "slots.json"
@@ -172,25 +174,27 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        return replace(
-            NO_MEMORY, problem=f"what earlier rollouts have left to remember cannot be read: {error.message}"
-        )
+        return replace(NO_MEMORY, problem=f"{memory_of(namespace).origin} cannot be read: {error.message}", denied=True)
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory with what it stands in; `ApiError` where the API server does not give it."""
+    """Return the memory with what it stands in; `ApiError` where the API server does not give it.
+
+    Of a ConfigMap that is not understood nothing is kept.
+    """
     document = memory_of(namespace)
-    text, body = document.read(api)
+    body: dict[str, Any] | None = {}
     try:
+        text, body = document.read(api)
         memory = NO_MEMORY if text is None else document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
     except NotUnderstoodError as error:
-        memory = replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
+        memory = replace(NO_MEMORY, problem=error.message)
     return Stored(memory, body)
 
 
 def _impossible(memory: Memory) -> Iterator[str]:
     """Name what this program writes in no memory."""
-    if memory.problem or memory.is_newer:
+    if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
@@ -199,11 +203,11 @@ def _impossible(memory: Memory) -> Iterator[str]:
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
         yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
-    if len(memory.evidence) > MOST_VERSIONS or not all(map(moment, memory.evidence.values())):
+    if len(memory.evidence) > MOST_VERSIONS or not all(map(_is_time, memory.evidence.values())):
         yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
-    if memory.pause and memory.pause.until and moment(memory.pause.until) is None:
+    if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
-    if (slip := memory.slip) and not all(map(moment, (slip.by, slip.finish or slip.by, slip.since))):
+    if (slip := memory.slip) and not all(map(_is_time, (slip.by, slip.finish or slip.by, slip.since))):
         yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
@@ -211,8 +215,14 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
     for name, failures in nodes.items():
         if not is_object_name(name):
             yield f"{name!r} is not a Node name"
-        if failures.failures < 1 or moment(failures.at) is None:
+        if not 1 <= failures.failures <= _MOST_FAILURES or not _is_time(failures.at):
             yield f"{name} failed {failures.failures} times, last at {failures.at!r}"
+
+
+def _is_time(stamp: str) -> bool:
+    """Whether this is a time that days can be added to, and taken from."""
+    at = moment(stamp)
+    return at is not None and _YEARS.start <= at.year < _YEARS.stop
 
 
 def slots_of(namespace: str) -> Document:

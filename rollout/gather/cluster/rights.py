@@ -120,8 +120,9 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *_all("get list", "apps", "replicasets statefulsets", "see that moved pods run again"),
         *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
         *one("get create update delete", "", "configmaps", "be resumable from any machine"),
-        *other(
-            *("get", "", "configmaps", "know which versions are held, and which nodes failed, in earlier rollouts"),
+        *_all(
+            *("get", "", "configmaps", "know which versions are held, which nodes failed, and what is paused"),
+            namespace=lease_namespace,
             name=memory,
         ),
         *other("update", "", "configmaps", "remember that for later rollouts", name=memory),

@@ -16,7 +16,6 @@ from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
-_ANEW = "Reset it: rollout release --all."
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
 _NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
 _IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
@@ -77,7 +76,7 @@ def unseen_lock_check(subject: str, error: ApiError) -> Check:
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     """One verdict for each thing to know; `subject` is the ConfigMap with its namespace."""
     if memory.problem:
-        yield warned(CheckName.MEMORY, subject, memory.problem, _ANEW)
+        yield failed(CheckName.MEMORY, subject, memory.problem, memory.way_out)
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = f"held since {failures.held_since}: it failed on {counted(len(failures.nodes), 'node')}"
