@@ -86,7 +86,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = tomllib.loads(
 )
 """What each field means, by type."""
 
-_QUANTITIES = {Count: "a count: `3` or `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
+_QUANTITIES = {Count: "a count: `3`, or as text `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 # Lines that hold a plan, or parts of one.
@@ -149,6 +149,8 @@ def _whole(command: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _quantity(kind: type) -> dict[str, Any]:
+    if kind is Count:
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "description": _QUANTITIES[kind]}
     if kind in _QUANTITIES:
         return {"type": "string", "description": _QUANTITIES[kind]}
     raise NotImplementedError(kind)

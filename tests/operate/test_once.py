@@ -110,7 +110,7 @@ def test_it_goes_on_under_todays_rules_where_they_are_stricter(
     begun = set(lab.scoreboard().annotations_left)
     ended = rollout(lab, *ONCE, *strict).ends(0)
     plan = ended.plan
-    assert plan["policy"]["max_unavailable"] == "1"
+    assert plan["policy"]["max_unavailable"] == 1
     assert plan["policy"]["control_plane"] == "exclude"
     done = rebooted(lab)
     assert begun <= done

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from rollout.errors import PlanFileError
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import PlanWarning, RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.quantity import Count
 from rollout.model.text import is_object_name, is_run_id
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
@@ -30,6 +32,19 @@ VALUES = st.recursive(
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),
     max_leaves=9,
 )
+
+
+def test_counts_are_numbers_and_shares_are_text() -> None:
+    policy = Policy(max_unavailable=Count(3), ramp=(Count(1), Count(25, percent=True)))
+    document = json.loads(encode_plan(build_plan(inputs([node("w-1")], policy=policy))))["policy"]
+    assert document["max_unavailable"] == 3
+    assert document["ramp"] == [1, "25%"]
+
+
+def test_a_plan_whose_counts_are_text_is_still_read() -> None:
+    policy = {**DOCUMENT["policy"], "max_unavailable": "3"}
+    plan = decode_plan(forged({**DOCUMENT, "policy": policy}), "web.plan")
+    assert plan.policy.max_unavailable == Count(3)
 
 
 def forged(document: dict[str, Any]) -> bytes:

@@ -1,8 +1,8 @@
 """The plan as a JSON document: what `plan -o json` prints and `--out` saves.
 
-Durations and counts stand in it as the flags write them. Fields that inform may be added within a major format
-version; a reader refuses a newer major one, and any document with a rule that it does not know: to go on without that
-rule would be to drop it.
+Durations are written as for the flags, counts as numbers, and percentages as text. Fields that inform may be added
+within a major format version; a reader refuses a newer major one, and any document with a rule that it does not know:
+to go on without that rule would be to drop it.
 
 Whoever hands a document in may have made it by hand. Whatever it holds, reading it takes bounded memory, and what is
 no plan is told as one error.
@@ -20,6 +20,7 @@ from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import NOT_READ, json_document, json_line
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
+from rollout.model.quantity import Count
 from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import ordered
 from rollout.planning.plan.rules import impossible_rules
@@ -49,7 +50,17 @@ class _Rules(msgspec.Struct):
     selection: dict[str, Any]
 
 
+def _encode(value: object) -> object:
+    """Write a count of nodes as a number, as Kubernetes writes an IntOrString: `3`, but `"25%"`."""
+    if isinstance(value, Count) and not value.is_share:
+        return int(value)
+    return str(value)
+
+
 def _decode(kind: Any, value: Any) -> Any:
+    """Read a count or a duration. Earlier documents have every count as text."""
+    if kind is Count and type(value) is int:
+        value = str(value)
     if isinstance(value, str):
         try:
             return kind.parse(value)
@@ -63,7 +74,7 @@ def sealed(plan: RolloutPlan) -> RolloutPlan:
 
     A saved plan is run with today's blockers and warnings.
     """
-    digest = hashlib.sha256(json_line(replace(plan, plan_id=""), str))
+    digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
@@ -76,12 +87,12 @@ def _identity_as_written(data: bytes) -> str:
 
 def encode_plan(plan: RolloutPlan) -> bytes:
     """Return the plan as JSON for people and files, ending in a newline."""
-    return json_document(plan, str)
+    return json_document(plan, _encode)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
     """Return the rules as they stand in a plan's document."""
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=str))
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=_encode))
     return document
 
 
