@@ -36,16 +36,23 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
         with suppress(OSError):
-            report(error, verbose=bool(flags or os.environ.get("ROLLOUT_VERBOSE", "").strip("0 ")))
+            verbose = bool(flags or os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "))
+            report(error, verbose=verbose, command=_command(program, typed_name, arguments))
         return exit_code(error)
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def report(error: BaseException, *, verbose: bool) -> None:
+def _command(program: Callable[..., Any], typed_name: str, arguments: Sequence[str]) -> str:
+    """Return the command that was typed, as its help is asked for: `rollout apply`."""
+    first = next((word for word in arguments if not word.startswith("-")), "")
+    return f"{typed_name} {first}" if first in getattr(program, "commands", ()) else typed_name
+
+
+def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
     """Tell the operator on standard error; `verbose` adds what is behind it, and where a bug came from."""
-    lines, cause = list(_lines(error)), error.__cause__
+    lines, cause = list(_lines(error, command)), error.__cause__
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
         cause = cause.__cause__
@@ -67,7 +74,7 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.ERROR
 
 
-def _lines(error: BaseException) -> Iterator[str]:
+def _lines(error: BaseException, typed: str) -> Iterator[str]:
     if isinstance(error, RolloutError):
         yield f"{PROGRAM}: error: {printable(error.message)}"
         yield from (f"  {line}" for line in error.details)
@@ -78,7 +85,8 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         yield f"{PROGRAM}: error: {printable(error.format_message())}"
-        command = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        # the parser of the options knows no context
+        command = getattr(getattr(error, "ctx", None), "command_path", typed)
         yield f"hint: {_advice(error)}{command} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"

@@ -3,17 +3,19 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from rollout.cli.settings.reading import SettingsFile, assignments, given, read_file, variables
+from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.settings.values import Setting, written
 from rollout.errors import UsageError
 from rollout.model.quantity import LONGEST
+from rollout.model.text import is_object_name
 
 T = TypeVar("T")
 _PANELS = {
@@ -35,16 +37,34 @@ def argument(default: Any, help: str, metavar: str) -> Any:  # noqa: A002 - the 
     return typer.Argument(default, metavar=metavar, help=help, show_default=default not in (..., None, ""))
 
 
+NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE")
+PLAN_OR_NODES = argument(None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE")
+_NODE_PREFIXES = ("node/", "nodes/")
+_PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask", "", "--yes", "-y")
 _OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
 _FILE = option(None, "Settings, in TOML", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT)
 _KEYS = option(None, "Any setting, by its key", "KEY=VALUE", "--set", **_OUTPUT)
 
 
-def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+_ONE_DOCUMENT = tuple(word for word in OutputFormat if word is not OutputFormat.NAME)
+LINES = (OutputFormat.TEXT, OutputFormat.WIDE, OutputFormat.JSON)
+"""Formats of a command that prints a line of JSON for each event."""
+NODES = tuple(OutputFormat)
+"""Formats of a command that shows nodes."""
+
+
+def takes(
+    *names: str,
+    of_another: bool = False,
+    formats: Sequence[OutputFormat] = _ONE_DOCUMENT,
+    arguments: Any = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
 
-    The file that it names counts for itself, unless it is that `of_another` process.
+    The file that it names counts for itself, unless it is that `of_another` process. `formats` are those of `-o` that
+    it can print. Its `arguments` are NODE_ARGUMENTS, which mean the same as `--node`, or PLAN_OR_NODES, from which it
+    gets a plan as `file`.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,8 +74,10 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             if hints[name] is bool and not item.default.param_decls:
                 # by its parameter, without the `--no-` that typer would give it
                 item.default.param_decls = (f"--{name.replace('_', '-')}",)
-            if name != "settings":
+            if name not in ("settings", *(["file"] if arguments is PLAN_OR_NODES else [])):
                 own.append(_parameter(name, hints[name], item.default))
+        if arguments is not None:
+            own.insert(0, _parameter("words", list[str] | None, arguments))
         shared = {
             item.flag.replace("-", "_"): item
             for name in (*names, "output")
@@ -71,9 +93,16 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             typed = {item.name: (value, f"--{item.flag}") for item, value in values.items() if value not in (None, [])}
             file = received.pop("config")
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
+            words = received.pop("words", None) or ()
+            if arguments is PLAN_OR_NODES:
+                received["file"], words = split_file(words)
+            if words:
+                flagged, _ = typed.get("nodes.node", ([], ""))
+                typed["nodes.node"] = ([*flagged, *words], "--node")
             # a flag goes before
             typed = {**typed, **assignments(received.pop("set_") or ()), **typed}
             settings = given(read, variables(os.environ, values), typed)
+            _check_format(settings.output.format, formats)
             with logged(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
@@ -88,6 +117,29 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
         return run
 
     return decorated
+
+
+def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:  # noqa: A002 - the flag's name
+    """`UsageError` for a format that the command cannot print, before it does anything."""
+    if format not in formats:
+        raise UsageError(f"-o {format} is not available for this command", hint=f"Use -o with {', '.join(formats)}.")
+
+
+def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+    """Return the saved plan that the arguments of a command name, or the nodes.
+
+    A single word is a plan if there is such a file, or if it can be no node.
+    """
+    if len(words) != 1 or (_may_be_nodes(words[0]) and not Path(words[0]).is_file()):
+        return None, words
+    return Path(words[0]), ()
+
+
+def _may_be_nodes(word: str) -> bool:
+    """Whether the word can be the name of a node, or several with commas between them."""
+    if word.endswith(_PLAN_SUFFIXES):
+        return False
+    return all(name.startswith(_NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

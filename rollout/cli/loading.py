@@ -16,6 +16,8 @@ from typer.core import TyperCommand, TyperGroup
 from rollout.cli.flags import PlainValue
 
 _OWN = "Options"
+# What a flag means without a value. With a value of its own, click would take the next word for it.
+_BARE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
 _ELSEWHERE = {
@@ -66,7 +68,7 @@ class _QuickValues:
                 parameter.process_value = lambda _context, value: value
             else:
                 parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in
-        return super().parse_args(ctx, args)  # type: ignore[misc]
+        return super().parse_args(ctx, [_BARE.get(word, word) for word in args])  # type: ignore[misc]
 
 
 class CommandList(_QuickValues, TyperGroup):

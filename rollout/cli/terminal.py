@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
+# Columns: no value of ours is longer.
+_NEVER_FOLDED = 1 << 20
 
 
 def say(text: str) -> None:
@@ -91,12 +94,27 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def show_document(document: object) -> None:
-    """Print data for programs: as JSON, unless it is written already."""
+def show_document(document: object, *, as_yaml: bool = False) -> None:
+    """Print data for programs: as JSON, unless it is written already, or the same as YAML."""
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
-    _write(data.decode().rstrip("\n"))
+    _write((yaml_document(data) if as_yaml else data).decode().rstrip("\n"))
+
+
+def yaml_document(document: bytes) -> bytes:
+    """Return a JSON document as YAML. What is beyond ASCII is escaped, as some of it moves a terminal's cursor."""
+    import msgspec
+    import yaml
+
+    written: str = yaml.safe_dump(msgspec.json.decode(document), sort_keys=False, width=_NEVER_FOLDED)
+    return written.encode()
+
+
+def show_names(nodes: Iterable[str]) -> None:
+    """Print the names of nodes as kubectl does with `-o name`."""
+    for name in nodes:
+        _write(f"node/{printable(name)}")
 
 
 def width() -> int:

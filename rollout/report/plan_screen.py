@@ -415,6 +415,9 @@ def _place(explanation: Explanation) -> Iterable[str]:
         yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 
 
+NOT_REHEARSED = "Dry run: nothing was changed, and the API server was not asked (--dry-run=server asks it)."
+
+
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
     """Show a line for each objection of the API server, and what it comes to; `width` None: no limit."""
     found = [f"✘ {printable(node.node)}  {printable(objection)}" for node in nodes for objection in node.objections]

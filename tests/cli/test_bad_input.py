@@ -19,7 +19,7 @@ USAGE = [
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
     (("paln",), "No such command", "plan"),
     (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
-    (("status", "worker-1"), "unexpected extra argument", "rollout status --help"),
+    (("operate", "worker-1"), "unexpected extra argument", "rollout operate --help"),
     (("plan", "config", "--max-unavailable", "3", "--node", "worker-1"), "--node, --max-unavailable cannot", ""),
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
     (("pause", "--all", "--until", ""), "it is empty", "--until"),

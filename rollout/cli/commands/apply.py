@@ -1,26 +1,39 @@
 """`rollout apply`."""
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from rollout.cli import consent
-from rollout.cli.flags import YES, argument, option, takes
+from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, refuse_another_process
 from rollout.cli.settings.schema import Metrics
+from rollout.errors import UsageError
 from rollout.model.text import counted
 
+_DRY_RUN = "Change nothing: client or server, as kubectl [server]"
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
-@takes("cluster", *RULES, "gates.interactive", "ssh")
+class DryRun(StrEnum):
+    """What `--dry-run` asks for, in kubectl's words."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: Given,
-    file: Path | None = argument(None, "A plan saved with `rollout plan --out FILE`, run exactly as saved.", "FILE"),
+    *,
+    file: Path | None = None,
+    filename: Path | None = option(None, "The saved plan, as for kubectl apply", "FILE", "--filename", "-f"),
     yes: bool = YES,
-    dry_run: bool = option(False, "Change nothing; ask the server about each write"),
+    dry_run: DryRun | None = option(None, _DRY_RUN, "MODE"),
 ) -> None:
     """Run a saved plan; or plan, show, ask and run.
 
@@ -29,15 +42,20 @@ def apply(
     \b
     Examples:
       rollout apply --max-unavailable 3
-      rollout apply web.plan
+      rollout apply -f web.plan
+      rollout apply --dry-run=server
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
     from rollout.cli.stages import execute, observers, plan, refusals
     from rollout.cli.stages.gather import connect
 
+    if file and filename:
+        raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
+    file = file or filename
+    is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
     consent.refuse_if_nobody_can_be_asked(
-        given=yes or dry_run or file is not None, as_json=settings.output.as_json, hint=_CONSENT
+        given=yes or is_rehearsal or file is not None, as_json=settings.output.as_json, hint=_CONSENT
     )
     policy = policy_of(settings)
     if saved := plan.load_saved(file) if file else None:
@@ -48,14 +66,14 @@ def apply(
     gates = wiring.gates(settings, policy.gates.alerts)
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
-    metering = observers.metered(replace(settings, metrics=Metrics()) if dry_run else settings, session.api.server)
+    metering = observers.metered(replace(settings, metrics=Metrics()) if is_rehearsal else settings, session.api.server)
     with metering as metrics, observers.measured_pass(metrics):
         session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
         run = plan.planned_run(session)
         refusals.refuse_unfit(session, run.plan)
-        if dry_run:
-            raise typer.Exit(execute.rehearse(run))
+        if is_rehearsal:
+            raise typer.Exit(execute.rehearse(run, asks_server=dry_run is DryRun.SERVER))
         if saved or session.as_json:
             # elsewhere the plan that is shown has them
             plan.warn_of_held(run.plan)

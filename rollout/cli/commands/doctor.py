@@ -7,7 +7,7 @@ import typer
 
 from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
-from rollout.cli.flags import option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Notify
@@ -45,7 +45,7 @@ from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.unfinished import heading, ways_out
 
 
-@takes("cluster", *RULES, "ssh")
+@takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
 def doctor(settings: Given, notify_test: bool = option(False, "Send a test of notifications")) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 

@@ -5,7 +5,7 @@ import time
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import argument, takes
+from rollout.cli.flags import LINES, argument, takes
 from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
@@ -38,7 +38,7 @@ fleetlock_app = typer.Typer(
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
-@takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS)
+@takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
 def serve(settings: Given) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
 

@@ -10,7 +10,8 @@ from rollout.adapters.journal import Record
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.terminal import say, show_document
+from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.terminal import say, show_document, yaml_document
 from rollout.errors import InputError
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
@@ -85,6 +86,8 @@ def report(
     reported = _recorded(run, settings.output.journal)[0]
     if ending == ".json":
         written = json_document(reported)
+        if settings.output.format is OutputFormat.YAML:
+            written = yaml_document(written)
     else:
         written = (run_page if ending in (".html", ".htm") else run_markdown)(reported).encode()
     if out is None:

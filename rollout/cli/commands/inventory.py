@@ -10,9 +10,10 @@ import typer
 
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli import consent, wiring
-from rollout.cli.flags import YES, option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, YES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.stages.gather import ask_hosts, choose, connect, find_hosts, read_nodes
 from rollout.cli.terminal import error_console, say, show, show_document, shown_meanwhile
 from rollout.errors import ExitCode
@@ -46,7 +47,7 @@ def inventory(
     targets, ssh = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     shown = inventory_document(targets.among(nodes), targets.hosts, targets.observations, connection)
-    show_document(shown)
+    show_document(shown, as_yaml=settings.output.format is OutputFormat.YAML)
 
 
 def _absolute(file: Path | None) -> str:
@@ -57,7 +58,7 @@ def _absolute(file: Path | None) -> str:
 _FINGERPRINTS = "Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node"
 
 
-@takes("cluster", *SELECTION, "ssh")
+@takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def known_hosts(
     settings: Given,
     out: Path | None = option(
@@ -132,7 +133,7 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
 
 
-@takes("cluster", *SELECTION, "ssh")
+@takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def check_update(settings: Given) -> None:
     """Ask the selected hosts to look for an update now.
 

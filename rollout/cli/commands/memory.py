@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.adapters.evidence_files import sign
 from rollout.adapters.local_files import check_folder, check_target, make_folder, names_folder, write_whole
 from rollout.cli import wiring
-from rollout.cli.flags import argument, option, takes
+from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
 from rollout.cli.stages.gather import chosen, read_nodes, with_patience
@@ -164,7 +164,7 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 
-@takes("cluster")
+@takes("cluster", formats=LINES)
 def evidence(
     settings: Given,
     version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION"),

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import typer
 
-from rollout.cli.flags import option, takes
+from rollout.cli.flags import LINES, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
 
 
-@takes("operate", "cluster", *RULES, "evidence", "ssh")
+@takes("operate", "cluster", *RULES, "evidence", "ssh", formats=LINES)
 def operate(settings: Given, once: bool = option(False, "Make one pass and end: for a CronJob")) -> None:
     """Reboot what waits, unattended: pass after pass, or one with --once.
 

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from rollout.adapters.local_files import check_target, output_file, write_whole
-from rollout.cli.flags import argument, option, takes
+from rollout.cli.flags import NODES, PLAN_OR_NODES, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.values import node_name, time_meant
@@ -17,11 +17,11 @@ from rollout.model.text import shell_word
 _FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
 
 
-@takes("cluster", *RULES, "ssh")
+@takes("cluster", *RULES, "ssh", formats=NODES, arguments=PLAN_OR_NODES)
 def plan(
     settings: Given,
-    file: Path | None = argument(None, "Show this saved plan; ask neither cluster nor hosts.", "FILE"),
     *,
+    file: Path | None = None,
     out: Path | None = option(None, "Save the plan, for apply FILE", "FILE", parser=output_file),
     markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE", parser=output_file),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
@@ -40,6 +40,7 @@ def plan(
     \b
     Examples:
       rollout plan --max-unavailable 3
+      rollout plan worker-1 worker-2
       rollout plan -l pool=web --max-unavailable 25% \\
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'

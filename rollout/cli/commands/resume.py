@@ -7,7 +7,7 @@ from dataclasses import replace
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import YES, option, takes
+from rollout.cli.flags import LINES, YES, option, takes
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow
@@ -38,7 +38,7 @@ _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
-@takes("cluster", "nodes.allow", "nodes.skip", "gates.interactive", "ssh")
+@takes("cluster", "nodes.allow", "nodes.skip", "gates.interactive", "ssh", formats=LINES)
 def resume(
     settings: Given,
     yes: bool = YES,

@@ -1,11 +1,13 @@
 """`rollout status`."""
 
-from rollout.cli.flags import option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, NODES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import policy_of
+from rollout.cli.settings.schema import OutputFormat
+from rollout.errors import UsageError
 
 
-@takes("cluster", *SELECTION, "ssh")
+@takes("cluster", *SELECTION, "ssh", formats=NODES, arguments=NODE_ARGUMENTS)
 def status(
     settings: Given,
     run: bool = option(False, "Show the running or interrupted rollout, instead of the nodes"),
@@ -16,7 +18,7 @@ def status(
 
     \b
     Examples:
-      rollout status
+      rollout status worker-1 worker-2
       rollout status -l node-role.kubernetes.io/worker -o json
       rollout status --watch
     """
@@ -25,6 +27,8 @@ def status(
     from rollout.cli.stages.gather import connect
 
     policy = policy_of(settings)
+    if (watch or run) and settings.output.format is OutputFormat.NAME:
+        raise UsageError("-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name.")
     if watch or run:
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)

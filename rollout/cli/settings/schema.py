@@ -7,7 +7,7 @@ is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m
 flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -227,31 +227,42 @@ class OutputFormat(StrEnum):
     """How data is printed."""
 
     TEXT = "text"
-    JSON = "json"
     WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
 
 
 class Output(Table):
     """How to print, and what is written down."""
 
-    format: OutputFormat = flag(OutputFormat.TEXT, "text, json, wide: every column", "output", short="-o")
+    format: OutputFormat = flag(OutputFormat.TEXT, "text, wide, json, yaml, or name", "output", short="-o")
     verbose: int = flag(0, "Print more: stages; -vv: requests", short="-v", least=0)
     journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property
     def as_json(self) -> bool:
         """Whether programs read it."""
-        return self.format is OutputFormat.JSON
+        return self.format in (OutputFormat.JSON, OutputFormat.YAML, OutputFormat.NAME)
 
     @property
     def width(self) -> int | None:
         """Columns that text may take; None: no limit, and every column."""
         return None if self.format is OutputFormat.WIDE else terminal.width()
 
-    def show(self, document: object, text: Callable[[], str], *, is_prose: bool = False) -> None:
-        """Show what a command found: as JSON, or as a text, of which prose is wrapped."""
-        if self.as_json:
-            terminal.show_document(document)
+    def show(
+        self,
+        document: object,
+        text: Callable[[], str],
+        *,
+        is_prose: bool = False,
+        nodes: Iterable[str] = (),
+    ) -> None:
+        """Show what a command found: as a document, as names of its `nodes`, or as text, of which prose is wrapped."""
+        if self.format is OutputFormat.NAME:
+            terminal.show_names(nodes)
+        elif self.as_json:
+            terminal.show_document(document, as_yaml=self.format is OutputFormat.YAML)
         elif is_prose:
             terminal.show_lines(text())
         else:

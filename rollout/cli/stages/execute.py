@@ -1,7 +1,7 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rollout.cli import wiring
@@ -16,6 +16,7 @@ from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.gates import GatePorts
+from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.execution.rollout.run import run_plan
@@ -27,7 +28,7 @@ from rollout.ports import Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
-from rollout.report.plan_screen import rehearsal_text
+from rollout.report.plan_screen import NOT_REHEARSED, rehearsal_text
 from rollout.report.sentences import ended, tallied
 from rollout.report.summary import rehearsal_ending, summary_text
 
@@ -147,10 +148,12 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
         observer.notify(Notice(wiring.now(), sentence))
 
 
-def rehearse(run: Run) -> ExitCode:
-    """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
-    with shown_meanwhile("asking the API server about each write"):
-        rehearsed = ask_server(run.session.api, run.plan)
+def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
+    """Have the API server judge every write of the plan if wanted, and change nothing; return the exit code."""
+    rehearsed: Sequence[Rehearsal] = ()
+    if asks_server:
+        with shown_meanwhile("asking the API server about each write"):
+            rehearsed = ask_server(run.session.api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     pods = run.plan.summary.pods_to_move
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
@@ -164,7 +167,8 @@ def rehearse(run: Run) -> ExitCode:
         lines.notify(RunFinished(now, result))
     elif run.plan.waves:
         width = run.session.width
-        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), rehearsal_ending(result, width)))))
+        said = rehearsal_text(rehearsed, width) if asks_server else NOT_REHEARSED
+        show("\n".join(filter(None, (said, rehearsal_ending(result, width)))))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 

@@ -204,7 +204,8 @@ def preview(
     width, now = output.width, wiring.now()
     text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
     blocked, step = ("", other.command) if beside else (blocked_line(blockers), next_step)
-    output.show(document, partial(text, blocked=blocked, next_step=step))
+    names = [node.name for node in planned.nodes]
+    output.show(document, partial(text, blocked=blocked, next_step=step), nodes=names)
     if out is not None:
         write_whole(out, document)
     if markdown is not None:
@@ -234,7 +235,7 @@ def show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> Non
     where = f"{plan.cluster.server}, made {plan.created_at}"
     width, now = settings.output.width, wiring.now()
     text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
-    settings.output.show(encode_plan(plan), text)
+    settings.output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
 
@@ -246,7 +247,7 @@ def show_explanation(name: str, session: Session, inputs: PlanInputs) -> None:
     decisions = decided(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)
-    session.settings.output.show(explanation, text, is_prose=True)
+    session.settings.output.show(explanation, text, is_prose=True, nodes=[name])
 
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:

@@ -4,14 +4,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.schema import Output
+from rollout.cli.settings.schema import Output, OutputFormat
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
-from rollout.cli.terminal import say, show, show_document
+from rollout.cli.terminal import say, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
@@ -98,10 +99,8 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     statuses = node_statuses(
         chosen, targets.hosts, targets.observations, own_rules=policy.pools, rules=rules, under_way=stages
     )
-    if output.as_json:
-        _write_nodes(statuses, rollout, only_pending=only_pending)
-        return
-    text = status_text(
+    text = partial(
+        status_text,
         statuses,
         width=output.width,
         only_pending=only_pending,
@@ -112,7 +111,10 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         closed=_closed(policy),
         repeated=settings.repeated,
     )
-    show(text)
+    rows = [row for row in statuses if row.is_pending or not only_pending]
+    output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])
+    if output.as_json:
+        _warn_beside(statuses, rows, rollout)
 
 
 def _closed(policy: Policy) -> str:
@@ -124,10 +126,8 @@ def _closed(policy: Policy) -> str:
     return " ".join(f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why)
 
 
-def _write_nodes(statuses: Sequence[NodeStatus], rollout: FollowUp, *, only_pending: bool) -> None:
-    """Nodes for programs; what people should know besides stands on standard error."""
-    rows = [row for row in statuses if row.is_pending or not only_pending]
-    show_document(status_document(rows, statuses))
+def _warn_beside(statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp) -> None:
+    """Say on standard error what people should know beside the data of these rows."""
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
@@ -203,7 +203,9 @@ def _print_changes(looks: Iterator[_Look | None], output: Output) -> None:
     printed = b""
     for look in filter(None, looks):
         if (document := look.document()) != printed:
-            show_document(document) if output.as_json else show(look.text())
+            if output.format is OutputFormat.YAML and printed:
+                show("---")
+            output.show(document, look.text)
             printed = document
         if look.is_over:
             return
