@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.calendar_file import read_calendar
+from rollout.adapters.calendar.freezes import read_calendar
 from rollout.errors import UsageError
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -13,9 +13,11 @@ BERLIN = "X-WR-TIMEZONE:Europe/Berlin"
 
 
 def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
-    wrapped = (f"BEGIN:VEVENT\r\nUID:{number}\r\n{event}\r\nEND:VEVENT" for number, event in enumerate(events))
+    """What a calendar of these events freezes. Without a head, the first one's own lines begin in line 4."""
+    wrapped = (f"BEGIN:VEVENT\r\n{event}\r\nEND:VEVENT" for event in events)
     path = tmp_path / "holidays.ics"
-    path.write_text("\r\n".join(filter(None, ("BEGIN:VCALENDAR", "VERSION:2.0", head, *wrapped, "END:VCALENDAR\r\n"))))
+    text = "\r\n".join(filter(None, ("BEGIN:VCALENDAR", "VERSION:2.0", head, *wrapped, "END:VCALENDAR\r\n")))
+    path.write_text(text, errors="surrogateescape")
     return read_calendar(path, NOW)
 
 
@@ -70,7 +72,6 @@ def test_events_that_touch_are_one_freeze(tmp_path: Path) -> None:
         ("DTSTART:20261224T100000Z\r\nDTEND;VALUE=DATE:20261225", ""),
         ("DTSTART:yesterday", "yesterday"),
         ("DTSTART:20261224T100000Z\r\nDURATION:PT1H\r\nRRULE:FREQ=SOMETIMES", ""),
-        ("DTSTART:20261224T100000Z\r\nDURATION:PT1H\r\nRRULE:FREQ=SECONDLY", "repeats more often than daily"),
     ],
 )
 def test_an_event_that_cannot_be_read_is_an_error(event: str, why: str, tmp_path: Path) -> None:
@@ -78,6 +79,194 @@ def test_an_event_that_cannot_be_read_is_an_error(event: str, why: str, tmp_path
         read(tmp_path, event)
     assert why in refused.value.message
     assert refused.value.hint
+
+
+HOUR = "DTSTART:20261224T100000Z\r\nDURATION:PT1H"
+DAY = "DTSTART;VALUE=DATE:20261224"
+CHRISTMAS = "2026-12-24T00:00..2026-12-25T00:00"
+TIMEZONE = (
+    "BEGIN:VTIMEZONE\r\nTZID:Office\r\nBEGIN:STANDARD\r\nDTSTART:16010101T000000\r\n"
+    "TZOFFSETFROM:+0500\r\nTZOFFSETTO:+0500\r\nEND:STANDARD\r\nEND:VTIMEZONE"
+)
+SERIES = "UID:series\r\nDTSTART;VALUE=DATE:20261201\r\nRRULE:FREQ=WEEKLY;COUNT=2"
+
+
+@pytest.mark.parametrize(
+    ("event", "freezes"),
+    [
+        (
+            f"{HOUR}\r\nRDATE:20261226T100000Z",
+            ("2026-12-24T10:00..2026-12-24T11:00", "2026-12-26T10:00..2026-12-26T11:00"),
+        ),
+        (
+            f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000Z/PT9H,20261228T100000Z/20261230T100000Z",
+            (
+                "2026-12-24T10:00..2026-12-24T11:00",
+                "2026-12-26T10:00..2026-12-26T19:00",
+                "2026-12-28T10:00..2026-12-30T10:00",
+            ),
+        ),
+        ("DTSTART;TZID=Office:20261224T100000\r\nDURATION:PT1H", ("2026-12-24T05:00..2026-12-24T06:00",)),
+        (
+            "DTSTART;TZID=W. Europe Standard Time:20261224T100000\r\nDURATION:PT1H",
+            ("2026-12-24T09:00..2026-12-24T10:00",),
+        ),
+        ('DTSTART;TZID="/Europe/Berlin":20261224T100000\r\nDURATION:PT1H', ("2026-12-24T09:00..2026-12-24T10:00",)),
+        # a night in which clocks go back: a day is 25 hours
+        (
+            "DTSTART;TZID=Europe/Berlin:20271030T120000\r\nDURATION:P1D",
+            ("2027-10-30T10:00..2027-10-31T11:00",),
+        ),
+        # to the end of time, and from its beginning
+        (f"{DAY}\r\nDTEND;VALUE=DATE:99991231", ("2026-12-24T00:00..9999-01-01T00:00",)),
+        ("DTSTART:20261224T000000Z\r\nDTEND:99991231T235959Z", ("2026-12-24T00:00..9999-01-01T00:00",)),
+        (f"{DAY}\r\nDURATION:P999999W", ("2026-12-24T00:00..9999-01-01T00:00",)),
+        ("DTSTART;VALUE=DATE:00010101\r\nDTEND;VALUE=DATE:20261224", ("0001-01-03T00:00..2026-12-24T00:00",)),
+        ("DTSTART;VALUE=DATE:99991231", ()),
+        # a fold within a character, as bytes are counted
+        ("DTSTART;VALUE=DATE:2026\r\n 1224\r\nSUMMARY:caf\udcc3\r\n \udca9", (CHRISTMAS,)),
+        # what does not say when it takes place
+        (f"{DAY}\r\nX-ANY;X-OTHER=1:thing\r\nCOLOR:red\r\nBEGIN:VALARM\r\nTRIGGER:-P1D\r\nEND:VALARM", (CHRISTMAS,)),
+        (f"{DAY}\r\nRRULE:FREQ=DAILY;UNTIL=20261225;", ("2026-12-24T00:00..2026-12-26T00:00",)),
+        (
+            f"{DAY}\r\nRRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=-1SU;COUNT=999999999\r\nEXDATE;VALUE=DATE:20261224",
+            ("2026-12-27T00:00..2026-12-28T00:00", "2027-12-26T00:00..2027-12-27T00:00"),
+        ),
+    ],
+)
+def test_dates_are_understood_in_every_form(event: str, freezes: tuple[str, ...], tmp_path: Path) -> None:
+    assert read(tmp_path, event, head=TIMEZONE) == freezes
+
+
+def test_an_occurrence_that_is_moved_freezes_where_it_is_now(tmp_path: Path) -> None:
+    moved = "UID:series\r\nRECURRENCE-ID;VALUE=DATE:20261208\r\nDTSTART;VALUE=DATE:20261210"
+    assert read(tmp_path, SERIES, moved) == ("2026-12-01T00:00..2026-12-02T00:00", "2026-12-10T00:00..2026-12-11T00:00")
+    assert read(tmp_path, SERIES, f"{moved}\r\nSTATUS:CANCELLED") == ("2026-12-01T00:00..2026-12-02T00:00",)
+
+
+NOT_UNDERSTOOD = [
+    (f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000Z/-PT9H", 6),
+    (f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000Z/20261225T100000Z", 6),
+    (f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000/20261227T100000Z", 6),
+    (f"{HOUR}\r\nRDATE;VALUE=DATE:20261226", 6),
+    (f"{HOUR}\r\nRDATE:20261226T100000", 6),
+    (f"{HOUR}\r\nRDATE:", 6),
+    (f"{HOUR}\r\nRDATE", 6),
+    (f"{HOUR}\r\nRDATE 20261226T100000Z", 6),
+    (f"{HOUR}\r\nRDTAE:20261226T100000Z", 6),
+    (f"{HOUR}\r\nEXRULE:FREQ=DAILY", 6),
+    (f"{HOUR}\r\nEXDATE;VALUE=DATE:20261224", 6),
+    (f"{HOUR}\r\nEXDATE:soon", 6),
+    (f"{HOUR}\r\nDTSTART:20261225T100000Z", 6),
+    (f"{HOUR}\r\nDTEND:20261225T100000Z", 6),
+    ("DTSTART;TZID=Nowhere:20261224T100000\r\nDURATION:PT1H", 4),
+    ("DTSTART;TZID=/vendor.example/Europe/Berlin:20261224T100000\r\nDURATION:PT1H", 4),
+    ("DTSTART;TZID=../../etc/localtime:20261224T100000\r\nDURATION:PT1H", 4),
+    ("DTSTART;TZID=Europe/Berlin:20261224T100000Z\r\nDURATION:PT1H", 4),
+    ("DTSTART;TZID=Europe/Berlin:20261224", 4),
+    ("DTSTART:20261224T100000ZZ\r\nDURATION:PT1H", 4),
+    ("DTSTART:20261324T100000Z\r\nDURATION:PT1H", 4),
+    ("DTSTART:00000101T000000Z\r\nDURATION:PT1H", 4),
+    ("DTSTART;VALUE=PERIOD:20261224T100000Z/PT1H", 4),
+    ("DTSTART;FOO=1:20261224T100000Z\r\nDURATION:PT1H", 4),
+    ("DTSTART:20261224T100000Z\r\nDURATION:-PT1H", 5),
+    ("DTSTART:20261224T100000Z\r\nDURATION:P", 5),
+    ("DTSTART:20261224T100000Z\r\nDURATION:P" + "9" * 5000 + "D", 5),
+    (f"{DAY}\r\nDURATION:PT1H", 5),
+    (f"{DAY}\r\nDTEND;VALUE=DATE:20261224", 5),
+    (f"{DAY}\r\nDTEND;VALUE=DATE:20261223", 5),
+    ("DTSTART:20261224T100000\r\nDTEND;TZID=Asia/Tokyo:20261224T100000", 5),
+    (f"{DAY}\r\nUID:1\r\nRECURRENCE-ID;RANGE=THISANDFUTURE;VALUE=DATE:20261224", 6),
+    (f"{DAY}\r\nBEGIN:VEVENT\r\n{DAY}\r\nEND:VEVENT", 5),
+    *(
+        (f"{DAY}\r\nRRULE:{rule}", 5)
+        for rule in (
+            "FREQ=DAILY;INTERVAL=0",
+            "FREQ=DAILY;INTERVAL=-1",
+            "FREQ=DAILY;COUNT=0",
+            "FREQ=SECONDLY",
+            "FREQ=HOURLY;COUNT=2",
+            "COUNT=2",
+            "FREQ=DAILY;COUNT=2;UNTIL=20261230",
+            "FREQ=DAILY;COUNT=2;COUNT=3",
+            "FREQ=DAILY;UNTIL=20261230T000000Z",
+            "FREQ=DAILY;UNTIL=later",
+            "FREQ=DAILY;RSCALE=CHINESE",
+            "FREQ=DAILY;COUNT",
+            "FREQ=YEARLY;BYMONTH=13",
+            "FREQ=YEARLY;BYMONTHDAY=0",
+            "FREQ=WEEKLY;BYMONTHDAY=1",
+            "FREQ=DAILY;BYWEEKNO=1",
+            "FREQ=WEEKLY;BYDAY=1MO",
+            "FREQ=MONTHLY;BYDAY=6MO",
+            "FREQ=MONTHLY;BYDAY=XX",
+            "FREQ=MONTHLY;BYSETPOS=1",
+            "FREQ=DAILY;WKST=1",
+            "FREQ=DAILY;BYHOUR=1,2,3,4,5;BYMINUTE=1,2,3,4,5",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "line"), NOT_UNDERSTOOD, ids=lambda value: str(value)[-40:])
+def test_what_is_not_understood_of_an_event_names_its_line(event: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"cannot be read: line {line}: "):
+        read(tmp_path, event)
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("METHOD:CANCEL", 3),
+        ("CALSCALE:CHINESE", 3),
+        ("X-WR-TIMEZONE:localtime", 3),
+        ("BEGIN:VFREEBUSY\r\nFREEBUSY:20261224T100000Z/PT1H\r\nEND:VFREEBUSY", 3),
+        ("BEGIN:VEVNT\r\nEND:VEVNT", 3),
+        ("BEGIN:VEVENT\r\nEND:VCALENDAR", 4),
+        ("END:VCALENDAR\r\nBEGIN:VCALENDAR", 4),
+        ("END:VCALENDAR\r\nSUMMARY:lost", 4),
+        ("BEGIN:X-A\r\n" * 50, 12),
+        ("BEGIN:VTIMEZONE\r\nEND:VTIMEZONE", 3),
+        ("BEGIN:VTIMEZONE\r\nTZID:A\r\nEND:VTIMEZONE", 3),
+        (f"{TIMEZONE}\r\n{TIMEZONE}", 12),
+        (TIMEZONE.replace("END:STANDARD", "RRULE:FREQ=YEARLY;INTERVAL=0\r\nEND:STANDARD"), 9),
+        (TIMEZONE.replace("END:STANDARD", "RRULE:FREQ=SECONDLY\r\nEND:STANDARD"), 9),
+        (TIMEZONE.replace("+0500", "+5"), 3),
+        ("X-A:1\r\n \udcff", 3),
+    ],
+)
+def test_what_is_not_understood_of_a_calendar_names_its_line(head: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"cannot be read: line {line}: "):
+        read(tmp_path, DAY, head=head)
+
+
+def test_an_occurrence_that_is_replaced_belongs_to_one_series(tmp_path: Path) -> None:
+    moved = "RECURRENCE-ID;VALUE=DATE:20261208\r\nDTSTART;VALUE=DATE:20261210"
+    with pytest.raises(UsageError, match="line 8: VEVENT: two events have one UID"):
+        read(tmp_path, SERIES, SERIES, f"UID:series\r\n{moved}")
+    with pytest.raises(UsageError, match="line 10: 'RECURRENCE-ID:20261208T000000Z'"):
+        read(tmp_path, SERIES, "UID:series\r\nRECURRENCE-ID:20261208T000000Z\r\nDTSTART;VALUE=DATE:20261210")
+
+
+def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
+    file = tmp_path / "many.ics"
+    event = "BEGIN:VEVENT\r\nDTSTART;VALUE=DATE:19000101\r\nRRULE:FREQ=DAILY\r\nEND:VEVENT\r\n"
+    file.write_text(f"BEGIN:VCALENDAR\r\n{event * 1000}END:VCALENDAR\r\n")
+    with pytest.raises(UsageError, match=r"line \d+: VEVENT: the calendar takes too long"):
+        read_calendar(file, NOW, seconds=0.5)
+
+
+def test_a_rule_that_never_comes_ends_with_the_last_year(tmp_path: Path) -> None:
+    assert read(tmp_path, f"{DAY}\r\nRRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30") == (CHRISTMAS,)
+
+
+def test_a_timezone_of_an_earlier_file_is_forgotten(tmp_path: Path) -> None:
+    event = "DTSTART;TZID=Office:20261224T100000\r\nDURATION:PT1H"
+    assert read(tmp_path, event, head=TIMEZONE) == ("2026-12-24T05:00..2026-12-24T06:00",)
+    moved = TIMEZONE.replace("+0500", "+0600")
+    assert read(tmp_path, event, head=moved) == ("2026-12-24T04:00..2026-12-24T05:00",)
+    with pytest.raises(UsageError, match="the timezone 'Office' is not known"):
+        read(tmp_path, event)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"hello", b"<html>", b"BEGIN:VCALENDAR"])

@@ -61,7 +61,7 @@ def _alike(rules: type[Policy | DrainPolicy | GatePolicy], *tables: Table) -> di
 def _gates(settings: Settings) -> GatePolicy:
     gates, alerts, events = settings.gates, settings.alerts, list[str]()
     if gates.calendar is not None:
-        from rollout.adapters.calendar_file import read_calendar
+        from rollout.adapters.calendar.freezes import read_calendar
         from rollout.adapters.clock import SystemClock
 
         events += read_calendar(gates.calendar, SystemClock().now())

@@ -1,0 +1,308 @@
+"""The events of an iCalendar file (RFC 5545, 3.6.1): when each takes place, by dates and times that are understood."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import cached_property
+from typing import cast
+
+from rollout.adapters.calendar.lines import Block, ContentLine
+from rollout.adapters.calendar.repeats import Repeats, read_rule
+from rollout.adapters.calendar.zones import Zones
+from rollout.planning.eligibility.windows import Opening
+
+_DATE = r"\d{8}"
+_TIME = r"\d{8}T\d{6}Z?"
+_DURATION = r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
+_VALUES = {
+    "": rf"{_DATE}|{_TIME}",
+    "DATE": _DATE,
+    "DATE-TIME": _TIME,
+    "PERIOD": rf"{_TIME}/(?:{_TIME}|{_DURATION})",
+    "DURATION": _DURATION,
+}
+_PATTERNS = {kind: re.compile(rf"(?:{one})(?:,(?:{one}))*", re.ASCII) for kind, one in _VALUES.items()}
+_TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
+_ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
+_LISTS = frozenset({"RDATE", "EXDATE"})
+# Of RFC 5545, 7986, 9073 and 9253: what says nothing of when an event takes place.
+_OTHERS = frozenset(
+    {
+        "ATTACH",
+        "ATTENDEE",
+        "CALENDAR-ADDRESS",
+        "CATEGORIES",
+        "CLASS",
+        "COLOR",
+        "COMMENT",
+        "CONCEPT",
+        "CONFERENCE",
+        "CONTACT",
+        "CREATED",
+        "DESCRIPTION",
+        "DTSTAMP",
+        "GEO",
+        "IMAGE",
+        "LAST-MODIFIED",
+        "LINK",
+        "LOCATION",
+        "LOCATION-TYPE",
+        "NAME",
+        "ORGANIZER",
+        "PARTICIPANT-TYPE",
+        "PERCENT-COMPLETE",
+        "PRIORITY",
+        "REFID",
+        "RELATED-TO",
+        "REQUEST-STATUS",
+        "RESOURCE-TYPE",
+        "RESOURCES",
+        "SEQUENCE",
+        "SOURCE",
+        "STATUS",
+        "STRUCTURED-DATA",
+        "STYLED-DESCRIPTION",
+        "SUMMARY",
+        "TRANSP",
+        "UID",
+        "URL",
+    }
+)
+_INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
+_DAY = timedelta(days=1)
+# Moments beyond these are not told apart: a timezone takes none of them out of what a date can be.
+_FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+Period = tuple[datetime, datetime | timedelta]
+Value = date | timedelta | Period
+
+
+@dataclass(frozen=True)
+class CalendarEvent:
+    """An event whose every property is understood. Times of no timezone are of the calendar's."""
+
+    block: Block
+    zones: Zones
+
+    def check(self) -> None:
+        """`CalendarError` for what is not understood."""
+        for inner in self.block.blocks:
+            if inner.name not in _INNER and not inner.name.startswith("X-"):
+                inner.refuse("an event has no such part")
+        for line in self.block.lines:
+            if line.name not in _TIMES | _OTHERS and not line.name.startswith("X-"):
+                line.refuse("an event has no such property, or it is not understood")
+        for name in _ONCE:
+            self.block.one(name)
+        if self.block.one("DTSTART") is None:
+            self.block.refuse("an event without DTSTART")
+        if (end := self.block.one("DTEND")) and self.block.one("DURATION"):
+            end.refuse("DTEND and DURATION exclude each other")
+        if self.replaced:
+            self.values(self.replaced)
+            if not self.uid:
+                self.block.refuse("RECURRENCE-ID without UID")
+        self._check_length()
+
+    @property
+    def uid(self) -> str:
+        """What the event has in common with those that replace one of its occurrences."""
+        line = self.block.one("UID")
+        return line.value if line else ""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it does not take place."""
+        line = self.block.one("STATUS")
+        return line is not None and line.value.strip().upper() == "CANCELLED"
+
+    @property
+    def replaced(self) -> ContentLine | None:
+        """The occurrence, of the event with the same UID, in whose place this one is."""
+        return self.block.one("RECURRENCE-ID")
+
+    @cached_property
+    def start(self) -> date:
+        """When the first occurrence begins."""
+        return self._date(next(self.block.all("DTSTART")))
+
+    @property
+    def zone(self) -> tzinfo:
+        """The timezone whose clocks its occurrences follow."""
+        own = self.start.tzinfo if isinstance(self.start, datetime) else None
+        return own or self.zones.of_calendar
+
+    def starts_like(self, line: ContentLine) -> Sequence[datetime]:
+        """Return what the clocks show at the dates of a line, which are written as DTSTART is."""
+        return [_wall(self._alike(line, value), self.zone) for value in self.values(line)]
+
+    def openings(self, replaced: Iterable[ContentLine], horizon: Opening) -> Iterator[Opening | None]:
+        """Yield when it takes place within the horizon, but for the occurrences that others replace.
+
+        None is an occurrence outside it, so that a caller may lose its patience.
+        """
+        first, last = _wall(self.start, self.zone), _wall(horizon.end, self.zone)
+        wall_length = self._end - first
+        length = _moment(self._end, self.zone) - _moment(first, self.zone)
+        periods = self._periods()
+        for begin in self._begins(first, periods, replaced):
+            if begin > last:
+                return
+            opening = _moment(begin, self.zone)
+            # nominal days, or exact hours: the longer, where clocks change meanwhile
+            ends = [_moment(_later(begin, wall_length), self.zone)]
+            if isinstance(self.start, datetime):
+                ends.append(min(opening + min(length, _LAST - opening), _LAST))
+            ending = max((*ends, *periods.get(begin, ())))
+            is_near = opening < ending and opening < horizon.end and horizon.begin < ending
+            yield Opening(opening, ending) if is_near else None
+
+    def _begins(
+        self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
+    ) -> Iterator[datetime]:
+        from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - read where there is a calendar
+
+        begins = rruleset()
+        begins.rdate(first)
+        for line in self.block.all("RRULE"):
+            rule = read_rule(line)
+            repeats = rrulestr(rule.text, dtstart=first)
+            begins.rrule(repeats.replace(until=self._until(line, rule)) if rule.until else repeats)
+        for begin in periods:
+            begins.rdate(begin)
+        for line in self.block.all("RDATE"):
+            for begin in () if _is_period(line) else self.starts_like(line):
+                begins.rdate(begin)
+        for line in (*self.block.all("EXDATE"), *replaced):
+            for begin in self.starts_like(line):
+                begins.exdate(begin)
+        return iter(begins)
+
+    def _periods(self) -> dict[datetime, list[datetime]]:
+        """Return the occurrences that have ends of their own."""
+        periods = dict[datetime, list[datetime]]()
+        for line in filter(_is_period, self.block.all("RDATE")):
+            for begin, end in cast("Sequence[Period]", self.values(line)):
+                self._alike(line, begin)
+                until = _later(begin, end) if isinstance(end, timedelta) else end
+                if bool(begin.tzinfo) != bool(until.tzinfo):
+                    line.refuse("one end of a period has a timezone, the other has none")
+                if until <= begin:
+                    line.refuse("a period ends before it begins")
+                periods.setdefault(_wall(begin, self.zone), []).append(_instant(until, self.zone))
+        return periods
+
+    def _until(self, line: ContentLine, rule: Repeats) -> datetime:
+        if not _PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
+            line.refuse("UNTIL is neither a date nor a time")
+        (until,) = _read(line, rule.until, None)
+        return _wall(self._alike(line, until), self.zone)
+
+    def _alike(self, line: ContentLine, value: Value) -> date:
+        """Return a date that is written as DTSTART is; `CalendarError` for another."""
+        is_time = isinstance(value, datetime)
+        if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
+            line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
+        own = self.start.tzinfo if isinstance(self.start, datetime) else None
+        if own and isinstance(value, datetime) and not value.tzinfo:
+            line.refuse("it has no timezone, and DTSTART has one")
+        return value
+
+    @cached_property
+    def _end(self) -> datetime:
+        """What the clocks show at the end of the first occurrence."""
+        first = _wall(self.start, self.zone)
+        if line := self.block.one("DTEND"):
+            return _wall(self._alike(line, self._date(line)), self.zone)
+        if line := self.block.one("DURATION"):
+            length = cast("timedelta", self.values(line)[0])
+            if length % _DAY and not isinstance(self.start, datetime):
+                line.refuse("an event of whole days lasts hours")
+            return _later(first, length)
+        return first if isinstance(self.start, datetime) else _later(first, _DAY)
+
+    def _check_length(self) -> None:
+        line = self.block.one("DTEND") or self.block.one("DURATION")
+        if line is None:
+            return
+        first, end = _instant(self.start, self.zone), _moment(self._end, self.zone)
+        if line.name == "DTEND":
+            end = _instant(self._date(line), self.zone)
+        if end < first:
+            line.refuse("the event ends before it begins")
+        if end == first and not isinstance(self.start, datetime):
+            line.refuse("the event of whole days has none: DTEND is the day after the last")
+
+    def _date(self, line: ContentLine) -> date:
+        return cast("date", self.values(line)[0])
+
+    def values(self, line: ContentLine) -> Sequence[Value]:
+        """Return what a property of times says; `CalendarError` where that is not what it may say."""
+        default = "DURATION" if line.name == "DURATION" else ""
+        kind = line.parameters.get("VALUE", default).upper()
+        zone = line.parameters.get("TZID")
+        if strange := [name for name in line.parameters if name not in ("VALUE", "TZID") and name[:2] != "X-"]:
+            line.refuse(f"{strange[0]} is not understood here")
+        may_be = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
+        if kind not in may_be.get(line.name, ("", "DATE", "DATE-TIME")) or not _PATTERNS[kind].fullmatch(line.value):
+            line.refuse(f"it is not what {line.name} may say")
+        if "," in line.value and line.name not in _LISTS:
+            line.refuse("there are two values")
+        if zone is not None:
+            self._check_zone(line, zone)
+        return _read(line, line.value, zone)
+
+    def _check_zone(self, line: ContentLine, zone: str) -> None:
+        if not self.zones.has(zone):
+            line.refuse(f"the timezone {zone!r} is not known")
+        if "Z" in line.value:
+            line.refuse("it is in UTC and in a timezone at once")
+        if re.fullmatch(_DATE, line.value.split(",")[0]):
+            line.refuse("a date has no timezone")
+
+
+def _read(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:
+    from icalendar import vDDDLists  # noqa: PLC0415 - read where there is a calendar
+
+    try:
+        values: Sequence[Value] = vDDDLists.from_ical(text, zone)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        line.refuse(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
+    return values
+
+
+def _is_period(line: ContentLine) -> bool:
+    return line.parameters.get("VALUE", "").upper() == "PERIOD"
+
+
+def _wall(moment: date, zone: tzinfo) -> datetime:
+    """Return what the clocks of the zone show; of a day its midnight."""
+    if not isinstance(moment, datetime):
+        return datetime.combine(moment, datetime.min.time())
+    try:
+        return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment
+    except OverflowError:
+        return moment.replace(tzinfo=None)
+
+
+def _later(begin: datetime, length: timedelta) -> datetime:
+    try:
+        return begin + length
+    except OverflowError:
+        return datetime.max.replace(tzinfo=begin.tzinfo)
+
+
+def _instant(moment: date, zone: tzinfo) -> datetime:
+    """Return the moment in UTC, by the zone where it has none."""
+    if isinstance(moment, datetime) and moment.tzinfo:
+        zone = moment.tzinfo
+        return _moment(moment.replace(tzinfo=None), zone, fold=moment.fold)
+    return _moment(_wall(moment, zone), zone)
+
+
+def _moment(wall: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
+    try:
+        return min(max(wall.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
+    except OverflowError:
+        return _FIRST if wall.year == _FIRST.year else _LAST

@@ -1,0 +1,95 @@
+"""Freezes from an iCalendar file (RFC 5545): every event that is not cancelled, for two years ahead.
+
+An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC where it has none; so are times without
+one. Overlapping events are one freeze. What is not understood is an error, never a freeze less; and it takes a bounded
+time: each rule ends with the year 9999, and `_SECONDS` are looked at after each occurrence and each event.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from rollout.adapters.calendar.events import CalendarEvent
+from rollout.adapters.calendar.lines import Block, ContentLine, read_calendar_block
+from rollout.adapters.calendar.zones import read_zones
+from rollout.errors import UsageError
+from rollout.planning.eligibility.windows import Opening, join
+
+_BEHIND, _AHEAD = timedelta(days=2), timedelta(days=731)
+_SECONDS = 20.0
+_ROUNDS_UP = timedelta(seconds=59)
+_HINT = "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one: gates.freeze."
+# What a file is about that has no METHOD, or one of these: events. The others are answers and changes.
+_METHODS = ("PUBLISH", "REQUEST")
+_NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
+
+
+def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tuple[str, ...]:
+    """Return the events around and after `now`, as freezes are written; `UsageError` says what is not understood."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the calendar {path}: {error.strerror}", hint=_HINT) from error
+    horizon = Opening(now - _BEHIND, now + _AHEAD)
+    try:
+        freezes = join(_openings(content, horizon, time.monotonic() + seconds))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        # a CalendarError; the others are what libraries meet in a file that no program has written
+        raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
+    return tuple(f"{_minute(item.begin)}..{_minute(item.end + _ROUNDS_UP)}" for item in freezes)
+
+
+def _minute(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(timespec="minutes")
+
+
+def _openings(content: bytes, horizon: Opening, until: float) -> Iterator[Opening]:
+    calendar = read_calendar_block(content)
+    zones = read_zones(calendar)
+    _check_calendar(calendar)
+    events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
+    for event in events:
+        event.check()
+        _check_patience(event, until)
+    replaced = _replaced(events)
+    for event in events:
+        own = () if event.replaced else replaced.get(event.uid, ())
+        for opening in event.openings(own, horizon):
+            if opening is not None and not event.is_cancelled:
+                yield opening
+            _check_patience(event, until)
+
+
+def _check_patience(event: CalendarEvent, until: float) -> None:
+    if time.monotonic() > until:
+        event.block.refuse("the calendar takes too long to read as far as here: there are too many events")
+
+
+def _replaced(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
+    """Return the occurrences that have events of their own, by the UID of the event that repeats."""
+    replaced = defaultdict[str, list[ContentLine]](list)
+    for event in events:
+        if event.replaced:
+            replaced[event.uid].append(event.replaced)
+    series = set[str]()
+    for event in events:
+        if event.replaced or event.uid not in replaced:
+            continue
+        if event.uid in series:
+            event.block.refuse("two events have one UID, and it is unclear of which an occurrence is replaced")
+        series.add(event.uid)
+    return replaced
+
+
+def _check_calendar(calendar: Block) -> None:
+    """`CalendarError` for a calendar of another kind than one of events by the Gregorian calendar."""
+    allowed = {"VERSION": ("2.0",), "CALSCALE": ("GREGORIAN",), "METHOD": _METHODS}
+    for name, values in allowed.items():
+        line = calendar.one(name)
+        if line and line.value.strip().upper() not in values:
+            line.refuse(f"{name} has to be {' or '.join(values)} where it is given")
+    for block in calendar.blocks:
+        if block.name != "VEVENT" and block.name not in _NO_EVENTS and not block.name.startswith("X-"):
+            block.refuse("it is not understood: freezes are made of VEVENT")

@@ -1,0 +1,134 @@
+"""The lines of an iCalendar file and how they nest (RFC 5545, 3.1 and 3.4), each with its number in the file."""
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+_PARAMETER_VALUE = r'(?:"[^"]*"|[^";:,]*)'
+_PARAMETER = rf"[A-Za-z0-9-]+={_PARAMETER_VALUE}(?:,{_PARAMETER_VALUE})*"
+_LINE = re.compile(rf"(?P<name>[A-Za-z0-9-]+)(?P<parameters>(?:;{_PARAMETER})*):(?P<value>.*)", re.DOTALL)
+_EACH_PARAMETER = re.compile(rf";({_PARAMETER})")
+_SHOWN = 60
+# Calendars nest three deep: an alarm of an event of the calendar.
+_DEEPEST = 10
+
+
+class CalendarError(ValueError):
+    """Something in a calendar is not understood; `number` is its line in the file."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"line {number}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentLine:
+    """A property, unfolded. Names are in capitals; `number` is where it begins in the file."""
+
+    number: int
+    name: str
+    parameters: Mapping[str, str]
+    value: str
+    text: str
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the `CalendarError` that quotes this line."""
+        quoted = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+        raise CalendarError(self.number, f"{quoted!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A component: its own properties, and the components in it."""
+
+    name: str
+    number: int
+    lines: list[ContentLine] = field(default_factory=list)
+    blocks: list["Block"] = field(default_factory=list)
+
+    def all(self, name: str) -> Iterator[ContentLine]:
+        """Yield the properties of this name."""
+        return (line for line in self.lines if line.name == name)
+
+    def one(self, name: str) -> ContentLine | None:
+        """Return the property of this name, None without one; `CalendarError` where it stands twice."""
+        lines = list(self.all(name))
+        if len(lines) > 1:
+            lines[1].refuse(f"a second {name} in one {self.name}")
+        return lines[0] if lines else None
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the `CalendarError` that names this block."""
+        raise CalendarError(self.number, f"{self.name}: {why}")
+
+    def text(self) -> str:
+        """Return the block as a parser of iCalendar takes it."""
+        inner = (block.text() for block in self.blocks)
+        lines = (f"{line.text}\r\n" for line in self.lines)
+        return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
+
+
+def read_calendar_block(content: bytes) -> Block:
+    """Return the one VCALENDAR of a file; `CalendarError` says what is wrong, and in which line."""
+    root = Block("", 1)
+    ahead = [root]
+    for number, raw in _unfolded(content):
+        line, block = _content_line(number, raw), ahead[-1]
+        if line.name == "BEGIN":
+            if len(ahead) > _DEEPEST:
+                line.refuse("it is nested too deeply")
+            begun = Block(line.value.strip().upper(), line.number)
+            block.blocks.append(begun)
+            ahead.append(begun)
+        elif line.name == "END":
+            if block is root or block.name != line.value.strip().upper():
+                line.refuse(f"it does not end {block.name or 'anything'}")
+            ahead.pop()
+        elif block is root:
+            line.refuse("it stands in no calendar")
+        else:
+            block.lines.append(line)
+    if ahead[-1] is not root:
+        raise CalendarError(ahead[-1].number, f"{ahead[-1].name} has no end: the file is not complete")
+    return _only_calendar(root.blocks)
+
+
+def _only_calendar(blocks: list[Block]) -> Block:
+    if not blocks:
+        raise CalendarError(1, "there is no BEGIN:VCALENDAR")
+    if blocks[0].name != "VCALENDAR":
+        raise CalendarError(blocks[0].number, f"{blocks[0].name} stands in no VCALENDAR")
+    if len(blocks) > 1:
+        raise CalendarError(blocks[1].number, "a second calendar in one file")
+    return blocks[0]
+
+
+def _unfolded(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with its number: folded ones, which may part a character, as one, and no empty ones."""
+    lines: list[tuple[int, list[bytes]]] = []
+    for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        line = raw.removesuffix(b"\r")
+        if line[:1] in (b" ", b"\t") and lines:
+            lines[-1][1].append(line[1:])
+        elif line:
+            lines.append((number, [line]))
+    for number, parts in lines:
+        yield number, b"".join(parts)
+
+
+def _content_line(number: int, raw: bytes) -> ContentLine:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise CalendarError(number, "it is not UTF-8") from error
+    match = _LINE.fullmatch(text)
+    if match is None:
+        ContentLine(number, "", {}, "", text).refuse("it is no line of iCalendar, NAME:VALUE")
+    parameters = dict[str, str]()
+    for written in _EACH_PARAMETER.findall(match["parameters"]):
+        name, _, value = written.partition("=")
+        if name.upper() in parameters:
+            raise CalendarError(number, f"{name} stands twice")
+        parameters[name.upper()] = value.strip('"')
+    return ContentLine(number, match["name"].upper(), parameters, match["value"], text)

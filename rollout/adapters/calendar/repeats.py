@@ -1,0 +1,128 @@
+"""Recurrence rules as RFC 5545 has them (3.3.10): what a rule may say, checked before it is carried out.
+
+dateutil takes more than the standard defines: a month 13 that never comes, an interval of 0 that never ends.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollout.adapters.calendar.lines import ContentLine
+
+_FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+_DAY = "MO|TU|WE|TH|FR|SA|SU"
+_WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
+_POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
+_MOST_ORDINAL = {"YEARLY": 53, "MONTHLY": 5}
+# In one day: times of an event that are written out. Rules that repeat more often than hourly are not understood.
+_MOST_A_DAY = 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The numbers that a list of a rule may hold, and the frequencies beside which it has a meaning."""
+
+    least: int
+    most: int
+    may_count_back: bool = False
+    frequencies: tuple[str, ...] = _FREQUENCIES
+
+    def has(self, written: str) -> bool:
+        """Whether it is one of them."""
+        if not _NUMBER.fullmatch(written):
+            return False
+        number = int(written)
+        return self.least <= (abs(number) if self.may_count_back else number) <= self.most
+
+
+_LISTS: Mapping[str, _Numbers] = {
+    "BYMONTH": _Numbers(1, 12),
+    "BYWEEKNO": _Numbers(1, 53, may_count_back=True, frequencies=("YEARLY",)),
+    "BYYEARDAY": _Numbers(1, 366, may_count_back=True, frequencies=("YEARLY",)),
+    "BYMONTHDAY": _Numbers(1, 31, may_count_back=True, frequencies=("YEARLY", "MONTHLY", "DAILY")),
+    "BYHOUR": _Numbers(0, 23),
+    "BYMINUTE": _Numbers(0, 59),
+    "BYSECOND": _Numbers(0, 59),
+    "BYSETPOS": _Numbers(1, 366, may_count_back=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """A rule that is understood: its text without UNTIL, and UNTIL's, empty without one."""
+
+    text: str
+    until: str
+
+
+def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> Repeats:
+    """Return the rule of this line; `CalendarError` for what no calendar can mean, or what is not understood."""
+    parts = _parts(line)
+    frequency = parts.get("FREQ", "")
+    if frequency not in frequencies:
+        line.refuse(f"FREQ is not one of {', '.join(frequencies)}")
+    _check_extent(line, parts)
+    for name, value in parts.items():
+        if name in _LISTS:
+            _check_numbers(line, name, value.split(","), frequency)
+    _check_weekdays(line, parts, frequency)
+    _check_times(line, parts)
+    text = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
+    return Repeats(text, parts.get("UNTIL", ""))
+
+
+def _check_extent(line: ContentLine, parts: Mapping[str, str]) -> None:
+    for name in ("INTERVAL", "COUNT"):
+        if name in parts and not _POSITIVE.fullmatch(parts[name]):
+            line.refuse(f"{name} is not a number from 1 to 999999999")
+    if "COUNT" in parts and "UNTIL" in parts:
+        line.refuse("COUNT and UNTIL exclude each other")
+    if not re.fullmatch(_DAY, parts.get("WKST", "MO")):
+        line.refuse("WKST is not a day of the week")
+
+
+def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
+    if "BYSETPOS" in parts and len([name for name in parts if name.startswith("BY")]) == 1:
+        line.refuse("BYSETPOS needs another BY… beside it")
+    a_day = 1
+    for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
+        a_day *= parts.get(name, "").count(",") + 1
+    if a_day > _MOST_A_DAY:
+        line.refuse(f"it repeats more than {_MOST_A_DAY} times a day")
+
+
+def _parts(line: ContentLine) -> Mapping[str, str]:
+    known = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_LISTS}
+    parts = dict[str, str]()
+    for written in line.value.upper().removesuffix(";").split(";"):
+        name, _, value = written.partition("=")
+        if name not in known:
+            line.refuse(f"{name or 'an empty part'} is not understood")
+        if name in parts:
+            line.refuse(f"{name} stands twice")
+        parts[name] = value
+    return parts
+
+
+def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: str) -> None:
+    numbers = _LISTS[name]
+    if frequency not in numbers.frequencies:
+        line.refuse(f"{name} has no meaning beside FREQ={frequency}")
+    if strange := [value for value in values if not numbers.has(value)]:
+        back = ", or counted back from the end" if numbers.may_count_back else ""
+        line.refuse(f"{strange[0]!r} in {name} is not from {numbers.least} to {numbers.most}{back}")
+
+
+def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str) -> None:
+    most = _MOST_ORDINAL.get(frequency, 0)
+    if "BYMONTH" in parts:
+        most = min(most, _MOST_ORDINAL["MONTHLY"])
+    if "BYWEEKNO" in parts:
+        most = 0
+    for written in parts["BYDAY"].split(",") if "BYDAY" in parts else ():
+        match = _WEEKDAY.fullmatch(written)
+        if match is None:
+            line.refuse(f"{written!r} in BYDAY is not a day of the week")
+        if match[2] is not None and not 1 <= int(match[2]) <= most:
+            line.refuse(f"{written!r} in BYDAY has no meaning beside FREQ={frequency}")
