@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -90,6 +90,8 @@ class NodeEvents:
                 if event.phase in STEPS:
                     reason, sentence = STEPS[event.phase]
                     node = self._planned[event.node]
+                    if event.version_staged:
+                        node = replace(node, staged_version=event.version_staged)
                     words = {"versions": _versions(node), "kept": _kept(node), "pods": counted(node.evict, "pod")}
                     self.tell(event.node, reason, sentence.format(**words), event.at)
             # where a budget holds back a hundred pods of a node, one says it all

@@ -234,6 +234,7 @@ class NodeStep(Line, frozen=True, tag="step"):
     phase: Phase
     detail: str = ""
     endings: Mapping[str, float] | UnsetType = UNSET
+    version_staged: str | UnsetType = UNSET
 
 
 class PodBlocked(Line, frozen=True, tag="blocked"):

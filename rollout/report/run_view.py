@@ -47,6 +47,7 @@ class NodeView:
     held: dict[str, Hold] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     has_moved_pods: bool = False
+    version_staged: str = ""
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, heard: float) -> None:
@@ -59,6 +60,7 @@ class NodeView:
             if event.phase in PART_OF:
                 self.end = None
         self.detail = event.detail
+        self.version_staged = event.version_staged or self.version_staged
         self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
 
     def leave(self, at: datetime) -> None:

@@ -11,11 +11,13 @@ reported; the answer waits a little for what comes of it.
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from rollout.errors import DrainError
+from rollout.errors import BlockedError, DrainError
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
+from rollout.execution.record.memory import require_memory
+from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -23,8 +25,9 @@ from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
+from rollout.planning.eligibility.memory import Rules, boot_objection
 from rollout.planning.eligibility.pools import pools_of
-from rollout.server.nodes import UNGRANTED, name_of, node_of, planned
+from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, selected, staged_on
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
 
@@ -45,6 +48,8 @@ def grant(world: World, slot: Slot, detail: str) -> Answer:
         raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
     if name_of(slot.id, read_nodes(api)) != slot.node:
         raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
+    # a denial that comes before the grant is written is no grant that has to be waited for
+    _check_version(world, slot, node)
     _look(world, slot, node)
     return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot))
 
@@ -69,9 +74,23 @@ def _look(world: World, slot: Slot, node: Node) -> None:
     try:
         task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)
         mark_granted(task)
-        look_again(task, cluster.deadline())
+        node = look_again(task, cluster.deadline())
     except DrainError as error:
         raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
+    _check_version(world, slot, node)
+
+
+def _check_version(world: World, slot: Slot, node: Node) -> None:
+    """`Denied` where what the node would boot into is held by now."""
+    memory, settings = read_memory(world.patient_api, world.settings.namespace), world.settings
+    try:
+        require_memory(memory)
+    except BlockedError as error:
+        raise Denied(Kind.API_ERROR, error.message) from error
+    limit = settings.policy.failures_allowed(len(selected(world.machines.nodes.values(), settings.selection)))
+    rules = Rules(memory=memory, limit=limit, include_held=settings.policy.include_held)
+    if found := boot_objection(node.name, slot.version, staged_on(node) or None, rules):
+        raise Denied(Kind.VERSION_HELD, f"{node.name}: {found[1]}")
 
 
 def _check_slot(slot: Slot, node: Node) -> None:

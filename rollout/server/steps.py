@@ -16,11 +16,12 @@ from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
-from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.context import NodeContext, Progress, at_version
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
+from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
-from rollout.execution.node.transitions import GivenUpError, NodeFailure
+from rollout.execution.node.transitions import GivenUpError, NodeFailure, NotStartedError
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -29,7 +30,7 @@ from rollout.model.memory import moment
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
-from rollout.server.nodes import facts_of, version_of
+from rollout.server.nodes import facts_of, staged_on, version_of
 from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
@@ -237,7 +238,9 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.check()
     node = _looked_at(context)
     facts = check_eligible(context, node, facts_of(node))
-    context.gates.before_node(context)
+    if withheld := context.objection(context.planned, staged_on(node) or None):
+        raise NotStartedError(withheld.why, withheld.reason)
+    context.gates.before_node(at_version(context, staged_on(node)))
     claim(context, "", facts)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
@@ -288,11 +291,19 @@ class _Refill:
     again: Deadline | None = None
 
     def check(self) -> None:
-        """`RefilledError` where pods have come, `DrainError` where the node is not ours to drain any more."""
+        """Look whether it may still be rebooted.
+
+        Raises:
+            RefilledError: pods have come.
+            DrainError: the node is not ours to drain any more.
+            WithheldError: what it would boot into is held by now.
+        """
         if self.again is not None and not self.again.expired:
             return
         self.again = self.context.cluster.deadline(_LOOK_EVERY)
         try:
-            look_again(self.context, self.context.cluster.deadline(_LOOK_EVERY))
+            node = look_again(self.context, self.context.cluster.deadline(_LOOK_EVERY))
         except ApiError as error:
             self.context.cluster.notice(error)
+            return
+        check_version(self.context, staged_on(node) or None)

@@ -38,6 +38,7 @@ from tests.standalone_api import StandaloneApi
 pytestmark = pytest.mark.in_memory
 OLD, NEW = (f"{digit * 8}-1111-1111-1111-111111111111" for digit in "ab")
 MACHINE, OTHER = "c" * 32, "d" * 32
+TARGETS = {Source.UPDATE_ENGINE: "2.0.0"}
 PLANNED = PlannedNode(NODE, OLD, f"uid-{NODE}", "1.0.0", "2.0.0", 0, 0, machine_id=MACHINE)
 
 
@@ -120,25 +121,25 @@ def ended(act: Callable[[], object]) -> Outcome:
 
 def test_only_another_boot_of_the_same_machine_counts(asking: Asking) -> None:
     host = Answers([said(OLD), None, said("no id"), said(OLD), said(NEW)])
-    assert await_boot(asking(host)) == BootFacts(NEW, MACHINE, "2.0.0")
+    assert await_boot(asking(host), TARGETS) == BootFacts(NEW, MACHINE, "2.0.0")
     assert host.asked == 5
-    assert ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])))) is Outcome.NOT_BACK
-    assert ended(lambda: await_boot(asking(Answers([said(OLD)])))) is Outcome.NOT_REBOOTED
-    assert ended(lambda: await_boot(asking(Answers([said(OLD), None])))) is Outcome.NOT_BACK
+    assert ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])), TARGETS)) is Outcome.NOT_BACK
+    assert ended(lambda: await_boot(asking(Answers([said(OLD)])), TARGETS)) is Outcome.NOT_REBOOTED
+    assert ended(lambda: await_boot(asking(Answers([said(OLD), None])), TARGETS)) is Outcome.NOT_BACK
 
 
 def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(asking: Asking, server: StandaloneApi) -> None:
-    ask_for_reboot(asking(host := Answers([None, said(OLD), said(OLD)])))
+    ask_for_reboot(asking(host := Answers([None, said(OLD), said(OLD)])), TARGETS)
     assert host.rebooted == 1
-    ask_for_reboot(asking(host := Answers([said(NEW)])))
+    ask_for_reboot(asking(host := Answers([said(NEW)])), TARGETS)
     assert host.rebooted == 0
     host = Answers([said(OLD, OTHER)])
-    assert ended(lambda: ask_for_reboot(asking(host))) is Outcome.REBOOT_REFUSED
+    assert ended(lambda: ask_for_reboot(asking(host), TARGETS)) is Outcome.REBOOT_REFUSED
     assert host.rebooted == 0
     # with the connection open, the Node is looked at once more
     host = Answers([said(OLD)], lambda: change(server, NODES, NODE, spec={"unschedulable": False}))
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
-        ask_for_reboot(asking(host))
+        ask_for_reboot(asking(host), TARGETS)
     assert host.rebooted == 0
 
 

@@ -100,6 +100,24 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
 
 
+def test_a_version_that_becomes_held_takes_the_slot_of_a_host_that_waits_for_its_grant(
+    started: Started, serve: Serve
+) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4100.0.0")
+    client.await_drain(server)
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
+    remember(lab, v4152_2_0=failed_on("worker-9"))
+    annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("version_held", 423)
+    wait_until(lambda: not slots_of(lab), 90)
+    assert not is_cordoned(lab, client.node)
+    assert rebooted(lab) == set()
+    assert client.ask(server).kind == "version_held"
+
+
 def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rollout.errors import SshError
 from rollout.gather.hosts.probe import BOOT_COMMAND
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_last_question, is_probe
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host
 from rollout.ports import CommandResult, HostExecutor
@@ -77,7 +77,9 @@ def _told(host: Host, name: str, ask: Callable[[], T]) -> T:
 
 
 def _name(command: str) -> str:
-    return "probe" if is_probe(command) else _NAMES.get(command, _OWN)
+    if is_probe(command):
+        return "probe"
+    return "boot id and staged version" if is_last_question(command) else _NAMES.get(command, _OWN)
 
 
 def _tell(host: Host, name: str, answer: Answer | None, begun: float) -> None:

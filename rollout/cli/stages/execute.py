@@ -49,6 +49,7 @@ def run_options(session: Session, selected: int, own_node: OwnNode | None = None
         watch=session.watch,
         sentinel=settings.detect.command,
         process=session.process,
+        proven=session.proven,
     )
 
 

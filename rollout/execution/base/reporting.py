@@ -84,10 +84,19 @@ class Reporter:
         if self._is_new("", (index, waiting_for)):
             self.observer.notify(WaveSettling(self.now, index, waiting_for))
 
-    def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
-        """Tell of a node's progress."""
+    def step(
+        self,
+        node: str,
+        phase: Phase,
+        detail: str = "",
+        endings: tuple[tuple[str, float], ...] = (),
+        *,
+        staged: str = "",
+    ) -> None:
+        """Tell of a node's progress; `staged` is the version that is staged now if it is another than planned."""
         if self._is_new(node, (phase, detail, endings)):
-            self.observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
+            told_endings = dict(endings) if endings else UNSET
+            self.observer.notify(NodeStep(self.now, node, phase, detail, told_endings, staged or UNSET))
 
     def _is_new(self, about: str, wait: object) -> bool:
         was = self._waits.get(about)

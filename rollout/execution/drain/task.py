@@ -119,9 +119,11 @@ class NodeTask:
         """How long it has taken so far."""
         return self.now - self.started
 
-    def step(self, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
-        """Tell of its progress."""
-        self.report.step(self.name, phase, detail, endings)
+    def step(
+        self, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = (), *, staged: str = ""
+    ) -> None:
+        """Tell of its progress; `staged` is the version that is staged now if it is another than planned."""
+        self.report.step(self.name, phase, detail, endings, staged=staged)
 
     def node(self, deadline: Deadline | None = None) -> Node:
         """Return the Node as it is now; an outage is waited out until the deadline."""

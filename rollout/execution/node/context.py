@@ -15,7 +15,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import PlannedNode
+from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import AwayLimit
@@ -140,6 +140,14 @@ class Occasion(StrEnum):
     POST_REBOOT = "post-reboot"
 
 
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why a node may not be booted into what it has staged; `reason` is None if no exclusion is like it."""
+
+    why: str
+    reason: ExclusionReason | None = None
+
+
 class NodePlaybooks(Protocol):
     """Runs a playbook on one host."""
 
@@ -179,6 +187,8 @@ class NodeContext(NodeTask):
     An untouched node is admitted once more before its cordon: `refusal` says why it may not be begun now, empty where
     it may, the slow questions first, and may raise `ApiError`; `limit` says how many of all nodes may be away.
 
+    `objection` says why it may not be booted into this version, which it has staged; None if its host does not tell it.
+
     `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a failure before its marks
     go; `own` is this very node where this process is on it.
     """
@@ -192,6 +202,7 @@ class NodeContext(NodeTask):
     own: OwnNode | None = None
     playbooks: NodePlaybooks | None = None
     remember: Callable[[PlannedNode, Outcome, Phase, int], None] = field(default=lambda *_end: None)
+    objection: Callable[[PlannedNode, str | None], Withheld | None] = field(default=lambda *_staged: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +210,8 @@ class Progress:
     """The phase, and what the run has learnt on the way; of its `boot` nothing before it was seen.
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
-    `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
+    `drains`: how often it went back to draining, as pods had come again; `restagings`: how often its host had staged
+    something else than before. `targets` are what the sources that asked for
     the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` how many
     reboots in a row, with this one, have changed nothing. `endings` are those of the last drain, in seconds by owner.
     """
@@ -210,6 +222,7 @@ class Progress:
     marked: bool = False
     in_doubt: bool = False
     drains: int = 0
+    restagings: int = 0
     targets: Mapping[Source, str] = field(default_factory=dict)
     note: str = ""
     unmoved: int = 0
@@ -223,6 +236,14 @@ class Progress:
     def version(self) -> str:
         """The version that the host is known to run, as far as this run has seen."""
         return self.boot.version
+
+
+def at_version(context: NodeContext, version: str) -> NodeContext:
+    """Return the context of a node that has this version staged now, whichever was planned."""
+    planned = context.planned
+    if version == planned.staged_version:
+        return context
+    return replace(context, planned=replace(planned, staged_version=version, staged=planned.staged or bool(version)))
 
 
 def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:

@@ -17,7 +17,7 @@ from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Source
+from rollout.model.detection import Detection, Source, targets_text
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import last_result, targets_on, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
@@ -49,6 +49,15 @@ def is_excluded(node: Node) -> bool:
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase that begins."""
     return write(task, lambda node: _annotations(task, node, {marks.PHASE: phase.value}))
+
+
+def mark_staged(task: NodeTask, detection: Detection) -> None:
+    """Write what is staged now, by which the reboot is proven; a process that takes the node up goes by it."""
+    annotations = {
+        marks.STAGED_VERSION: detection.version or None,
+        marks.DETECTED: targets_text(detection.targets) or None,
+    }
+    write(task, lambda node: _annotations(task, node, annotations))
 
 
 def mark_granted(task: NodeTask) -> None:

@@ -6,6 +6,7 @@ the Node. Then, with the connection to the host open, the host must be the node'
 what can change within a moment is looked at once more. Then the command is sent, and nothing else comes between.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
@@ -13,12 +14,15 @@ from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, in_boot_before, look, no_boot, other_machine
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
+from rollout.execution.node.transitions import NodeFailure, WithheldError
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
 from rollout.gather.hosts.answer import complaint
-from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
+from rollout.gather.hosts.identity import with_node
+from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
 from rollout.model import marks
-from rollout.model.cluster import VolumeAttachment
+from rollout.model.cluster import Node, VolumeAttachment
+from rollout.model.detection import Source
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
@@ -38,8 +42,10 @@ def last_look(task: NodeTask) -> None:
     task.check()
 
 
-def look_again(task: NodeTask, deadline: Deadline) -> None:
+def look_again(task: NodeTask, deadline: Deadline) -> Node:
     """Look at what anybody may undo within a moment; `ApiError` where it cannot be seen by the deadline.
+
+    Returned is the Node.
 
     Raises:
         RefilledError: pods have come that can be evicted again.
@@ -53,6 +59,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> None:
         raise DrainError(f"our marks on {task.name} were removed before its reboot was asked for")
     _check_empty(task, deadline)
     task.check()
+    return node
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
@@ -87,8 +94,9 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 _LOOKS_IN_A_WAIT = 5
-# One ask: reaching the host, the last look, the command. What the look may take of it leaves the command its time.
-_ASK_SECONDS = 40.0
+# One ask: reaching the host, what it has staged, the last look, the command. What comes before the command leaves it
+# its time.
+_ASK_SECONDS = 90.0
 _LOOK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
 # A host that was asked is down by then, unless something on it delays shutdowns for longer than any default does.
@@ -99,24 +107,28 @@ class _NotNowError(StepError):
     """The last look could not be taken in time: nothing was sent to the host."""
 
 
-def ask_for_reboot(context: NodeContext) -> None:
+def ask_for_reboot(context: NodeContext, targets: Mapping[Source, str]) -> None:
     """Run the reboot command until the host has taken it, or has booted anew; `RebootError` where it refuses.
 
     A connection that ends before the command's answer counts as an answer, and so does a timeout: the command may have
     been carried out, and the proof decides. After a connection that was never made, or broke, the command is repeated
-    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice. A last look
-    that does not hold any more is raised as its `DrainError`.
+    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice.
+
+    Raises:
+        DrainError: the last look does not hold any more.
+        RestagedError: the host has staged something else than what has these `targets`.
+        WithheldError: what it has staged is not admitted any more.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while not _has_been_asked(context):
+    while not _has_been_asked(context, targets):
         if not _is_in_the_same_boot(context, deadline):
             return
 
 
-def _has_been_asked(context: NodeContext) -> bool:
+def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool:
     """Whether the command has, or may have, arrived; or is not wanted any more, for the host has booted anew."""
     try:
-        result = _ask(context)
+        result = _ask(context, targets)
         if result is not None and result.exit_status not in (0, None):
             refusal = complaint(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
@@ -130,38 +142,46 @@ def _has_been_asked(context: NodeContext) -> bool:
     return True
 
 
-def _ask(context: NodeContext) -> CommandResult | None:
+def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult | None:
     """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
     None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
-    can take long.
+    can take long. On this connection the host also says what it has staged.
     """
-    started = context.cluster.deadline(_ASK_SECONDS)
+    started, host = context.cluster.deadline(_ASK_SECONDS), context.host
 
     def may_reboot(answer: CommandResult) -> bool:
-        facts = parse_boot(answer)
-        if facts is None:
+        boot = parse_boot(answer)
+        if boot is None:
             raise _NotNowError("its answer holds no boot id")
-        if not in_boot_before(context.host, facts):
+        if not in_boot_before(host, boot):
             return False
-        _check_may_reboot(context, facts)
+        if why := other_machine(host, boot):
+            raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
+        _check_may_reboot(context, targets, answer)
         if started.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
         return True
 
-    host = context.host
-    return host.shell.run_if(host.host, BOOT_COMMAND, may_reboot, host.reboot_command, timeout=_ASK_SECONDS)
+    question = host.probe.last_question
+    return host.shell.run_if(host.host, question, may_reboot, host.reboot_command, timeout=_ASK_SECONDS)
 
 
-def _check_may_reboot(context: NodeContext, facts: BootFacts) -> None:
-    if why := other_machine(context.host, facts):
-        raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
+def _check_may_reboot(context: NodeContext, targets: Mapping[Source, str], answer: CommandResult) -> None:
     try:
-        look_again(context, context.cluster.deadline(_LOOK_SECONDS))
+        node = look_again(context, context.cluster.deadline(_LOOK_SECONDS))
     except ApiError as error:
         if not is_passing(error):
             raise
         raise _NotNowError(f"the API server is unavailable: {error.message}") from error
+    facts = parse_last_answer(context.host.host, answer, context.host.probe)
+    if facts is None:
+        check_version(context, None)
+        return
+    detection = with_node(facts, node).detection
+    if not is_as_admitted(context, targets, detection):
+        raise RestagedError(f"{detection.version or 'nothing'} is staged now")
+    check_staged(context, detection)
 
 
 def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
@@ -175,14 +195,15 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 
-def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
+def await_boot(context: NodeContext, targets: Mapping[Source, str], *, in_doubt: bool = False) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id.
 
-    Where it is in doubt whether the host was asked, it is asked as soon as it answers with the boot id from before, if
-    the last look holds. `DrainError` where it does not, and the host has not rebooted by an earlier ask either.
+    Where it is in doubt whether the host was asked, it is asked as `ask_for_reboot` does as soon as it answers with the
+    boot id from before, if the last look holds. `DrainError` or `WithheldError` where it does not, and the host has not
+    rebooted by an earlier ask either.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    doubt = _Doubt(context) if in_doubt else None
+    doubt = _Doubt(context, targets) if in_doubt else None
     began, last = context.now, "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.now - began))
@@ -206,6 +227,7 @@ class _Doubt:
     """Whether the host of a node that is marked as rebooting was asked by the process that marked it."""
 
     context: NodeContext
+    targets: Mapping[Source, str]
     stands: bool = True
     refused: Deadline | None = None
 
@@ -216,9 +238,11 @@ class _Doubt:
         was asked before; what else keeps it from being asked is raised once it surely was not.
         """
         try:
-            result = _ask(self.context)
+            result = _ask(self.context, self.targets)
         except (SshError, _NotNowError):
             return ""
+        except WithheldError as error:
+            return self._wait(error)
         except NodeFailure as error:
             # Unlike one that was surely not asked, it may be away.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
@@ -229,7 +253,7 @@ class _Doubt:
         self.stands = not (result is None or result.exit_status in (0, None))
         return ""
 
-    def _wait(self, error: DrainError) -> str:
+    def _wait(self, error: DrainError | WithheldError) -> str:
         """Give an earlier ask the time to show."""
         if self.refused is None:
             seconds = min(_DOUBT_SECONDS, self.context.policy.reboot_timeout / 2)

@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.checks import AFTER, BEFORE, check, run_playbook
 from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
-from rollout.execution.node.context import NodeContext, Progress, until_given_back
+from rollout.execution.node.context import NodeContext, Progress, at_version, until_given_back
 from rollout.execution.node.marking import (
     MarksGoneError,
     give_back,
@@ -23,6 +23,7 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
+from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.transitions import (
     BEFORE_REBOOT,
     NEXT,
@@ -30,6 +31,7 @@ from rollout.execution.node.transitions import (
     NodeFailure,
     NotStartedError,
     RefusedError,
+    WithheldError,
     blamed,
     may_be_given_back,
     outcome_of,
@@ -40,7 +42,7 @@ from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
+from rollout.model.detection import targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
@@ -50,6 +52,7 @@ from rollout.planning.eligibility.memory import MOST_UNMOVED
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
+_MOST_RESTAGINGS = 5
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
 _TICK = 0.5
@@ -67,17 +70,29 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> Node
             progress = take_up(context)
         while NEXT[progress.phase]:
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
-            context.step(progress.phase, endings=endings)
-            step = steps[progress.phase]
-            progress = step(until_given_back(context, progress.phase), progress)
+            context.step(progress.phase, endings=endings, staged=_restaged(context, progress))
+            step, current = steps[progress.phase], _current(context, progress)
+            progress = step(until_given_back(current, progress.phase), progress)
     except RefusedError as error:
         return NodeResult(context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True)
     except RolloutError as error:
-        return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
-    context.step(progress.phase)
-    context.remember(context.planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved)
+        current = _current(context, progress)
+        return _with_findings(context, _failed(current, progress, _explained(current, progress, error)))
+    context.step(progress.phase, staged=_restaged(context, progress))
+    context.remember(_current(context, progress).planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved)
     end = (Outcome.SUCCEEDED, Phase.DONE, context.seconds, progress.note)
     return NodeResult(context.name, *end, version=progress.version)
+
+
+def _current(context: NodeContext, progress: Progress) -> NodeContext:
+    """Return the context by the version for which the node was admitted last."""
+    return at_version(context, progress.staged_version) if progress.marked else context
+
+
+def _restaged(context: NodeContext, progress: Progress) -> str:
+    """Return that version if it is another than the planned one; else empty."""
+    current = _current(context, progress).planned.staged_version
+    return current if current != context.planned.staged_version else ""
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -98,10 +113,13 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     facts = check_eligible(context, node, observation)
-    context.gates.before_node(context)
-    detection = facts.detection if context.planned.staged else Detection()
-    staged_version, targets = detection.version, detection.targets
-    claim(context, staged_version, facts, detected=targets_text(targets))
+    staged_version, targets = facts.detection.version, facts.detection.targets
+    staged = at_version(context, staged_version)
+    # what is held against the planned one was asked when its turn came, and is asked again at the cordon
+    if staged is not context and (withheld := context.objection(staged.planned, staged_version)):
+        raise NotStartedError(withheld.why, withheld.reason)
+    context.gates.before_node(staged)
+    claim(staged, staged_version, facts, detected=targets_text(targets))
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
 
@@ -113,21 +131,30 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
     return node, identified((node,), {node.name: observation})[node.name]
 
 
-def _check_need(context: NodeContext) -> None:
-    """`NodeFailure` where nothing asks for the reboot any more: a drain, or users, may have been waited for for long.
+def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
+    """Return the progress by what is staged now: a drain, or users, may have been waited for for long.
 
-    A host that does not say is left to its reboot, which has checks of its own.
+    `WithheldError` if the node may not be rebooted for that. A host that does not answer now is asked once more right
+    before its reboot.
     """
-    if not context.planned.staged:
-        return
     _, facts = _observed(context)
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
-        return
-    if not (facts.detection.needs_reboot or facts.detection.unanswered):
-        by_engine = facts.sources == DEFAULT_SOURCES
-        gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
-        message = f"given back before its reboot: {gone}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NO_UPDATE)
+        return progress
+    detection = facts.detection
+    check_staged(context, detection)
+    if is_as_admitted(context, progress.targets, detection):
+        return progress
+    admit_anew(context, progress.phase, detection)
+    # the drain was told of before
+    admitted = replace(progress, staged_version=detection.version, targets=detection.targets, endings=())
+    return _with_restaging(admitted)
+
+
+def _with_restaging(progress: Progress) -> Progress:
+    """Return the progress once its host has staged something else; `WithheldError` if it does so again and again."""
+    if progress.restagings >= _MOST_RESTAGINGS:
+        raise WithheldError("its host stages another update again and again")
+    return replace(progress, restagings=progress.restagings + 1, endings=())
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
@@ -185,24 +212,31 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
-    if not progress.drains:
+    if not (progress.drains or progress.restagings):
         delay_reboot(context)
     run_playbook(context)
-    _check_need(context)
+    looked = _look_at_staged(context, progress)
+    if looked != progress:
+        # whatever comes before a reboot, the playbook for one, is told of the version
+        return looked
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
-        ask_for_reboot(context)
+        ask_for_reboot(context, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
+    except RestagedError:
+        return _with_restaging(progress)
     return progress.to(Phase.REBOOTING)
 
 
 def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
     try:
-        boot = await_boot(context, in_doubt=progress.in_doubt)
+        boot = await_boot(context, progress.targets, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
+    except RestagedError:
+        return _with_restaging(_look_at_staged(context, progress))
     mark_phase(context, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 

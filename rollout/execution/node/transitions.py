@@ -81,6 +81,13 @@ class RefusedError(NotStartedError):
     """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
 
 
+class WithheldError(NodeFailure):
+    """Not rebooted, because of what it would boot into, or because nothing asks for it any more."""
+
+    def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
+        super().__init__(Outcome.SKIPPED, f"given back before its reboot: {why}", reason=reason)
+
+
 class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 

@@ -15,6 +15,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, BlockedError, FencedError
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.node.context import Withheld
 from rollout.gather.cluster.documents import (
     Document,
     Stored,
@@ -30,7 +31,8 @@ from rollout.model.fleetlock import Slots
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase, VersionHeld
-from rollout.planning.eligibility.memory import Ended, noted, why_held
+from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.memory import Ended, Rules, boot_objection, noted, why_held
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -129,7 +131,8 @@ class RunMemory:
 
     `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of held versions too.
     `retried` are nodes that are tried again, whatever is held against them. `needs_memory`: no node is begun whose
-    failure could not be remembered. `newly_held` are the versions of which it was told that they have become held.
+    failure could not be remembered. `proven` is what another cluster has proved, None if nothing has to be.
+    `newly_held` are the versions of which it was told that they have become held.
     """
 
     cluster: PatientApi
@@ -141,6 +144,7 @@ class RunMemory:
     include_held: bool
     retried: frozenset[str] = frozenset()
     needs_memory: bool = False
+    proven: Proven | None = None
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
@@ -173,6 +177,21 @@ class RunMemory:
             return ""
         held = why_held(self._now_remembered(), planned.staged_version, self.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
+
+    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+        """Why a node may not be booted into this version, which it has staged now, whatever was planned; or None."""
+        self.expire()
+        if why := self.why_unreadable():
+            return Withheld(why)
+        rules = Rules(
+            memory=self._now_remembered(),
+            limit=self.limit,
+            include_held=self.include_held,
+            retried=self.retried,
+            proven=self.proven,
+        )
+        found = boot_objection(planned.name, planned.running_version, version, rules)
+        return Withheld(found[1], found[0]) if found else None
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""

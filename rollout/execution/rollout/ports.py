@@ -10,6 +10,7 @@ from rollout.execution.lock import LeaseLock
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
 from rollout.model.own_node import OwnNode
+from rollout.planning.eligibility.evidence import Proven
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 
@@ -32,7 +33,7 @@ class RunOptions:
     whose Lease is not waited for. `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
     before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
-    word that no other process has.
+    word that no other process has. `proven` is what another cluster has proved, None where it need not.
     """
 
     selected: int
@@ -47,6 +48,7 @@ class RunOptions:
     watch: LeaseWatch | None = None
     sentinel: str = ""
     process: str = ""
+    proven: Proven | None = None
 
 
 def lease_lock(cluster: PatientApi, options: RunOptions, run: str, report: Reporter, stop: StopRequest) -> LeaseLock:

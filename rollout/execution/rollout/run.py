@@ -49,7 +49,7 @@ class Run:
         plan, options, inherited, cluster = self.plan, self.options, self.inherited, self.cluster
         namespace, limit = options.lease_namespace, plan.policy.failures_allowed(options.selected)
         run = (plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
-        self.memory = RunMemory(cluster, self.check, self.report, *run)
+        self.memory = RunMemory(cluster, self.check, self.report, *run, proven=options.proven)
         self.gates = PolicyGates(plan, cluster, self.report, self.stop, self.ports.gates, self.memory)
         self.record = RunRecord(cluster, record_of(namespace), self.report.notice, options.operating)
         self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
@@ -258,6 +258,7 @@ class Run:
             playbooks=ports.gates.playbooks,
             own=own if own and own.name == planned.name else None,
             remember=self.memory.note,
+            objection=self.memory.objection,
         )
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:

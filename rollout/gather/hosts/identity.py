@@ -100,11 +100,16 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
         sharing = {*others, *reached.get(machine, ())} - {name}
         shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
         trouble = _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else None)
-        if trouble or Source.ANNOTATION not in facts.sources:
-            return trouble or facts
-        return replace(facts, signs=(*facts.signs, annotation_sign(node)))
+        return trouble or with_node(facts, node)
 
     return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
+
+
+def with_node(facts: HostFacts, node: Node) -> HostFacts:
+    """Return the facts with what stands on the Node, where that is asked for, among what they say."""
+    if Source.ANNOTATION not in facts.sources:
+        return facts
+    return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
 
 def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeFailure | None:

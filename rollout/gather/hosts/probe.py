@@ -73,6 +73,27 @@ def machine_id(text: str) -> str:
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
+def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
+    """Return what the answer to the last question says of the boot and of what is staged; None where it was cut off."""
+    answers, complaints = sections(result.stdout), sections(result.stderr)
+    boot = parse_boot(result)
+    if boot is None or "end" not in answers:
+        return None
+    return HostFacts(
+        host=host,
+        update=parse_update_status(answers, complaints) if Source.UPDATE_ENGINE in probe.sources else _NOT_ASKED,
+        os_id=_word(assignments(answers.get("release", "")).get("ID", "")),
+        running_version=boot.version,
+        group="",
+        boot_id=boot.boot_id,
+        machine_id=boot.machine_id,
+        locksmithd_active=False,
+        may_reboot=True,
+        sources=probe.sources,
+        signs=host_signs(answers, complaints, probe.sources),
+    )
+
+
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})

@@ -42,7 +42,7 @@ if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{
 # A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
 # Where /etc overrides /usr both are printed, the overriding file last.
-_BEGINNING = rf"""
+_FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
   if command -v timeout >/dev/null 2>&1; then timeout "$@" </dev/null; else shift; "$@" </dev/null; fi
@@ -57,6 +57,10 @@ ask() {{
   esac
 }}
 answered= code=
+""".strip()
+
+_BEGINNING = rf"""
+{_FUNCTIONS}
 mark os-release; cat /etc/os-release || cat /usr/lib/os-release
 mark update-conf
 for dir in /usr/share/coreos /usr/share/flatcar /etc/coreos /etc/flatcar
@@ -86,6 +90,13 @@ mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
 mark users
 {USERS_SECTION}
+""".strip()
+
+# What a host says of itself and its boot.
+BOOT_SECTIONS = """
+mark boot; cat /proc/sys/kernel/random/boot_id
+mark machine; cat /etc/machine-id
+mark release; cat /etc/os-release || cat /usr/lib/os-release
 """.strip()
 
 _ENGINE = rf"""
@@ -144,19 +155,33 @@ class Probe:
     @property
     def command(self) -> str:
         """The same as what the host runs."""
+        return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *self._asked, _END))
+
+    @property
+    def last_question(self) -> str:
+        """What the host is asked right before its reboot: which boot it is in, and what the sources say now."""
+        return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._asked, _END))
+
+    @property
+    def _asked(self) -> tuple[str, ...]:
+        """The parts of its sources."""
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
             Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.sentinel)),
             Source.UPDATE_ENGINE: _ENGINE,
         }
-        asked = (text for source, text in parts.items() if source in self.sources)
-        return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *asked, _END))
+        return tuple(text for source, text in parts.items() if source in self.sources)
 
 
 def is_probe(command: str) -> bool:
     """Whether a command is a probe, by whatever sources."""
     return command.startswith(_BEGINNING)
+
+
+def is_last_question(command: str) -> bool:
+    """Whether a command is what a host is asked right before its reboot, by whatever sources."""
+    return command.startswith(f"{_FUNCTIONS}\n{BOOT_SECTIONS}")
 
 
 USUAL_PROBE = Probe()

@@ -107,6 +107,20 @@ def objection(node: str, version: str, rules: Rules) -> Objection | None:
     return None
 
 
+def boot_objection(node: str, running: str, version: str | None, rules: Rules) -> Objection | None:
+    """Why a node that has begun may not be booted into this version, which it has staged now; or None.
+
+    A pause is for nodes that have not begun. A version that the host does not tell (None) may be one that is held, and
+    is not proven.
+    """
+    rules = replace(rules, memory=replace(rules.memory, pause=None))
+    if found := objection(node, version or "", rules):
+        return found
+    is_known = version is not None or node in rules.retried
+    why = "" if is_known else why_maybe_held(running, rules)
+    return (ExclusionReason.VERSION_HELD, why) if why else None
+
+
 def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
     """Yield what is remembered against nodes that are planned all the same: whoever begins them should know."""
     for node in planned:

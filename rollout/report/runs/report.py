@@ -137,7 +137,7 @@ def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
         parts=parts,
         evict=planned.evict,
         version_before=planned.running_version,
-        version_staged=planned.staged_version,
+        version_staged=way.version_staged or planned.staged_version,
         version_after=way.end.version if way.end else "",
         message=way.end.message if way.end else "",
     )
