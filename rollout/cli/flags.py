@@ -13,11 +13,14 @@ from rollout.cli.settings.reading import SettingsFile, assignments, given, read_
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.settings.values import Setting, written
+from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 from rollout.model.quantity import LONGEST
 from rollout.model.text import is_object_name
 
 T = TypeVar("T")
+Suggestions = Callable[[typer.Context, str], list[str]]
+_NAMING_NODES = frozenset({"nodes.node", "nodes.exclude"})
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
     **dict.fromkeys(("waves", "drain", "reboot", "gates", "evidence"), "Rules"),
@@ -32,13 +35,14 @@ def option(default: T, help: str, metavar: str = "", *names: str, **how: Any) ->
     return declared
 
 
-def argument(default: Any, help: str, metavar: str) -> Any:  # noqa: A002 - the same
+def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:  # noqa: A002 - the same
     """Declare an argument of one command, which has to be given where its default is `...`."""
-    return typer.Argument(default, metavar=metavar, help=help, show_default=default not in (..., None, ""))
+    is_shown = default not in (..., None, "")
+    return typer.Argument(default, metavar=metavar, help=help, show_default=is_shown, autocompletion=suggest)
 
 
-NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE")
-PLAN_OR_NODES = argument(None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE")
+NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
+PLAN_OR_NODES = argument(None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE", node_names)
 _NODE_PREFIXES = ("node/", "nodes/")
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask", "", "--yes", "-y")
@@ -148,7 +152,6 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 def _annotation(setting: Setting) -> Any:
     """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
-    words = setting.words
     counts = setting.name == "output.verbose"
     default = "" if counts or setting.kind is bool else written(setting.default)
     option = typer.Option(
@@ -156,12 +159,21 @@ def _annotation(setting: Setting) -> Any:
         *([setting.short] if setting.short else []),
         metavar=setting.metavar or None,
         count=counts,
-        autocompletion=(lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None,
+        autocompletion=_suggestions(setting),
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
     kind: Any = int if counts else bool if setting.kind is bool else list[str] if setting.is_list else str
     return Annotated[kind | None, option]
+
+
+def _suggestions(setting: Setting) -> Callable[..., list[str]] | None:
+    """Return what completes the flag in a shell: the nodes of the cluster, or its fixed words."""
+    if setting.name in _NAMING_NODES:
+        return node_names
+    if words := setting.words:
+        return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+    return None
 
 
 class PlainValue:

@@ -6,6 +6,7 @@ API server misbehaves. The files that ship with the lab are read just as an oper
 
 import shlex
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -157,13 +158,19 @@ def load_scenario(name_or_path: str) -> Scenario:
         return _decoded(_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
-        known = ", ".join(scenario_names())
-        raise ScenarioError(f"there is no scenario named {name_or_path}", hint=f"known are {known}; or name a file")
+        raise ScenarioError(f"there is no scenario named {name_or_path}", hint=_hint(name_or_path))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error}") from error
     return _decoded(_document(text, str(path)), path.stem, source=str(path))
+
+
+def _hint(name: str) -> str:
+    """Return the scenario that somebody means who writes this name, or all of them."""
+    if close := get_close_matches(name, scenario_names(), n=1):
+        return f"Did you mean {close[0]}? See them all: rollout lab scenarios"
+    return f"known are {', '.join(scenario_names())}; or name a file"
 
 
 @cache

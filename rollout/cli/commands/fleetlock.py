@@ -10,6 +10,7 @@ from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.gather import read_nodes, with_patience
+from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
 from rollout.execution.lease import read_lease
@@ -81,7 +82,7 @@ def status(settings: Given) -> None:
 @takes("cluster")
 def release(
     settings: Given,
-    node: str = argument(..., "The node, by its name.", "NODE"),
+    node: str = argument(..., "The node, by its name.", "NODE", node_names),
 ) -> None:
     """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
 

@@ -11,6 +11,7 @@ from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.suggestions import run_ids
 from rollout.cli.terminal import say, show_document, yaml_document
 from rollout.errors import InputError
 from rollout.model.plan import FORMAT_VERSION
@@ -25,7 +26,9 @@ _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE
 @takes()
 def history(
     settings: Given,
-    run: str = argument("", "Show this run as a timeline: the first letters of its id, or a journal's path.", "RUN"),
+    run: str = argument(
+        "", "Show this run as a timeline: the first letters of its id, or a journal's path.", "RUN", run_ids
+    ),
 ) -> None:
     """List the runs that were written down on this machine, on whichever cluster, or tell one as a timeline.
 
@@ -58,7 +61,7 @@ def _kept_runs() -> Iterator[RunReport]:
 @takes()
 def report(
     settings: Given,
-    run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN"),
+    run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids),
     out: Path | None = option(
         None, "Write .html, .md or .json; default: Markdown to stdout", "FILE", parser=output_file
     ),

@@ -14,6 +14,7 @@ import typer
 
 from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.flags import option
+from rollout.cli.suggestions import lab_scenarios
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Policy
@@ -28,7 +29,7 @@ lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
 _NODES: int | None = option(None, "How many nodes. Default: the scenario's.", "N", min=1)
-_SCENARIO = option(_DEFAULT, "Scenario; see `rollout lab scenarios`.", "NAME|FILE")
+_SCENARIO = option(_DEFAULT, "Scenario; see `rollout lab scenarios`.", "NAME|FILE", autocompletion=lab_scenarios)
 _SPEED = "Simulated seconds per real second."
 _FILES = "Where kubeconfig, inventory, known_hosts, key and env are written."
 _FLEETLOCK = "Hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all."

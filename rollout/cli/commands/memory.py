@@ -11,6 +11,7 @@ from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
 from rollout.cli.stages.gather import chosen, read_nodes, with_patience
+from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
 from rollout.errors import UsageError
 from rollout.execution.record.memory import change_memory, pause_node, require_memory, unpause_node
@@ -28,7 +29,7 @@ from rollout.planning.eligibility.memory import released, with_pause
 from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
-_NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE")
+_NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE", node_names)
 _UNTIL = "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)"
 # A longer one would not be read back, and with it would go the end of the pause.
 _LONGEST_REASON = 120
@@ -123,8 +124,12 @@ def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tup
 @takes("cluster")
 def release(
     settings: Given,
-    version: list[str] | None = argument(None, "The held versions, as `rollout status` shows them.", "VERSION"),
-    node: list[str] | None = option(None, "Forget the failures of this node. Repeatable", "NAME"),
+    version: list[str] | None = argument(
+        None, "The held versions, as `rollout status` shows them.", "VERSION", held_versions
+    ),
+    node: list[str] | None = option(
+        None, "Forget the failures of this node. Repeatable", "NAME", autocompletion=node_names
+    ),
     all: bool = option(False, "Forget every failure, of versions and of nodes"),  # noqa: A002 - the flag's name
 ) -> None:
     """End the hold of a version that failed on too many nodes: its nodes are taken again.
@@ -167,7 +172,7 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
 @takes("cluster", formats=LINES)
 def evidence(
     settings: Given,
-    version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION"),
+    version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION", proven_versions),
     out: str | None = option(None, "The file, or a folder/ for VERSION.json; default: stdout", "FILE"),
     sign_key: Path | None = option(None, "Sign it with this SSH key: the signature is FILE.sig", "FILE"),
 ) -> None:

@@ -10,6 +10,7 @@ from rollout.cli.flags import NODES, PLAN_OR_NODES, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.values import node_name, time_meant
+from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.text import shell_word
@@ -25,7 +26,9 @@ def plan(
     out: Path | None = option(None, "Save the plan, for apply FILE", "FILE", parser=output_file),
     markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE", parser=output_file),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
-    explain: str | None = option(None, "Show why this node is in its wave, and its pods", "NODE"),
+    explain: str | None = option(
+        None, "Show why this node is in its wave, and its pods", "NODE", autocompletion=node_names
+    ),
     finish_by: str | None = option(None, _FINISH_BY, "TIME"),
     snapshot: Path | None = option(
         None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE", parser=output_file

@@ -1,0 +1,147 @@
+"""What a shell may offer while a command is typed: names that the cluster, this machine's journals or the lab have.
+
+Whatever goes wrong, nothing is offered and nothing is said: the line that is being typed belongs to the user.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rollout.ports import ClusterApi
+
+# How long a user waits for the cluster after Tab, with a few tenths of a second for Python to start.
+_PATIENCE = 2.0
+_NODES = "/api/v1/nodes"
+_PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
+# What reads from the terminal, and what is told on it beside the suggestions.
+_TERMINAL = (0, 2)
+_KINDS = ("node/", "nodes/")
+
+
+def node_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the nodes that continue the word, which may be a list with commas, without those named before."""
+    before, comma, last = incomplete.rpartition(",")
+    kind = next((kind for kind in _KINDS if last.startswith(kind)), "")
+    named = {*before.split(","), *_already_named(context)}
+    names = [name for name in _asked(context, _nodes) if name not in named]
+    return _continuing(incomplete, (f"{before}{comma}{kind}{name}" for name in names))
+
+
+def held_versions(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the versions that nodes have failed with, as `rollout release` takes them."""
+    return _continuing(incomplete, _asked(context, _failed_versions))
+
+
+def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the versions that nodes were rebooted into."""
+    return _continuing(incomplete, _asked(context, _rebooted_into))
+
+
+def run_ids(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - as all completions are called
+    """Return the ids of the runs that are recorded on this machine, the latest first."""
+    from rollout.adapters.journal import journals
+
+    with _silence():
+        files = sorted(journals(), key=_written_at, reverse=True)
+        return _continuing(incomplete, (file.stem for file in files))
+    return []
+
+
+def lab_scenarios(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - the same
+    """Return the names of the lab's scenarios."""
+    from rollout.lab.scenarios import scenario_names
+
+    return _continuing(incomplete, scenario_names())
+
+
+def _continuing(incomplete: str, words: Iterable[str]) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
+
+
+def _already_named(context: typer.Context) -> Iterator[str]:
+    """Yield the nodes that the line names as arguments, or in earlier flags."""
+    for values in context.params.values():
+        for value in values if isinstance(values, list | tuple) else ():
+            yield from (part.partition("/")[2] if part.startswith(_KINDS) else part for part in str(value).split(","))
+
+
+def _written_at(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
+    """Return what the cluster of the line that is being typed answers; nothing if it takes too long."""
+    from rollout.gather.background import in_background
+
+    with _silence():
+        answer: Future[list[str]] = in_background(lambda: _answer(context, question), "completion")
+        return answer.result(_PATIENCE)
+    return []
+
+
+def _answer(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
+    from rollout.adapters.kube.api import connect
+    from rollout.cli.settings.reading import assignments, given, read_file, variables
+    from rollout.cli.settings.schema import settings as every_setting
+
+    values = context.params
+    of_cluster = [item for item in every_setting().values() if item.name.startswith("cluster.")]
+    flags = {item: values.get(item.flag.replace("-", "_")) for item in of_cluster if item.flag}
+    typed = {item.name: (_expanded(value), f"--{item.flag}") for item, value in flags.items() if value}
+    file = read_file(Path(_expanded(values["config"])) if values.get("config") else None)
+    settings = given(file, variables(os.environ, flags), {**assignments(values.get("set_") or ()), **typed})
+    api = connect(settings.cluster.kubeconfig, settings.cluster.context or None).within(_PATIENCE)
+    return list(question(api, settings.lock.namespace))
+
+
+def _expanded(word: str) -> str:
+    """Return the word with the user's home, as the shell expands it once the line is run."""
+    return str(Path(word).expanduser()) if word.startswith("~") else word
+
+
+def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
+    """Yield the names of all nodes, read a page at a time and with nothing else decoded."""
+    import msgspec
+
+    from rollout.gather.cluster import wire
+
+    for page in api.pages(_NODES, _PAGE):
+        for node in msgspec.json.decode(page, type=wire.Page[wire.Object]).items or ():
+            yield node.metadata.name
+
+
+def _failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
+    from rollout.gather.cluster.documents import read_memory
+
+    return reversed(list(read_memory(api, namespace).versions))
+
+
+def _rebooted_into(api: "ClusterApi", _namespace: str) -> Iterable[str]:
+    from rollout.gather.cluster.snapshot import read_nodes
+    from rollout.model.node_marks import last_result
+
+    results = [last_result(node) for node in read_nodes(api)]
+    return sorted({result["version"] for result in results if result.get("version")})
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Pass over every error, and keep this process and the programs that it starts away from the terminal."""
+    kept = {number: os.dup(number) for number in _TERMINAL}
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        for number in kept:
+            os.dup2(nowhere, number)
+        with suppress(Exception):
+            yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nowhere)
