@@ -42,7 +42,9 @@ def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None 
 
 
 NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
-PLAN_OR_NODES = argument(None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE", node_names)
+PLAN_OR_NODES = argument(
+    None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE", node_names
+)
 _NODE_PREFIXES = ("node/", "nodes/")
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask", "", "--yes", "-y")

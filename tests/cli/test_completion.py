@@ -63,6 +63,8 @@ def offered(ended: Ended) -> list[str]:
         (("plan", "--explain", "worker-3"), ["worker-3"]),
         (("fleetlock", "release", ""), WORKERS),
         (("release", "--node", ""), WORKERS),
+        (("status", "worker-1", "work"), ["worker-2", "worker-3"]),
+        (("plan", ""), WORKERS),
         (("release", ""), ["4081.2.1"]),
         (("evidence", "4"), ["4152.2.0"]),
         (("status", "--node", "nobody"), []),

@@ -110,3 +110,9 @@ def test_selection(select: str, names: list[str], tmp_path: Path) -> None:
 
     idle = (host for host in hosts if host.settings.update and host.settings.update.state is UpdateState.IDLE)
     assert [host.name for host in idle] == names
+
+
+def test_a_name_with_a_typo_is_answered_with_the_one_that_is_meant() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario("never-return")
+    assert caught.value.hint == "Did you mean never-returns? See them all: rollout lab scenarios"
