@@ -122,11 +122,12 @@ class Pod:
     """A pod, reduced.
 
     `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
-    includes the grace period. `mirror` tells the API's copy of a static pod. `unready_since` is when it became
-    unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
-    that the pod that replaces it uses as well. `start_seconds` is how long it took from its node to being ready; None
-    where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC 3339), read only of pods
-    that belong to their node. One that is `node_critical` is what its node cannot do without, as Kubernetes has it.
+    includes the grace period, which then is `deletion_grace` seconds. `mirror` tells the API's copy of a static pod.
+    `unready_since` is when it became unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API
+    does not say). `claims` are those that the pod that replaces it uses as well. `start_seconds` is how long it took
+    from its node to being ready; None where it is not ready, or the API does not say. `ready_since` is when it became
+    ready (RFC 3339), read only of pods that belong to their node. One that is `node_critical` is what its node cannot
+    do without, as Kubernetes has it.
     """
 
     namespace: str
@@ -142,6 +143,7 @@ class Pod:
     requests: Resources
     deleted_at: str = ""
     grace_period: int = 30
+    deletion_grace: int | None = None
     finalizers: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[str, ...] = ()

@@ -89,6 +89,7 @@ class WarningKind(StrEnum):
     POD = "pod"
     BUDGET_WAITING = "budget-waiting"
     TERMINATING = "terminating"
+    LONG_GRACE = "long-grace"
     FITS_NOWHERE = "fits-nowhere"
     ALL_REPLICAS = "all-replicas"
     FAILED_RECENTLY = "failed-recently"

@@ -280,6 +280,29 @@ class PodReleased(Line, frozen=True, tag="released"):
     since: Moment
 
 
+class EvictedPod(Struct, frozen=True):
+    """A pod that was evicted or deleted.
+
+    `evicted_at` is when that was accepted; `seconds` is how long it then took until the pod was gone, None if it was
+    not gone when the drain ended.
+    """
+
+    pod: str
+    owner: str
+    evicted_at: Moment
+    seconds: float | None = None
+
+
+class PodsEvicted(Line, frozen=True, tag="evicted"):
+    """Evicted pods of a node, told once they are gone or the drain has ended.
+
+    Pods that are gone in the same second share a line.
+    """
+
+    node: str
+    pods: tuple[EvictedPod, ...]
+
+
 class NodeFinished(Line, frozen=True, tag="node_finished"):
     """A node's run ended.
 
@@ -357,6 +380,7 @@ StepEvent = (
     | NodeStep
     | PodBlocked
     | PodReleased
+    | PodsEvicted
     | NodeFinished
     | VersionHeld
     | Notice

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from rollout.model.progress import NodeFinished
+from rollout.model.progress import NodeFinished, PodsEvicted
 from rollout.model.text import NOTHING, counted, elapsed, joined, or_nothing, printable, shortened
 from rollout.report.columns import Column, Row, table_text
 from rollout.report.lines import (
@@ -25,7 +25,7 @@ from rollout.report.lines import (
 from rollout.report.plain import News
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ended, facts, headline
-from rollout.report.sentences import findings_text, outcomes, sentence
+from rollout.report.sentences import evicted_pod, findings_text, outcomes, sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,9 @@ def _told(line: AnyLine) -> Iterator[str]:
     match line:
         case RunRecord():
             yield f"{line.command} by {line.by}"
+        case PodsEvicted():
+            yield f"{line.node}: {counted(len(line.pods), 'pod')} evicted"
+            yield from map(evicted_pod, line.pods)
         case NodeFinished():
             yield sentence(line)
             yield from findings_text(line.findings)

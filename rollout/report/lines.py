@@ -25,6 +25,7 @@ from rollout.model.progress import (
     PlanReady,
     PodBlocked,
     PodReleased,
+    PodsEvicted,
     RunFinished,
     StepEvent,
     VersionHeld,
@@ -143,6 +144,7 @@ EventLine = (
     | NodeStep
     | PodBlocked
     | PodReleased
+    | PodsEvicted
     | NodeFinished
     | WaveSettling
     | VersionHeld

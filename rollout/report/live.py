@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from rollout.execution.base.deadline import StopRequest
-from rollout.model.progress import NodeFinished, Notice, Phase, StepEvent, VersionHeld
+from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, StepEvent, VersionHeld
 from rollout.model.text import elapsed, excerpt, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_screen import usual_reboot
@@ -44,10 +44,13 @@ class LiveProgress:
         console: Console,
         monotonic: Callable[[], float] = time.monotonic,
         stop: StopRequest | None = None,
+        *,
+        names_pods: bool = False,
     ) -> None:
         self._console = console
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
+        self._names_pods = names_pods
         self._lock = threading.Lock()
         self._view = RunView()
         self._started = monotonic()
@@ -84,6 +87,8 @@ class LiveProgress:
                 style = "green" if event.succeeded else "red"
                 # one line, whatever there is to say: the end of the run tells a failure whole
                 return Text.assemble((f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
+            case PodsEvicted() if self._names_pods:
+                return Text(sentence(event), style="dim")
             case Notice() | VersionHeld():
                 return Text(sentence(event), style="yellow")
             case _:

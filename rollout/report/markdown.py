@@ -44,6 +44,8 @@ def code(text: str) -> str:
 
 # A job's summary may have 1 MiB, a ticket 64 KiB.
 _MOST_ROWS = 25
+# Pods have a row each: about 30 KiB.
+_MOST_EVICTIONS = 250
 
 
 def run_markdown(report: RunReport) -> str:
@@ -60,12 +62,14 @@ def _run_parts(report: RunReport) -> Iterator[str]:
     yield "\n".join(f"- {name}: {code(value)}" for name, value in tables.facts(report))
     for part in (tables.part_table(report), *tables.figure_tables(report)):
         yield from _section(part)
+    if report.evicted:
+        yield from _section(tables.eviction_table(report, _MOST_EVICTIONS), _MOST_EVICTIONS)
 
 
-def _section(part: Table) -> Iterator[str]:
+def _section(part: Table, most: int = _MOST_ROWS) -> Iterator[str]:
     yield f"### {part.title}"
-    rows = [map(_cell, row) for row in part.rows[:_MOST_ROWS]]
+    rows = [map(_cell, row) for row in part.rows[:most]]
     yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
-    left = len(part.rows) - _MOST_ROWS
+    left = len(part.rows) - most
     if note := joined(" ", part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else ""):
         yield note

@@ -12,7 +12,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import IO, Self
 
-from rollout.model.progress import NodeStep, Phase, PlanReady, PodBlocked, PodReleased, RunFinished, StepEvent
+from rollout.model.progress import (
+    NodeStep,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    PodsEvicted,
+    RunFinished,
+    StepEvent,
+)
 from rollout.report.columns import wrapped
 from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
@@ -29,10 +38,14 @@ _WAITS = "waiting "
 
 
 class News:
-    """Which events are worth a line in a log of a run, and the run as they tell it. Not safe for several threads."""
+    """Which events are worth a line in a log of a run, and the run as they tell it. Not safe for several threads.
 
-    def __init__(self) -> None:
+    `names_pods`: each evicted pod is worth one.
+    """
+
+    def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
+        self._names_pods = names_pods
         self._told: dict[tuple[str, str], float] = {}
 
     def take(self, event: StepEvent | AnyLine, now: float) -> bool:
@@ -46,6 +59,8 @@ class News:
                 is_told = self._is_new(event, now)
             case PodBlocked():
                 is_told = self._is_due((event.node, event.pod), now, _HELD_SECONDS)
+            case PodsEvicted():
+                is_told = self._names_pods
             case PodReleased():
                 is_told = self._told.pop((event.node, event.pod), None) is not None
             case _:
@@ -73,11 +88,13 @@ class News:
 class PlainLines:
     """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
 
-    def __init__(self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, *, names_pods: bool = False
+    ) -> None:
         self._stream = stream
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._news = News()
+        self._news = News(names_pods=names_pods)
         self._last = monotonic()
         self._ended = threading.Event()
         self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)

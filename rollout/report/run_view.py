@@ -17,6 +17,7 @@ from rollout.model.progress import (
     PlanReady,
     PodBlocked,
     PodReleased,
+    PodsEvicted,
     RunFinished,
     StepEvent,
     VersionHeld,
@@ -99,6 +100,7 @@ class RunView:
     failures: list[NodeFinished] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     releases: list[PodReleased] = field(default_factory=list)
+    evicted: list[PodsEvicted] = field(default_factory=list)
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
     notices: list[Notice | VersionHeld] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
@@ -133,7 +135,7 @@ class RunView:
         """How many of these have failed."""
         return sum(end.outcome.is_failure for end in self.ended)
 
-    def take(  # noqa: C901 - one case a type of event
+    def take(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, heard: float = 0.0
     ) -> None:
         """Take one event, heard at a monotonic reading; None is a record that is not understood."""
@@ -160,6 +162,8 @@ class RunView:
                     self.pod_endings.setdefault(owner, []).append(seconds)
             case PodBlocked() | PodReleased():
                 self._hold(event, heard)
+            case PodsEvicted():
+                self.evicted.append(event)
             case NodeFinished():
                 self._finish(event, heard)
             case VersionHeld() | Notice():

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
+    EvictedPod,
     Findings,
     NodeFinished,
     NodeResult,
@@ -19,6 +20,7 @@ from rollout.model.progress import (
     PlanReady,
     PodBlocked,
     PodReleased,
+    PodsEvicted,
     RunFinished,
     RunResult,
     StepEvent,
@@ -66,6 +68,8 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
             )
         case PodReleased():
             return f"{printable(event.node)}: {printable(event.pod)} may go"
+        case PodsEvicted():
+            return f"{printable(event.node)}: evicted {'; '.join(map(evicted_pod, event.pods))}"
         case NodeFinished():
             return _aborted(event) if event.outcome is Outcome.ABORTED else f"{sign(event)} {briefly(event)}"
         case VersionHeld():
@@ -138,6 +142,13 @@ def why_held(event: PodBlocked) -> str:
         return printable(event.message)
     uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
     return f"needs {event.needs} healthy, has {event.has}{uncounted}"
+
+
+def evicted_pod(pod: EvictedPod) -> str:
+    """Write `shop/cart-1 (ReplicaSet/cart), gone after 3s`."""
+    owner = f" ({printable(pod.owner)})" if pod.owner else ""
+    gone = "not gone yet" if pod.seconds is None else f"gone after {elapsed(pod.seconds)}"
+    return f"{printable(pod.pod)}{owner}, {gone}"
 
 
 def _aborted(result: NodeFinished) -> str:

@@ -142,6 +142,7 @@ def add_pod(
     volumes: Sequence[Json] = (),
     metadata: Json | None = None,
     tolerations: Sequence[Json] = (),
+    grace: int = 30,
 ) -> Json:
     meta: Json = {"name": name, "namespace": "default", "labels": {"app": name}, **(metadata or {})}
     if owned is not None:
@@ -149,6 +150,7 @@ def add_pod(
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
     spec: Json = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
     spec["tolerations"] = list(tolerations)
+    spec["terminationGracePeriodSeconds"] = grace
     return put(server, PODS, {"metadata": meta, "spec": spec, "status": status})
 
 

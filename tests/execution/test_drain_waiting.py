@@ -1,15 +1,19 @@
 """Waiting for pods to go: other parties, pods that never end or that come back, and what is said at the deadline."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 
 import pytest
 
 from rollout.errors import DrainError
-from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.model.progress import EvictedPod, NodeStep, Notice, PodBlocked, PodReleased, PodsEvicted
+from rollout.model.quantity import Duration
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     Json,
@@ -61,10 +65,108 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting") as failed:
         drained(80, speed=50)
-    assert "default/p is still terminating (finalizers: example.org/hold)" in failed.value.message
+    assert re.search(
+        r"default/p is still terminating after \w+, \w+ longer than its 30s grace period "
+        r"\(finalizers: example.org/hold\)",
+        failed.value.message,
+    )
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
+
+
+def test_the_failure_says_how_much_longer_a_pod_may_take_and_what_to_do(server: StandaloneApi, drained: Drain) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD, grace=3600)
+    with pytest.raises(DrainError) as failed:
+        drained(60, speed=50)
+    said = re.search(r"after (\w+) and may take another (\w+) of its 1h grace period", failed.value.message)
+    assert said, failed.value.message
+    assert Duration.parse(said[1]) + Duration.parse(said[2]) == 3600
+    assert failed.value.hint == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period."
+
+
+def test_what_somebody_else_deleted_is_measured_by_the_servers_clock(server: StandaloneApi, drained: Drain) -> None:
+    """The drain began long after the pod was deleted: only the API server knows when that was."""
+    add_node(server, "n1")
+    gone_in = datetime.now(UTC) + timedelta(seconds=5000)
+    going = {"deletionTimestamp": gone_in.isoformat(), "deletionGracePeriodSeconds": 7200}
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD | going)
+    with pytest.raises(DrainError) as failed:
+        drained(20, speed=50)
+    said = re.search(r"after (\w+) and may take another \w+ of its 2h grace period", failed.value.message)
+    assert said, failed.value.message
+    assert 2190 <= Duration.parse(said[1]) <= 2230
+
+
+def test_an_accepted_eviction_that_deletes_nothing_is_told_as_such(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    """Something between rollout and the API server answers, and passes nothing on."""
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS)
+    success = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+    rule = ApiFault(answer=FaultAnswer.WRONG_KIND, resource="pods/eviction", body=success)
+    server.call(lambda: server.server.faults.add(rule))
+    with pytest.raises(DrainError) as failed:
+        drained(80, speed=50)
+    said = re.search(r"default/p was not deleted, although its eviction was accepted (\w+) ago", failed.value.message)
+    assert said, failed.value.message
+    # since the first of several evictions
+    assert Duration.parse(said[1]) > 60
+    assert "terminating" not in failed.value.message
+    details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
+    assert details[-1] == "1 pod left, 0 terminating; evicted but not deleted: default/p"
+
+
+def evicted(recorder: Recorder) -> list[EvictedPod]:
+    return [pod for event in recorder.events if isinstance(event, PodsEvicted) for pod in event.pods]
+
+
+def test_every_evicted_pod_is_told_with_its_owner_and_how_long_it_took(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    for name in ("a", "b"):
+        add_pod(server, "n1", name, owned=RS)
+    drained()
+    told_of = sorted(evicted(recorder), key=lambda pod: pod.pod)
+    assert [pod.pod for pod in told_of] == ["default/a", "default/b"]
+    assert {pod.owner.partition("/")[0] for pod in told_of} == {"ReplicaSet"}
+    assert all(pod.seconds is not None for pod in told_of)
+
+
+def test_a_pod_that_is_not_gone_when_the_drain_fails_is_told_as_evicted_too(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "gone", owned=RS)
+    add_pod(server, "n1", "stuck", owned=RS, metadata=HELD)
+    with pytest.raises(DrainError):
+        drained(20)
+    assert {(pod.pod, pod.seconds is None) for pod in evicted(recorder)} == {
+        ("default/gone", False),
+        ("default/stuck", True),
+    }
+
+
+def test_a_pod_that_somebody_else_removes_was_not_evicted(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS, metadata=GOING)
+    later(0.3, lambda: remove_pod(server, "p"))
+    drained(6000)
+    assert evicted(recorder) == []
+
+
+def test_many_pods_are_told_in_few_events(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
+    add_node(server, "n1")
+    for number in range(60):
+        add_pod(server, "n1", f"p{number}", owned=RS)
+    drained(speed=1)
+    assert len(evicted(recorder)) == 60
+    assert sum(isinstance(event, PodsEvicted) for event in recorder.events) <= 10
 
 
 def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, StoredData
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, PodPhase, StoredData
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
 from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
-from rollout.model.quantity import Count
+from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
 from rollout.planning.eligibility.memory import Ended, noted
 from rollout.planning.plan.build import PlanInputs, build_plan
@@ -105,6 +105,10 @@ WARNINGS = {
         ("--drain-timeout", "why its pods are not ready"),
     ),
     WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("drain.skip-wait-for-delete-timeout",)),
+    WarningKind.LONG_GRACE: (
+        with_pods(replace(WEB, grace_period=3600)),
+        ("may take 1h", "10m", "--drain-timeout", "--grace-period"),
+    ),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("not tried again before",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
@@ -131,6 +135,31 @@ def test_every_blocker_names_what_clears_it(kind: BlockerKind) -> None:
     plan = build_plan(given)
     assert {found.kind for found in plan.blockers} == {kind}
     assert all(remedy in plan.blockers[0].message for remedy in remedies), plan.blockers[0].message
+
+
+SLOW = replace(WEB, grace_period=3600)
+GOING = replace(SLOW, deleted_at=ago(-3000))
+
+
+@pytest.mark.parametrize(
+    ("pod", "drain", "warns"),
+    [
+        (SLOW, DrainPolicy(), True),
+        (SLOW, DrainPolicy(timeout=Duration(3601)), False),
+        (SLOW, DrainPolicy(timeout=Duration(3600)), True),
+        (SLOW, DrainPolicy(grace_period=30), False),
+        (WEB, DrainPolicy(grace_period=900), True),
+        (SLOW, DrainPolicy(pod_selector="app=other"), False),
+        (replace(SLOW, phase=PodPhase.SUCCEEDED), DrainPolicy(), False),
+        (GOING, DrainPolicy(), True),
+        (GOING, DrainPolicy(skip_wait_for_delete_timeout=60), True),
+        (GOING, DrainPolicy(grace_period=30), False),
+        (replace(SLOW, deleted_at=ago(-300)), DrainPolicy(), False),
+    ],
+)
+def test_a_grace_period_as_long_as_the_drain_is_warned_of(pod: Pod, drain: DrainPolicy, *, warns: bool) -> None:
+    kinds = {warning.kind for warning in build_plan(with_pods(pod, drain=drain)).warnings}
+    assert (WarningKind.LONG_GRACE in kinds) is warns
 
 
 @pytest.mark.parametrize("kind", WARNINGS)

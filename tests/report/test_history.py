@@ -1,23 +1,27 @@
 """Journals as people read them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 
 from rollout.model.policy import Policy
 from rollout.model.progress import (
+    EvictedPod,
     NodeFinished,
     NodeStep,
     Phase,
     PodBlocked,
     PodReleased,
+    PodsEvicted,
 )
 from rollout.model.quantity import Count, Duration
 from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record, line, record_of
+from rollout.report.markdown import run_markdown
 from rollout.report.runs.model import RunReport
+from rollout.report.runs.pages import run_page
 from rollout.report.runs.report import report_of
 from rollout.report.sentences import sentence
 from tests.report.builders import AT, EVENTS, FAILED
@@ -54,6 +58,46 @@ def report(*records: Record, is_being_written: bool | None = None) -> RunReport:
 
 def rows(records: Sequence[Record], *, details: bool = False) -> list[str]:
     return timeline_text(report(*records), records, details=details).splitlines()
+
+
+EVICTED = PodsEvicted(
+    AT,
+    "node-1",
+    (
+        EvictedPod("shop/cart-1", "ReplicaSet/cart", AT, 3.0),
+        EvictedPod("shop/db-0", "StatefulSet/db", AT, None),
+        EvictedPod("shop/naked", "", AT, 0.5),
+    ),
+)
+MOVED: tuple[Record, ...] = (*RUN[:-1], json.loads(msgspec.json.encode(record_of(line(EVICTED)))), RUN[-1])
+
+
+def test_the_timeline_names_evicted_pods_only_with_details() -> None:
+    shown = rows(MOVED, details=True)
+    at = next(number for number, row in enumerate(shown) if row.endswith("node-1: 3 pods evicted"))
+    assert [row.strip() for row in shown[at + 1 : at + 4]] == [
+        "shop/cart-1 (ReplicaSet/cart), gone after 3s",
+        "shop/db-0 (StatefulSet/db), not gone yet",
+        "shop/naked, gone after 0s",
+    ]
+    assert not any("evicted" in row for row in rows(MOVED))
+
+
+def test_the_report_has_every_evicted_pod() -> None:
+    found = report(*MOVED).evicted
+    assert [(pod.node, pod.pod, pod.owner, pod.evicted_at, pod.seconds) for pod in found] == [
+        ("node-1", "shop/cart-1", "ReplicaSet/cart", AT, 3.0),
+        ("node-1", "shop/db-0", "StatefulSet/db", AT, None),
+        ("node-1", "shop/naked", "", AT, 0.5),
+    ]
+
+
+@pytest.mark.parametrize("shown", [run_page, run_markdown])
+def test_page_and_markdown_name_the_evicted_pods(shown: Callable[[RunReport], str]) -> None:
+    text = shown(report(*MOVED))
+    assert "Evicted pods" in text
+    assert all(word in text for word in ("shop/cart-1", "ReplicaSet/cart", "05:06:07"))
+    assert "Evicted pods" not in shown(report(*RUN))
 
 
 def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:

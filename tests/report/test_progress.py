@@ -15,6 +15,7 @@ from rich.console import Console
 from rollout.execution.base.reporting import Unfailing
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
+    EvictedPod,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -23,6 +24,7 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
+    PodsEvicted,
     StepEvent,
 )
 from rollout.model.text import elapsed
@@ -47,6 +49,20 @@ def screen(*events: StepEvent) -> str:
             live.notify(event)
         live._live.refresh()
     return stream.getvalue()
+
+
+EVICTED = PodsEvicted(AT, "node-1", (EvictedPod("shop/cart-1", "ReplicaSet/cart", AT, 3.0),))
+
+
+@pytest.mark.parametrize("names_pods", [True, False])
+def test_evicted_pods_are_told_on_request(*, names_pods: bool) -> None:
+    plain, board = io.StringIO(), io.StringIO()
+    PlainLines(plain, names_pods=names_pods).notify(EVICTED)
+    with LiveProgress(terminal(board), names_pods=names_pods) as live:
+        live.notify(EVICTED)
+    said = "node-1: evicted shop/cart-1 (ReplicaSet/cart), gone after 3s"
+    assert (said in plain.getvalue()) is names_pods
+    assert (said in board.getvalue()) is names_pods
 
 
 def test_plain_lines_have_the_time_and_one_line_an_event() -> None:

@@ -67,8 +67,9 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
     session, asked = run.session, bool(run.session.gates and run.session.gates.confirmation)
     if not (run.plan.waves or run.inherited is not None or run.deferred):
         return nothing_done(run, stop)
-    began = wiring.system_clock().monotonic()
-    with display(as_json=session.as_json, live=not asked, stop=stop) as observer, stage("run") as note:
+    began, names_pods = wiring.system_clock().monotonic(), session.settings.output.verbose > 0
+    shown = display(as_json=session.as_json, live=not asked, stop=stop, names_pods=names_pods)
+    with shown as observer, stage("run") as note:
         result = _executed(run, observer, stop)
         note(ended(result))
         # a process that was not told of it goes on
@@ -182,14 +183,19 @@ def tell_nothing(*why: str) -> None:
 
 
 @contextmanager
-def display(*, as_json: bool, live: bool = True, stop: StopRequest | None = None) -> Iterator[Observer]:
-    """Yield whoever shows a run: JSON lines, a `live` board on a terminal, plain lines elsewhere."""
+def display(
+    *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
+) -> Iterator[Observer]:
+    """Yield whoever shows a run: JSON lines, a `live` board on a terminal, plain lines elsewhere.
+
+    `names_pods`: people are told of each evicted pod.
+    """
     console = error_console()
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
-        with LiveProgress(console, stop=stop) as board:
+        with LiveProgress(console, stop=stop, names_pods=names_pods) as board:
             yield board
     else:
-        with PlainLines(sys.stderr) as lines_for_people:
+        with PlainLines(sys.stderr, names_pods=names_pods) as lines_for_people:
             yield lines_for_people

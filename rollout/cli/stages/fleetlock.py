@@ -54,7 +54,7 @@ def serve(settings: Settings) -> None:
         lease_seconds=settings.lock.seconds,
         slot_timeout=options.slot_timeout,
     )
-    with display(as_json=settings.output.as_json, live=False) as shown:
+    with display(as_json=settings.output.as_json, live=False, names_pods=settings.output.verbose > 0) as shown:
         observed = partial(_observed, settings, Observers((Unfailing(metrics), Unfailing(shown))))
         gates = wiring.gates(settings, policy.gates.alerts)
         world = World(grants, api, wiring.system_clock(), say, observed, tally.count, gates)

@@ -10,26 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from rollout.errors import ApiError, ApiNotFoundError, DenierKind, DrainError
+from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.task import NodeTask
+from rollout.execution.drain.waiting import NAMED, Waiting
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
-from rollout.model.cluster import CRITICAL, DaemonSet, Pod
+from rollout.model.cluster import DaemonSet, Pod
 from rollout.model.placement import CORDON
-from rollout.model.progress import Phase
-from rollout.model.text import counted, listed, shell_word
+from rollout.model.text import counted, listed
 from rollout.planning.drain.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
-# A hundred pods that end one by one are no hundred lines in a log.
-_TICK_OF_TELLING = 1.0
-_NAMED = 5
-_QUIET = 60.0
-_OVERDUE = 30.0
 
 
 @dataclass(slots=True)
@@ -155,7 +150,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     verdicts = judge_all(pods, rules)
     refused = having(Action.REFUSE, verdicts)
     if refused:
-        reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], _NAMED)
+        reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], NAMED)
         why = (
             "new pods have arrived that must not be touched"
             if begun
@@ -171,8 +166,7 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     if stuck:
         names = [f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck]
         raise DrainError(
-            f"no pod was touched, because some have more than one budget and cannot be evicted: "
-            f"{listed(names, _NAMED)}",
+            f"no pod was touched, because some have more than one budget and cannot be evicted: {listed(names, NAMED)}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
         )
 
@@ -188,7 +182,7 @@ def _empty(
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
         held = HeldPods(task, deadline)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
-        waiting, returning = _Waiting(task, evictor, held), ReturningPods(task, pods.items())
+        waiting, returning = Waiting(task, evictor, held), ReturningPods(task, pods.items())
         try:
             while remaining := returning.without(_left(pods.items(), owners)):
                 evictor.collect()
@@ -205,8 +199,8 @@ def _empty(
                 wakeup.clear()
         finally:
             evictor.finish()
+            waiting.close(pods.items())
         held.keep_only(frozenset())
-        waiting.see_endings(())
         return tuple(sorted(waiting.longest.items()))
 
 
@@ -214,82 +208,7 @@ def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
     return must_go(pods, owners.rules_for(pods), begun=True)
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds.
-
-    `quiet_since` is when the pods were seen to change last, and `quiet_limit` for how long that is believed; `longest`
-    is how many seconds a pod of an owner took to end at most, from when its eviction was granted.
-    """
-
-    task: NodeTask
-    evictor: Evictor
-    held: HeldPods
-    terminating: dict[str, float] = field(default_factory=dict)
-    reported: str = ""
-    reported_at: float = float("-inf")
-    quiet_since: float = 0.0
-    quiet_limit: float = _QUIET
-    doubted: tuple[tuple[str, bool], ...] = ()
-    longest: dict[str, float] = field(default_factory=dict)
-    seen: tuple[Pod, ...] = ()
-
-    def tell(self, remaining: Sequence[Pod]) -> None:
-        now = self.task.now
-        going = [pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None]
-        self.see_endings(remaining)
-        for pod in going:
-            self.terminating.setdefault(pod.uid, now)
-        detail = f"{counted(len(remaining), 'pod')} left, {len(going)} terminating"
-        overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
-        if overdue:
-            detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
-        if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
-            self.reported, self.reported_at = detail, now
-            self.task.step(Phase.DRAINING, detail)
-
-    def see_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long those evicted pods took to end that are gone since the last look."""
-        now, left = self.task.now, {pod.uid for pod in remaining}
-        for pod in self.seen:
-            accepted = self.evictor.of(pod).accepted
-            if pod.uid not in left and pod.owner is not None and accepted is not None:
-                owner = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
-                self.longest[owner] = max(round(now - accepted, 1), self.longest.get(owner, 0.0))
-        self.seen = tuple(remaining)
-
-    def doubt(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
-        """List afresh, ever more rarely, where the watches have long said nothing of pods that go, or may not go."""
-        now, state = self.task.now, tuple((pod.uid, pod.terminating) for pod in remaining)
-        if state != self.doubted:
-            self.doubted, self.quiet_since, self.quiet_limit = state, now, _QUIET
-        elif now - self.quiet_since > self.quiet_limit:
-            self.quiet_since, self.quiet_limit = now, self.quiet_limit * 2
-            if self.terminating:
-                pods.resync()
-            if len(self.held):
-                budgets.resync()
-
-    def why_left(self, pod: Pod) -> str:
-        if pod.terminating or self.evictor.of(pod).accepted is not None:
-            return f"{pod.key} is still terminating{_finalizers(pod)}"
-        why = self.held.why(pod) or self.evictor.of(pod).last
-        return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
-
-    def look_at(self, pod: Pod) -> str:
-        """Return the command that shows what keeps it: its budget where that alone does."""
-        budget = "" if pod.terminating else self.held.budget_of(pod)
-        denial = self.held.denial_of(pod)
-        if denial is not None and denial.kind is DenierKind.POLICY:
-            return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"
-        if budget.startswith(CRITICAL):
-            _, namespace, selector = budget.split("/", 2)
-            return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"
-        kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
-        return f"kubectl describe {kind} -n {namespace} {name}"
-
-
-def _give_up(task: NodeTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
+def _give_up(task: NodeTask, owners: _Owners, waiting: Waiting, returning: ReturningPods) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
         fresh = read_node_pods(task.cluster.api, task.name)
@@ -300,12 +219,9 @@ def _give_up(task: NodeTask, owners: _Owners, waiting: _Waiting, returning: Retu
             f"the API server was unavailable at the end of --drain-timeout {task.policy.drain.timeout}: {error.message}"
         ) from error
     if remaining:
-        reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
+        reasons = listed([waiting.why_left(pod) for pod in remaining], NAMED)
         left = f"{counted(len(remaining), 'pod')} left after --drain-timeout {task.policy.drain.timeout}"
-        raise DrainError(
-            f"{left}: {reasons}{kubelet}",
-            hint=f"See: {waiting.look_at(remaining[0])}",
-        )
+        raise DrainError(f"{left}: {reasons}{kubelet}", hint=waiting.hint(remaining))
 
 
 def _kubelet(task: NodeTask) -> str:
@@ -314,7 +230,3 @@ def _kubelet(task: NodeTask) -> str:
     except ApiNotFoundError:
         return "; the Node is gone, so nothing can end them"
     return "" if node.is_ready else f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
-
-
-def _finalizers(pod: Pod) -> str:
-    return f" (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else ""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import assert_never
 
 from rollout.errors import DrainError
@@ -49,15 +50,24 @@ class PutOff:
 
 
 @dataclass(slots=True)
+class Acceptance:
+    """When a pod's eviction was accepted: by the wall clock, and in monotonic seconds the first and the last time."""
+
+    at: datetime
+    first: float
+    last: float
+
+
+@dataclass(slots=True)
 class Pending:
-    """A pod on its way out: when to ask for it (again), and when it was granted, in monotonic seconds.
+    """A pod on its way out: when to ask for it (again), and when it was granted.
 
     `last` is what the server last said of it. `again`: an earlier request may have been carried out, or met another
     pod. `knock`: when it is next asked for behind a budget that can never open.
     """
 
     due: PutOff = field(default_factory=lambda: PutOff(_FIRST_PAUSE))
-    accepted: float | None = None
+    accepted: Acceptance | None = None
     again: bool = False
     last: str = ""
     knock: PutOff = field(default_factory=lambda: PutOff(_FIRST_KNOCK))
@@ -95,7 +105,7 @@ class Evictor:
         for attempt in [future.result() for future in self._running.values()]:
             self._note_moved(attempt)
             if attempt.answer in (Answer.ACCEPTED, Answer.GONE):
-                self.of(attempt.pod).accepted = self.task.now
+                self._accept(self.of(attempt.pod))
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
@@ -145,7 +155,7 @@ class Evictor:
         if pod.terminating:
             # A second eviction may shorten the grace that somebody else has given.
             return self.task.policy.drain.grace_period is not None and pending.accepted is None
-        return pending.accepted is None or now - pending.accepted > _UNHEEDED
+        return pending.accepted is None or now - pending.accepted.last > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
         if now < self._outage.at:
@@ -187,7 +197,7 @@ class Evictor:
         self._note_moved(attempt)
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
-                self._granted(attempt.pod, pending, now)
+                self._granted(attempt.pod, pending)
             case Answer.BLOCKED:
                 self._blocked(attempt, pending, now)
             case Answer.DENIED:
@@ -213,8 +223,14 @@ class Evictor:
         if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
             self.task.moved.add(attempt.pod.uid)
 
-    def _granted(self, pod: Pod, pending: Pending, now: float) -> None:
-        pending.accepted = now
+    def _accept(self, pending: Pending) -> None:
+        now = self.task.now
+        if pending.accepted is None:
+            pending.accepted = Acceptance(self.task.report.now, now, now)
+        pending.accepted.last = now
+
+    def _granted(self, pod: Pod, pending: Pending) -> None:
+        self._accept(pending)
         self.held.release(pod.uid)
         for guard in self.budgets.guarding(pod):
             self.budgets.allowed(guard.key)

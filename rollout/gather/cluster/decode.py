@@ -152,6 +152,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         requests=shared.one(pod_requests(spec)),
         deleted_at=meta.deletion_timestamp,
         grace_period=spec.termination_grace_period_seconds,
+        deletion_grace=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
         # those that outlive the pod: an ephemeral volume goes with it, and a new pod has a new one

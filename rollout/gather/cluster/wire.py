@@ -96,6 +96,7 @@ class Meta(Wire, frozen=True):
     labels: Labels = {}
     annotations: Labels = {}
     deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int | None = None
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 

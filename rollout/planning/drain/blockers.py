@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rollout.model.cluster import Budget, Pod, finding_of
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
+from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
@@ -24,9 +25,10 @@ _REFUSALS = {
 
 
 def drain_findings(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, patience: float
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-    """Return what keeps this node from being drained within `patience`, and what the operator should know of that."""
+    """Return what keeps this node from being drained by these rules, and what the operator should know of that."""
+    patience = rules.timeout
     of_pods, of_drain = list[PlanWarning](), list[Blocker | PlanWarning]()
     for verdict in verdicts:
         pod = verdict.pod
@@ -36,6 +38,7 @@ def drain_findings(
         of_pods += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
         if verdict.action is Action.EVICT:
             of_drain += _overdue(node, pod, headcount, patience) if pod.deleted_at else ()
+            of_drain += _slow_to_end(node, pod, headcount, rules)
             of_drain += _held_by_budgets(node, pod, index.covering(pod), headcount, patience)
     blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
     warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
@@ -55,6 +58,25 @@ def _overdue(node: str, pod: Pod, headcount: Headcount, patience: float) -> Iter
     else:
         message = f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it behind"
         yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
+
+
+def _slow_to_end(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[PlanWarning]:
+    """Warn of a pod whose grace period lasts as long as the drain may take."""
+    if pod.finished:
+        return
+    grace = rules.grace_of(pod.grace_period)
+    if pod.terminating:
+        # a later eviction can shorten the grace period that it has, and no more
+        left = round(headcount.grace_left(pod))
+        grace = left if rules.grace_period is None else min(grace, left)
+    if grace < rules.timeout:
+        return
+    period = f"another {Duration(grace)}" if pod.terminating else Duration(grace)
+    message = (
+        f"may take {period} to terminate, and the drain waits {rules.timeout}: "
+        "raise --drain-timeout, or shorten the grace period with --grace-period"
+    )
+    yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.LONG_GRACE)
 
 
 def _held_by_budgets(

@@ -179,5 +179,9 @@ class Headcount:
         """Return for how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
+    def grace_left(self, pod: Pod) -> float:
+        """Return for how many seconds a terminating pod may still take; 0 if its grace period is over."""
+        return max(0.0, -seconds_since(pod.deleted_at, self.now))
+
     def _is_late(self, pod: Pod, patience: float) -> bool:
         return seconds_since(pod.unready_since, self.now) > patience

@@ -103,9 +103,9 @@ class DrainForecaster:
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
         """Forecast one node's drain, which may take as long as the candidate's policy says."""
-        name, patience = candidate.node.name, candidate.policy.drain.timeout
+        name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, patience)
+        blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, candidate.policy.drain)
         evicted = (verdict.pod for verdict in having(Action.EVICT, verdicts))
         guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
         moving = movable(verdicts)

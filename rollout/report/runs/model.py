@@ -140,6 +140,17 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionReport:
+    """A pod that was evicted from a node; `seconds` is None if it was not gone when its drain ended."""
+
+    node: str
+    pod: str
+    owner: str
+    evicted_at: datetime
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReport:
     """A process that worked on the run, or undid it; `version` and `format_version` are empty for that."""
 
@@ -201,3 +212,4 @@ class RunReport:
     not_started: Mapping[str, str]
     left_out: Mapping[str, int]
     evictions: int
+    evicted: Sequence[EvictionReport]

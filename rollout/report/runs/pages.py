@@ -24,6 +24,8 @@ from rollout.report.runs.tables import NODE_PARTS, clock, said_outcome
 from rollout.report.sentences import capitalized, wave_title
 
 MOST_ROWS = 60
+# A browser shows as many rows at once without delay.
+_MOST_EVICTIONS = 2000
 # In percent: what can still be seen.
 _LEAST = 0.25
 _TICKS = 5
@@ -163,8 +165,13 @@ def run_page(report: RunReport) -> str:
         timeline=timeline(report),
         chart_legend=[*_legend(report)],
         zone=f"{begun:%Z} (UTC{begun.isoformat()[-6:]})",
-        tables=[*tables.figure_tables(report), tables.node_table(report)],
+        tables=[*tables.figure_tables(report), tables.node_table(report), *_evictions(report)],
     )
+
+
+def _evictions(report: RunReport) -> Iterator[tables.Table]:
+    if report.evicted:
+        yield tables.eviction_table(report, _MOST_EVICTIONS)
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from rollout.report.runs.model import (
     PART_OF,
     CommandReport,
     Ending,
+    EvictionReport,
     NodeReport,
     Part,
     PartReport,
@@ -79,7 +80,14 @@ def report_of(
         not_started=view.summary.why_not_started if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.evictions,
+        evicted=sorted(_evicted(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
     )
+
+
+def _evicted(view: RunView) -> Iterator[EvictionReport]:
+    for event in view.evicted:
+        for pod in event.pods:
+            yield EvictionReport(event.node, pod.pod, pod.owner, pod.evicted_at, pod.seconds)
 
 
 _NOT_PLANNED = PlannedNode("", "", "", "", "", 0, 0)

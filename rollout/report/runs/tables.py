@@ -155,6 +155,23 @@ def figure_tables(report: RunReport) -> Iterator[Table]:
         yield wave_table(report)
 
 
+def eviction_table(report: RunReport, most: int) -> Table:
+    """Show which pods were evicted, in the order of their evictions: at most so many."""
+    rows = [
+        (
+            pod.node,
+            pod.pod,
+            pod.owner or NOTHING,
+            clock(pod.evicted_at),
+            NOTHING if pod.seconds is None else elapsed(pod.seconds),
+        )
+        for pod in report.evicted[:most]
+    ]
+    left = len(report.evicted) - most
+    note = f"{counted(left, 'more pod')} in the JSON, and in rollout history -v." if left > 0 else ""
+    return Table("Evicted pods", ("Node", "Pod", "Owner", "Evicted at", "Gone after"), rows, note)
+
+
 def node_table(report: RunReport) -> Table:
     """Show every node in figures: the same as the timeline."""
     headings = (
