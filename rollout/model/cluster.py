@@ -76,6 +76,7 @@ class Node:
     kubelet_version: str
     allocatable: Resources
     deleting: bool = False
+    operating_system: str = ""
 
     @property
     def is_ready(self) -> bool:

@@ -21,6 +21,7 @@ class ExclusionReason(StrEnum):
 
     NOT_READY = "not-ready"
     DELETING = "deleting"
+    UNSUPPORTED = "unsupported"
     CORDONED = "cordoned"
     LEFT_CORDONED = "left-cordoned"
     PAUSED = "paused"
@@ -45,9 +46,10 @@ class ExclusionReason(StrEnum):
     def is_trouble(self) -> bool:
         """Whether a node that was asked for is not done for it, which endings name and answer with exit code 4.
 
-        Else it is left out: a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon
-        or a pause), one that failed, which was told then, and rests until a later pass, and one whose version another
-        cluster is still to prove. Whatever else keeps a node from its update is trouble that nobody has decided on.
+        Else it is left out: a node with nothing to do, without a Linux host, or about to be removed, one that the
+        cluster's operators hold back (by a flag, a cordon or a pause), one that failed, which was told then, and rests
+        until a later pass, and one whose version another cluster is still to prove. Whatever else keeps a node from its
+        update is trouble that nobody has decided on.
         """
         return self not in _LEFT_OUT
 
@@ -55,6 +57,7 @@ class ExclusionReason(StrEnum):
 _LEFT_OUT = frozenset(
     {
         ExclusionReason.DELETING,
+        ExclusionReason.UNSUPPORTED,
         ExclusionReason.CORDONED,
         ExclusionReason.PAUSED,
         ExclusionReason.NO_UPDATE,

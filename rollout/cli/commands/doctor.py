@@ -36,6 +36,7 @@ from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, pass
 from rollout.gather.doctor.checks import ordered as in_order
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
+from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
@@ -84,6 +85,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         memory = read_memory(session)
         yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
         yield from cluster.pause_checks(memory, meant, session.api.server_time())
+        yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
         yield cluster.selection_check(subject, len(meant), len(nodes))
         if policy.pools:
             members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
@@ -92,6 +94,9 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
             yield from cluster.pool_checks(members, DEFAULT)
         own_command = bool(settings.reboot.command)
         for node in meant:
+            if why := why_unsupported(node):
+                yield passed(CheckName.NODE, node.name, f"not asked: {why}")
+                continue
             yield from host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
         stage = CheckName.DRAIN
         yield from _forecast(session, targets)

@@ -19,6 +19,7 @@ from rollout.cli.terminal import error_console, say, show, show_document, shown_
 from rollout.errors import ExitCode
 from rollout.gather.inventory import Connection, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
+from rollout.model.node_kind import why_unsupported
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted, grouped, printable, shortened
 from rollout.report.document_types import CheckReport
@@ -46,7 +47,8 @@ def inventory(
     session = connect(settings, policy_of(settings))
     targets, ssh = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
-    shown = inventory_document(targets.among(nodes), targets.hosts, targets.observations, connection)
+    listed = [node for node in targets.among(nodes) if not why_unsupported(node)]
+    shown = inventory_document(listed, targets.hosts, targets.observations, connection)
     show_document(shown, as_yaml=settings.output.format is OutputFormat.YAML)
 
 
@@ -148,13 +150,14 @@ def check_update(settings: Given) -> None:
     from rollout.report.console import asking_progress
 
     session = connect(settings)
-    targets, concurrency = ask_hosts(session, read_nodes(session.api)), settings.ssh.probe_concurrency
+    targets, concurrency = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh.probe_concurrency
+    names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
-    with asking_progress(error_console(), len(targets.meant)) as advance:
-        for result in check_hosts(targets.meant, targets.observations, session.shell, concurrency=concurrency):
+    with asking_progress(error_console(), len(names)) as advance:
+        for result in check_hosts(names, targets.observations, session.shell, concurrency=concurrency):
             advance()
             by_name[result.node] = result
-    results = [by_name[name] for name in targets.meant]
+    results = [by_name[name] for name in names]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
     settings.output.show(document, lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):

@@ -36,6 +36,7 @@ from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.host import Host, HostObservation
 from rollout.model.memory import MOST_VERSIONS, NO_MEMORY, Memory
+from rollout.model.node_kind import why_unsupported
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -278,7 +279,9 @@ def choose(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> tupl
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
-    """Return the hosts of these Nodes, as far as they are known."""
+    """Return the hosts of these Nodes, as far as they are known; none for a Windows node or a virtual one."""
+    supported = {node.name for node in nodes if not why_unsupported(node)}
+    names = [name for name in names if name in supported]
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.inventory(ssh, defaults)

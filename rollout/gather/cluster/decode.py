@@ -122,6 +122,7 @@ def node(read: wire.WireNode) -> Node:
         kubelet_version=info.kubelet_version,
         allocatable=amounts(read.status.allocatable),
         deleting=bool(meta.deletion_timestamp),
+        operating_system=info.operating_system,
     )
 
 

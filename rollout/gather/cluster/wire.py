@@ -139,6 +139,7 @@ class NodeInfo(Wire, frozen=True):
     machine_id: str = msgspec.field(name="machineID", default="")
     os_image: str = ""
     kubelet_version: str = ""
+    operating_system: str = ""
 
 
 class NodeStatus(Wire, frozen=True):

@@ -11,6 +11,7 @@ from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.node_kind import why_removed, why_unsupported
 from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
@@ -81,10 +82,18 @@ def _excluded(candidate: Candidate) -> Objection | None:
     return None
 
 
+def _unsupported(candidate: Candidate) -> Objection | None:
+    why = why_unsupported(candidate.node)
+    return (ExclusionReason.UNSUPPORTED, why) if why else None
+
+
+def _deleting(candidate: Candidate) -> Objection | None:
+    why = why_removed(candidate.node)
+    return (ExclusionReason.DELETING, why) if why else None
+
+
 def _not_ready(candidate: Candidate) -> Objection | None:
     node = candidate.node
-    if node.deleting:
-        return ExclusionReason.DELETING, "the Node is being deleted"
     if node.is_ready:
         return None
     state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
@@ -194,7 +203,7 @@ def _own(candidate: Candidate, _facts: HostFacts) -> Objection | None:
     return (own.reason, own.message) if own and own.name == candidate.node.name else None
 
 
-_OF_NODES = (_excluded, _not_ready, _unknown_marks, _cordoned, _paused)
+_OF_NODES = (_excluded, _unsupported, _deleting, _not_ready, _unknown_marks, _cordoned, _paused)
 _OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _own)
 
 

@@ -52,6 +52,7 @@ class NodeState(StrEnum):
     UNKNOWN = "unknown"
     NOT_READY = "not ready"
     DELETING = "deleting"
+    UNSUPPORTED = "unsupported"
     LEFT_CORDONED = "left cordoned"
     PAUSED = "paused"
     WRONG_HOST = "wrong host"
@@ -228,6 +229,10 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     node, observation, facts, rules = candidate.node, candidate.observation, candidate.facts, candidate.rules
     objection, detection = exclusion(candidate), facts.detection if facts else Detection()
     failures = rules.memory.nodes.get(node.name)
+    is_judged = facts is not None and not detection.unanswered
+    if objection and objection.reason is ExclusionReason.UNSUPPORTED:
+        # none of rollout's business, which is a judgment as well
+        is_judged = True
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -248,7 +253,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         users=facts.users if facts else None,
         detected_by=detection.by,
         detail=detection.detail,
-        judged=facts is not None and not detection.unanswered,
+        judged=is_judged,
         shows=unasked(node, facts) if facts else (),
         message=objection.message if objection else "",
         update=update_standing(candidate),
