@@ -16,6 +16,7 @@ from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.machine_ids import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
@@ -124,11 +125,14 @@ def plan_of(
 
 def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
     """Return the node whose host asks by this id; `Denied` where there is none, or it could be any of several."""
-    names = sorted(node.name for node in nodes if zincati_id(node.machine_id) == asked_as != "")
+    known = tuple(nodes)
+    names = sorted(node.name for node in known if zincati_id(node.machine_id) == asked_as != "")
     if not names:
-        raise Denied(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
+        why = "no Node has the machine id that this id is made of"
+        causes = [ambiguity.cause for ambiguity in ambiguous_machine_ids(known)]
+        raise Denied(Kind.UNKNOWN_ID, "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else ""))
     if len(names) > 1:
-        raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(names)}")
+        raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(names)}. {MACHINE_ID_FIX}")
     return names[0]
 
 

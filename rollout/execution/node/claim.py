@@ -169,7 +169,7 @@ def _check_free(task: NodeTask, node: Node) -> None:
         raise NotStartedError(f"its marks are not understood: {why}", ExclusionReason.UNKNOWN_MARKS)
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
-    if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
+    if node.boot_id != task.planned.boot_id:
         raise NotStartedError("its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
     if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:

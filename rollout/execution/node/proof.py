@@ -151,8 +151,6 @@ def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
         return "the Node is gone"
     if node.boot_id != boot.boot_id:
         return "waiting for its kubelet to report this boot"
-    if node.machine_id != boot.machine_id:
-        return f"its kubelet reports another machine than the host: {node.machine_id or 'none'}"
     if not node.is_ready:
         return f"waiting for Ready{': ' + node.ready_message if node.ready_message else ''}"
     return ""

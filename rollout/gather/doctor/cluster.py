@@ -8,6 +8,7 @@ from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.machine_ids import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
@@ -98,6 +99,13 @@ def unwritable_checks(
         if why:
             message = f"cannot be written, so {without}: {why.message}"
             yield verdict(name, document.origin, message, document.way_out(why))
+
+
+def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
+    """Warn of machine IDs that do not tell which Node reports them."""
+    for ambiguity in ambiguous_machine_ids(nodes):
+        message = f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts apart"
+        yield warned(CheckName.IDENTITY, ambiguity.nodes[0], message, MACHINE_ID_FIX)
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:

@@ -56,7 +56,7 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
     yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
     yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
     yield passed(CheckName.USER, node, f"{host.user} can log in")
-    yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
+    yield passed(CheckName.IDENTITY, node, f"it is the Node's host: its boot ID is {facts.boot_id}")
     yield _sudo(node, facts, own_command=own_command)
     yield _shutdown(node, facts)
     if facts.zincati:

@@ -4,26 +4,28 @@ Without an inventory the Nodes are the hosts. With one, its hosts are matched to
 what is left over on either side is named, never guessed at.
 
 A Node's address is what its kubelet says it is, and an inventory, an `ssh_config` or an address translation may lead
-elsewhere. So an answer counts only where its boot id and its machine id are those of the Node's `nodeInfo`, and where
-no other Node has the same. What does not agree is no answer: nothing is planned, drained or rebooted on it.
+elsewhere. So an answer counts only if its boot ID is that of the Node's `nodeInfo`, and no other Node has the same.
+What does not agree is no answer: nothing is planned, drained or rebooted on it.
+
+The machine ID of the `nodeInfo` proves nothing. A kubelet in a container without the host's /etc/machine-id reports the
+one of its image, which every such Node has. The host's own machine ID, read over SSH, tells whether it is still the
+same host after its reboot.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, is_address
+from rollout.model.machine_ids import ambiguous_machine_ids
 from rollout.model.reboot_request import annotation_sign
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
-
-S = TypeVar("S", str, tuple[str, str])
 
 
 def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults) -> Mapping[str, Host]:
@@ -66,15 +68,15 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Names of the Nodes by sign; one that several Nodes share tells nothing and is left out."""
-    by_sign = _names_by_sign((node, sign) for node, sign in signs if sign)
+    by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
 
-def _names_by_sign(signs: Iterable[tuple[str, S]]) -> Mapping[S, tuple[str, ...]]:
+def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     """Names by their addresses, machines or labels; a machine that says nothing of itself is shared with nobody."""
-    names: defaultdict[S, set[str]] = defaultdict(set)
+    names: defaultdict[str, set[str]] = defaultdict(set)
     for name, sign in signs:
-        if all(sign):
+        if sign:
             names[sign].add(name)
     return {sign: tuple(sorted(members)) for sign, members in names.items()}
 
@@ -87,19 +89,23 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
-    reported = _names_by_sign((node.name, (node.machine_id, node.boot_id)) for node in nodes)
-    reached = _names_by_sign((name, (facts.machine_id, facts.boot_id)) for name, facts in answered.items())
+    reported = _names_by_sign((node.name, node.boot_id) for node in nodes)
+    reached = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
+    ambiguous = {ambiguity.machine_id for ambiguity in ambiguous_machine_ids(nodes)}
 
     def judged(name: str, facts: HostFacts) -> HostObservation:
-        node, machine = by_name.get(name), (facts.machine_id, facts.boot_id)
-        if node is None or not (node.machine_id and node.boot_id):
-            why = "its Node does not name its machine: nodeInfo has no machine id or no boot id"
+        node = by_name.get(name)
+        if node is None or not node.boot_id:
+            why = "its Node does not name its machine: nodeInfo has no boot id"
             return _unreported(facts, why, f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}")
-        others = reported.get(machine, ())
+        others = reported.get(facts.boot_id, ())
         # of two Nodes at one machine nobody can say which it is, so that neither is touched
-        sharing = {*others, *reached.get(machine, ())} - {name}
+        sharing = {*others, *reached.get(facts.boot_id, ())} - {name}
         shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
-        trouble = _disagreement(node, facts, others) or (_wrong(facts, shared) if sharing else None)
+        is_told_apart = node.machine_id not in ambiguous
+        trouble = _disagreement(node, facts, others, is_told_apart=is_told_apart)
+        if trouble is None and sharing:
+            trouble = _wrong(facts, shared)
         return trouble or with_node(facts, node)
 
     return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
@@ -112,17 +118,20 @@ def with_node(facts: HostFacts, node: Node) -> HostFacts:
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
 
-def _disagreement(node: Node, facts: HostFacts, others: Sequence[str]) -> ProbeFailure | None:
-    """Why the facts are not of this Node's machine and boot; `others` are the Nodes that report theirs."""
+def _disagreement(node: Node, facts: HostFacts, others: Sequence[str], *, is_told_apart: bool) -> ProbeFailure | None:
+    """Return why the facts are not of this Node's host and boot; None if they are.
+
+    `others` are the Nodes that report the boot of these facts. `is_told_apart`: no other Node has this machine ID.
+    """
     if not facts.machine_id:
         why = "the machine id of the host cannot be read"
         return _unreported(facts, why, "/etc/machine-id must be readable for the SSH user.")
-    if facts.machine_id != node.machine_id:
+    if facts.boot_id == node.boot_id:
+        return None
+    if others or (is_told_apart and facts.machine_id != node.machine_id):
         it_is = f"it is {', '.join(others)}"
         whose = it_is if others else f"machine id {facts.machine_id}, the Node has {node.machine_id}"
         return _wrong(facts, f"the host is another machine than this Node's: {whose}")
-    if facts.boot_id == node.boot_id:
-        return None
     return _unreported(
         facts,
         f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has {node.boot_id}",
