@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
-from rollout.adapters.local_files import is_writable_by_all, scratch_for
+from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.local_files import scratch_for
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
@@ -57,17 +58,11 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
 
 def _in_file(path: Path) -> SignedDocument:
     try:
-        content, signature = map(_bounded, (path, path.with_name(path.name + _SIGNATURE)))
+        content = read_input(path, most=_LARGEST)
+        signature = read_input(path.with_name(path.name + _SIGNATURE), most=_LARGEST)
     except OSError as error:
         return SignedDocument(str(error.filename or path), problem=error.strerror or "cannot be read")
-    if max(len(content), len(signature)) > _LARGEST:
-        return SignedDocument(str(path), problem=f"larger than {_LARGEST >> 20} MiB")
     return SignedDocument(str(path), content, signature)
-
-
-def _bounded(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(_LARGEST + 1)
 
 
 def _at_url(url: str) -> SignedDocument:
@@ -104,12 +99,16 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
     """Why a document is not the word of this principal of an allowed_signers file; empty where it is."""
     try:
-        if is_writable_by_all(signers):
-            return f"any user may write {signers}"
-        with scratch_for("a signature"), tempfile.NamedTemporaryFile(prefix="rollout-") as signature:
-            signature.write(document.signature)
-            signature.flush()
-            words = (*_SSH_KEYGEN, "verify", "-f", str(signers), "-I", principal, "-s", signature.name)
+        allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
+    except OSError as error:
+        return f"{signers} says who may sign, and cannot be read: {error.strerror}"
+    try:
+        with scratch_for("a signature"), tempfile.TemporaryDirectory(prefix="rollout-") as folder:
+            # what was judged is what is asked
+            files = {"signers": allowed, "signature": document.signature}
+            for name, content in files.items():
+                (Path(folder) / name).write_bytes(content)
+            words = (*_SSH_KEYGEN, "verify", "-f", f"{folder}/signers", "-I", principal, "-s", f"{folder}/signature")
             done = run_program(words, seconds=_SECONDS, content=document.content)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"

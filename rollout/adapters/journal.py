@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.adapters.input_files import open_input
 from rollout.adapters.local_files import open_output
 from rollout.model.json_text import json_line
 from rollout.model.text import is_run_id
@@ -70,7 +71,7 @@ def read_journal(path: Path) -> Iterator[Record]:
 
 def read_lines(path: Path) -> Iterator[Record | None]:
     """Yield the records of a file in order, None for a line that is no whole object; empty lines are nothing."""
-    with path.open("rb") as stream:
+    with open_input(path) as stream:
         for line in filter(bytes.strip, stream):
             try:
                 yield msgspec.json.decode(line, type=dict[str, Any])

@@ -58,23 +58,50 @@ def distrust(path: Path) -> str:
     return _objection(folder / path.name) or _objection(folder)
 
 
-def is_writable_by_all(path: Path) -> bool:
-    """Whether any user may change this regular file; False for what is none, as pipes and devices are."""
-    mode = path.stat().st_mode
-    return stat.S_ISREG(mode) and bool(mode & stat.S_IWOTH)
+def distrust_named(path: Path) -> str:
+    """Do as `distrust`, for a file that the operator names: links are followed, and each one's folder is judged.
+
+    Kubernetes mounts Secrets and ConfigMaps as links, in folders that all may write but which are mounted read-only.
+    """
+    place = path.absolute()
+    for _ in range(_MOST_LINKS):
+        folder = place.parent.resolve()
+        is_link = place.is_symlink()
+        if why := _objection(folder) or _objection(folder / place.name, may_be_link=is_link):
+            return why
+        if not is_link:
+            return ""
+        place = place.parent / place.readlink()
+    return f"{path} has too many links"
 
 
-def _objection(place: Path) -> str:
+def is_writable_by_others(path: Path) -> bool:
+    """Whether anybody but its owner may write a file, and those of a group that is the owner's alone."""
+    state = path.stat()
+    return bool(state.st_mode & stat.S_IWOTH) or _is_writable_by_group(state)
+
+
+def _is_writable_by_group(state: os.stat_result) -> bool:
+    return bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state.st_gid)
+
+
+def _objection(place: Path, *, may_be_link: bool = False) -> str:
     state = place.lstat()
-    noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
+    is_folder = stat.S_ISDIR(state.st_mode)
+    noun = "the folder " if is_folder else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
-        return f"{place} is a link"
-    by_group = state.st_mode & stat.S_IWGRP and not _is_own_group(state.st_gid)
-    if by_group or state.st_mode & stat.S_IWOTH:
+        # the mode of a link means nothing
+        return "" if may_be_link else f"{place} is a link"
+    if (state.st_mode & stat.S_IWOTH or _is_writable_by_group(state)) and not (is_folder and _is_read_only(place)):
         return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
     return ""
+
+
+def _is_read_only(place: Path) -> bool:
+    """Whether the place is mounted so that nobody writes there, whatever its mode."""
+    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
 def user_name(uid: int) -> str:

@@ -23,6 +23,7 @@ from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.machine import HostSettings, HostTimings
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
+from rollout.model.yaml_text import read_yaml
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -195,7 +196,7 @@ def _decoded(document: dict[str, Any], name: str, *, source: str) -> Scenario:
 
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(text)
+        document = read_yaml(text)
     except yaml.YAMLError as error:
         raise ScenarioError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):

@@ -192,11 +192,12 @@ def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> N
         command("history", variables={"ROLLOUT_CONFIG": name}).ends(ExitCode.USAGE)
 
 
-def test_a_named_file_that_anybody_may_write_is_warned_of(home: Path, command: Command) -> None:
+def test_a_named_file_that_anybody_may_write_is_refused(home: Path, command: Command) -> None:
     (home / "own.toml").write_text("")
     (home / "own.toml").chmod(0o666)
-    assert "warning: any user may write own.toml" in command("history", "-c", "own.toml").stderr
-    assert "warning" not in command("history", "-c", os.devnull).stderr
+    refused = command("history", "-c", "own.toml").ends(ExitCode.USAGE)
+    assert "own.toml may be written by others (mode 0666)" in refused.stderr
+    assert command("history", "-c", os.devnull).ends(ExitCode.OK).stderr == ""
 
 
 # What runs on hosts is one line.

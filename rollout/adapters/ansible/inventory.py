@@ -16,6 +16,7 @@ from typing import Final
 import yaml
 
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
@@ -25,6 +26,7 @@ from rollout.model.text import excerpt
 TARGETS: Final = "rollout_targets"
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _SECONDS: Final = 120
+_ANOTHER: Final = "Name another with --inventory."
 
 
 class _Unsafe(str):
@@ -86,13 +88,22 @@ def _unsafe(value: object) -> object:
     return value
 
 
+def _check(path: Path) -> None:
+    try:
+        check_input(path, trust=Trust.OWNER)
+    except OSError as error:
+        raise InventoryError(f"cannot read inventory {path}: {error.strerror}", hint=_ANOTHER) from error
+
+
 def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
     """Read any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
 
     `by_ansible` is whether Ansible will carry the commands as well.
     """
     if not path.exists():
-        raise InventoryError(f"inventory {path}: no such file", hint="Name another with --inventory.")
+        raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER)
+    if not path.is_dir():
+        _check(path)
     try:
         ended = run_program(
             [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
@@ -106,7 +117,7 @@ def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults,
     said = excerpt(ended.stderr.decode(errors="replace"), 400)
     try:
         document = json.loads(ended.stdout) if ended.returncode == 0 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if document is None:
         raise InventoryError(f"inventory {path}: {said or 'ansible-inventory prints no JSON'}", hint=by_hand)

@@ -14,11 +14,14 @@ from pathlib import Path
 from rollout.adapters.calendar.events import CalendarEvent
 from rollout.adapters.calendar.lines import Block, ContentLine, read_calendar_block
 from rollout.adapters.calendar.zones import read_zones
+from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import Opening, join
 
 _BEHIND, _AHEAD = timedelta(days=2), timedelta(days=731)
 _SECONDS = 20.0
+# A calendar of ten thousand events, which takes some seconds.
+_LARGEST = 4 << 20
 _ROUNDS_UP = timedelta(seconds=59)
 _HINT = "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one: gates.freeze."
 # What a file is about that has no METHOD, or one of these: events. The others are answers and changes.
@@ -29,7 +32,7 @@ _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tuple[str, ...]:
     """Return the events around and after `now`, as freezes are written; `UsageError` says what is not understood."""
     try:
-        content = path.read_bytes()
+        content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
         raise UsageError(f"cannot read the calendar {path}: {error.strerror}", hint=_HINT) from error
     horizon = Opening(now - _BEHIND, now + _AHEAD)

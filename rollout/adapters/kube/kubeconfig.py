@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.secrets import without_userinfo
 from rollout.errors import KubeconfigError
+from rollout.model.yaml_text import read_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
 _SHOWN = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
-_QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Program(msgspec.Struct, frozen=True, rename="camel"):
@@ -159,7 +160,7 @@ def _existing(path: Path) -> Path:
 
 def _read(path: Path) -> KubeconfigFile:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_QUICK)  # noqa: S506 - the safe one
+        content = read_yaml(read_input(path, trust=Trust.OWNER).decode())
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from rollout.adapters.input_files import read_input
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.programs import run_program
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
@@ -132,7 +133,7 @@ class ConfigFiles:
         """Return what they say, with our own default behind it all; `InputError` where the named one cannot be read."""
         try:
             # As it is: an Include would have its permissions looked at, unlike -F.
-            own = self.own.read_text(encoding="utf-8", errors="surrogateescape") if self.own else ""
+            own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
         except OSError as error:
             hint = "Name another file with --ssh-config."
             raise InputError(f"cannot read {self.own}: {error.strerror}", hint=hint) from error

@@ -29,6 +29,7 @@ from paramiko.pkey import PublicBlob, UnknownKeyType
 from paramiko.ssh_exception import PasswordRequiredException
 from typing_extensions import override
 
+from rollout.adapters.input_files import check_input
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 
@@ -145,6 +146,7 @@ def _shown(key: paramiko.PKey) -> tuple[str, bytes]:
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     """Return the key; `SshAuthError` where it cannot be used."""
     try:
+        check_input(file)
         if _too_open(file):
             raise SshAuthError(
                 f"key file {file}: others may read it", hint=f"Run: chmod 600 {file} (ssh refuses it as well)"

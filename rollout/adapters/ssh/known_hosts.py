@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import open_output
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
@@ -247,7 +248,7 @@ def vouches(text: str, *, by_authority: bool) -> bool:
 def text_of(file: Path) -> str:
     """Return the file, to be written back as it stands; empty where there is none, `InputError` where it is closed."""
     try:
-        return file.read_bytes().decode("ascii", errors="surrogateescape")
+        return read_input(file, trust=Trust.OWNER).decode("ascii", errors="surrogateescape")
     except FileNotFoundError:
         return ""
     except OSError as error:

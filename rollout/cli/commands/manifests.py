@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from rollout.adapters.input_files import read_input
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.rules import read_pod_settings
@@ -145,7 +146,7 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     if file is None:
         raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
-        text = file.read_bytes().decode()
+        text = read_input(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
     if "PRIVATE KEY" in text:

@@ -9,11 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rollout.adapters.local_files import is_writable_by_all
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
 from rollout.cli.settings.schema import LISTS, TABLES, Settings, settings, settings_in
 from rollout.cli.settings.values import Setting
-from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
 from rollout.model.text import shell_word
@@ -36,6 +35,7 @@ PLANNED = tuple(name for name in settings() if name.partition(".")[0] in _TABLES
 _WITHOUT_SETTING = ("ROLLOUT_CONFIG", "ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+_OWN_FILE = "Name another file with --config. Only you and root may write it and its folder."
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
@@ -123,13 +123,14 @@ def read_file(path: Path | None) -> SettingsFile:
         return SettingsFile()
     try:
         # with the mark that some editors put first
-        text = path.read_bytes().decode("utf-8-sig")
-        if is_writable_by_all(path):
-            say(f"warning: any user may write {path}, which --config names")
+        text = read_input(path, trust=Trust.OPERATOR).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="Name another file with --config.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=_OWN_FILE) from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
+    except ValueError as error:
+        # also of a number of more digits than Python reads
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from rollout.adapters.input_files import read_input
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
 from rollout.cli.log import stage
@@ -52,8 +53,7 @@ _DOES_NOT_START = "apply does not start beside it: first it has to end, or be un
 def load_saved(file: Path) -> RolloutPlan:
     """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise."""
     try:
-        with file.open("rb") as stream:
-            content = stream.read(LARGEST_DOCUMENT + 1)
+        content = read_input(file, most=LARGEST_DOCUMENT)
     except OSError as error:
         raise PlanFileError(
             f"cannot read the plan {file}: {error.strerror}",

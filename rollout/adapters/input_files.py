@@ -1,0 +1,90 @@
+"""How every file that an operator names is read: what is no regular file is refused at once, and none is endless.
+
+A named pipe, a device or a socket would hold an unattended pass up. Two things are no regular files and are read all
+the same: what the shell hands to this process, as `/dev/stdin` and the pipe of `<(command)`, and the null device, which
+is empty.
+
+What is obeyed has to be the operator's own word: nobody else may write it, see `Trust`.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from pathlib import Path
+from typing import BinaryIO
+
+from rollout.adapters.local_files import distrust_named, is_writable_by_others
+
+LARGEST_INPUT = 16 << 20
+# What names a descriptor that this process was started with.
+_HANDED = ("/dev/fd/", "/proc/self/fd/")
+_STDIN = "/dev/stdin"
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Trust(Enum):
+    """Who else may write a file that is read."""
+
+    ANYONE = auto()
+    """It is checked as data, and chooses no command, no path and no destination."""
+    OWNER = auto()
+    """Only its owner, as OpenSSH has it for its configuration: kubeconfig, known_hosts."""
+    OPERATOR = auto()
+    """Only the user of this process and root, who also own the file and its folder: settings, signers."""
+
+
+def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
+    """Return a file; `OSError`, whose `strerror` says why, for one of more bytes or one that is refused."""
+    with open_input(path, trust=trust) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+    return content
+
+
+@contextmanager
+def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
+    """Open a file to read; `OSError`, whose `strerror` says why, for one that is refused."""
+    check_input(path, trust=trust)
+    with os.fdopen(os.open(path, _FLAGS), "rb") as stream:
+        # another may have been put in its place meanwhile
+        _check_kind(path, os.fstat(stream.fileno()))
+        os.set_blocking(stream.fileno(), True)
+        yield stream
+
+
+def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
+    """`OSError` for a file that is refused, for those that another program or library reads."""
+    _check_kind(path, path.stat())
+    if _is_handed(path) or path.samefile(os.devnull):
+        return
+    why = ""
+    if trust is Trust.OPERATOR:
+        why = distrust_named(path)
+    elif trust is Trust.OWNER and is_writable_by_others(path):
+        why = f"{path} may be written by others (mode {stat.S_IMODE(path.stat().st_mode):04o})"
+    if why:
+        raise PermissionError(errno.EACCES, f"it is not obeyed, because {why}", str(path))
+
+
+def _check_kind(path: Path, state: os.stat_result) -> None:
+    kind = stat.S_IFMT(state.st_mode)
+    if kind == stat.S_IFIFO and _is_handed(path):
+        return
+    if kind in _KINDS and not os.path.samestat(state, Path(os.devnull).stat()):
+        raise OSError(errno.EINVAL, f"it is {_KINDS[kind]}, not a regular file", str(path))
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+
+def _is_handed(path: Path) -> bool:
+    return str(path).startswith(_HANDED) or str(path) == _STDIN
