@@ -6,6 +6,7 @@ secret.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from rollout.cli.failures import exit_code
 from rollout.cli.terminal import write_beside
 from rollout.errors import ExitCode
-from rollout.model.text import elapsed, printable
+from rollout.model.text import elapsed, printable, whole_second
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")
@@ -66,10 +67,12 @@ class _Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
-        at = datetime.fromtimestamp(record.created, UTC).astimezone()
+        at = datetime.fromtimestamp(record.created, UTC)
+        # a log is read on other days and in other zones
+        written = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
         try:
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
-            write_beside(f"{at:%H:%M:%S} {line}", "dim")
+            write_beside(f"{written} {line}", "dim")
         except (OSError, ValueError):
             # whoever has closed the stream wants to hear nothing more
             self.setLevel(logging.CRITICAL + 1)

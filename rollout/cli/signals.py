@@ -13,10 +13,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
-from rollout.cli.terminal import let_go_of_lost_terminals
+from rollout.cli.terminal import Echo, fitted, let_go_of_lost_terminals
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 
@@ -26,12 +26,15 @@ _SIGNALS = (*_ASKING, signal.SIGHUP)
 _AGAIN = b"\0"
 _MOMENT = 0.05
 _ONCE_MORE = "A second signal stops at once, and leaves them as they are."
-_FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
+_FINISHING = f"stopping: no further node is started, and the nodes in flight are finished. {_ONCE_MORE}"
 _REVERTING = (
-    f"stopping: no further node is started, those in flight are given back, or finished if rebooting. {_ONCE_MORE}"
+    "stopping: no further node is started, and the nodes in flight are returned, or finished if they are rebooting. "
+    f"{_ONCE_MORE}"
 )
 _LAST_SECONDS = 4.0
-_LEFT = "stopped at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
+_LEFT = "stopped at once, and the nodes in flight are left as they are."
+# Commands stand alone on their lines, and are never broken.
+_WAYS_ON = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 
 
 @contextmanager
@@ -41,12 +44,15 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
     `shown` is whether a board says that it stops: lines between its own would be drawn over. `meaning` is what a stop
     is, where it is another than that of a rollout.
     """
-    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    echo = Echo(sys.stderr) if shown else None
+    watched = (*_SIGNALS, signal.SIGTSTP) if echo else _SIGNALS
+    numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
     said = f"stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
     # a handler there must be, or the interpreter would not write to the descriptor; the listener does the work
-    with _listened(lambda ear: _listen(ear, stop, "" if shown else said), numbers, lambda *_: None):
+    with _listened(lambda ear: _listen(ear, stop, "" if shown else said, echo), numbers, lambda *_: None):
         try:
-            yield
+            with echo or nullcontext():
+                yield
         finally:
             # what is left to tell and to write is not cut short by a terminal that goes away once more
             if stop.requested:
@@ -54,10 +60,11 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
 
 
 @contextmanager
-def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
+def interrupted_by_signals(ending: StopRequest, echo: Echo | None = None) -> Iterator[Callable[[], None]]:
     """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
 
-    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more.
+    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more. `echo` is
+    that of the terminal, if keys are not shown there: Ctrl-Z gives it back.
 
     An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
     the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
@@ -65,10 +72,11 @@ def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
     before, over = sys.unraisablehook, threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if not over.is_set():
+        if number in _ASKING and not over.is_set():
             signal.default_int_handler(number, frame)
 
-    with _listened(lambda ear: _remember(ear, ending, over), _ASKING, interrupt) as mouth:
+    numbers = (*_ASKING, signal.SIGTSTP) if echo else _ASKING
+    with _listened(lambda ear: _remember(ear, ending, over, echo), numbers, interrupt) as mouth:
 
         def dropped(what: "sys.UnraisableHookArgs") -> None:
             if what.exc_type is KeyboardInterrupt:
@@ -120,7 +128,7 @@ def _listened(
         os.close(ear)
 
 
-def _remember(ear: int, ending: StopRequest, over: threading.Event) -> None:
+def _remember(ear: int, ending: StopRequest, over: threading.Event, echo: Echo | None) -> None:
     """Not for a handler: it may come while its thread holds the very lock that the wish takes."""
     while numbers := os.read(ear, 1):
         if numbers == _AGAIN:
@@ -128,15 +136,21 @@ def _remember(ear: int, ending: StopRequest, over: threading.Event) -> None:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif numbers[0] in _ASKING:
             ending.request()
+        elif echo and numbers[0] == signal.SIGTSTP:
+            echo.pause_process()
 
 
-def _listen(ear: int, stop: StopRequest, said: str) -> None:
+def _listen(ear: int, stop: StopRequest, said: str, echo: Echo | None) -> None:
     asked = False
     while numbers := os.read(ear, 1):
+        if echo and numbers[0] == signal.SIGTSTP:
+            echo.pause_process()
         if numbers[0] not in _SIGNALS:
             continue
         if asked:
             if numbers[0] in _ASKING:
+                if echo:
+                    echo.on()
                 _leave_at_once(stop)
             continue
         asked = True
@@ -154,11 +168,11 @@ def _leave_at_once(stop: StopRequest) -> None:
     leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
     leaving.start()
     leaving.join(_LAST_SECONDS)
-    _say(_LEFT)
+    _say(_LEFT, _WAYS_ON)
     os._exit(ExitCode.INTERRUPTED)
 
 
-def _say(what: str) -> None:
+def _say(what: str, commands: str = "") -> None:
     """Not through any buffer or console, whose lock somebody may hold; a terminal that is gone hears nothing."""
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), f"\nrollout: {what}\n".encode())
+        os.write(sys.stderr.fileno(), f"\n{fitted(f'rollout: {what}')}\n{commands}".encode())

@@ -5,12 +5,13 @@ The standard streams are made fit for it, however the program was started and wh
 
 import os
 import shutil
+import signal
 import stat
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rollout.model.text import printable
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
+# The place of the local modes in what termios returns.
+_LOCAL_MODES = 3
 # Columns: no value of ours is longer.
 _NEVER_FOLDED = 1 << 20
 
@@ -120,6 +123,58 @@ def show_names(nodes: Iterable[str]) -> None:
 def width() -> int:
     """Columns that a table may take."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
+
+
+class Echo:
+    """The echo of typed keys on a terminal, which moves whatever is drawn there. Elsewhere it does nothing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._number = stream.fileno() if stream.isatty() else -1
+        self._had_echo = False
+
+    def __enter__(self) -> Self:
+        self.off()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.on()
+
+    def off(self) -> None:
+        """Keep keys from being shown; Ctrl-C and Ctrl-Z still work."""
+        with suppress(ImportError, OSError):
+            import termios
+
+            if self._is_ours() and (modes := termios.tcgetattr(self._number))[_LOCAL_MODES] & termios.ECHO:
+                self._had_echo = True
+                modes[_LOCAL_MODES] &= ~termios.ECHO
+                termios.tcsetattr(self._number, termios.TCSANOW, modes)
+
+    def on(self) -> None:
+        """Show keys again, if they were shown before."""
+        with suppress(ImportError, OSError):
+            import termios
+
+            if self._had_echo and self._is_ours():
+                self._had_echo = False
+                modes = termios.tcgetattr(self._number)
+                modes[_LOCAL_MODES] |= termios.ECHO
+                termios.tcsetattr(self._number, termios.TCSANOW, modes)
+
+    def pause_process(self) -> None:
+        """Stop this process as Ctrl-Z does, with the echo as it was before."""
+        self.on()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.off()
+
+    def _is_ours(self) -> bool:
+        """Whether this process may change the terminal: one in its background would be stopped for it."""
+        if self._number < 0:
+            return False
+        try:
+            return os.tcgetpgrp(self._number) == os.getpgrp()
+        except OSError:
+            # it controls no process of this session
+            return True
 
 
 @cache

@@ -11,10 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.control import Control
 from rich.highlighter import RegexHighlighter
 from rich.live import Live
+from rich.live_render import LiveRender
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
 
@@ -43,8 +47,45 @@ class SharedConsole(Console):
             self.print(line, overflow="fold")
 
 
+class ReflowingRender(LiveRender):
+    """What moves, erased whole also if the terminal has become narrower: it breaks the lines that were drawn before."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
+        self._console = live.console
+        self._widths: list[int] = []
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines, and remember how wide they are."""
+        segments = list(super().__rich_console__(console, options))
+        text = "".join(segment.text for segment in segments if isinstance(segment, Segment) and not segment.control)
+        self._widths = [cell_len(line) for line in text.split("\n")]
+        yield from segments
+
+    def position_cursor(self) -> Control:
+        """Return what moves the cursor to the first row of what was drawn, as the terminal shows it now."""
+        self._reflow()
+        return super().position_cursor()
+
+    def restore_cursor(self) -> Control:
+        """Return what removes it all."""
+        self._reflow()
+        return super().restore_cursor()
+
+    def _reflow(self) -> None:
+        if self._shape is None:
+            return
+        width = max(1, self._console.width)
+        rows = sum(max(1, -(-cells // width)) for cells in self._widths)
+        self._shape = (width, min(rows, max(self._shape[1], self._console.height)))
+
+
 def take_turns(live: Live) -> None:
-    """Have what moves, before it starts, drawn in turn with the lines of its console, should that be shared."""
+    """Have what moves, before it starts, drawn in turn with the lines of its console, should that be shared.
+
+    It is erased whole, whatever becomes of the terminal's width.
+    """
+    live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
         # not a second lock: whoever writes a line asks for the live one's within the console's, and it does the reverse
         live._lock = live.console.turn  # noqa: SLF001 - rich has no other way

@@ -21,19 +21,21 @@ from rollout.model.text import elapsed, excerpt, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked, briefly, capitalized, is_down, phases, sentence, sign, wave_title
+from rollout.report.sentences import blocked_briefly, briefly, capitalized, is_down, phases, sentence, sign, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
 _DETAIL_LINES, _LEAST_DETAIL = 2, 20
+# On a narrow terminal.
+_STOPPING_LINES = 2
 _PHASE_WIDTH = max(map(len, Phase))
 _INDENT = "    "
 _HELD = "yellow"
 _WIDEST = 100
-_STOPPING = "stopping · Ctrl-C again: quit now · no further node is started, those in flight are finished"
-_REVERTING = "stopping · Ctrl-C again: quit now · no further node is started, those not yet rebooting are given back"
+_STOPPING = "Stopping: finishing the nodes in flight. Ctrl-C again quits now."
+_REVERTING = "Stopping: returning the nodes that are not rebooting. Ctrl-C again quits now."
 
 
 class LiveProgress:
@@ -98,14 +100,14 @@ class LiveProgress:
     def _render(self) -> RenderableType:
         with self._lock:
             text = _REVERTING if self._stop.revert else _STOPPING
-            stopping = [_in_a_line(text, "bold yellow")] if self._stop.requested else []
+            stopping = [Text(text, "bold yellow")] if self._stop.requested else []
             return Group(self._total(), *self._rows(), *stopping)
 
     def _rows(self) -> list[Text]:
         """Lines for as many nodes as the terminal is high; the others as figures."""
         nodes = self._view.in_flight
         width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
-        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
+        room = max(1, self._console.height - _OTHER_LINES - (_STOPPING_LINES if self._stop.requested else 0))
         # those that are held back, then those longest in their phase
         first = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
         rows = dict[str, list[Text]]()
@@ -136,7 +138,9 @@ class LiveProgress:
         yield from (_in_a_line(f"{'':{indent}}{line}", "dim") for line in more)
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            yield _in_a_line(f"{_INDENT}{blocked(hold.event, now - node.heard[hold.event.pod])}", _HELD)
+            told = now - node.heard[hold.event.pod]
+            for line in blocked_briefly(hold.event, self._console.width - len(_INDENT), told):
+                yield _in_a_line(f"{_INDENT}{line}", _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 

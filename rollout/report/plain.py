@@ -1,4 +1,4 @@
-"""A run as plain lines with the time of day: for CI logs, pipes and dumb terminals.
+"""A run as plain lines, each with its time: for CI logs, pipes and dumb terminals.
 
 A line for everything that an operator would want to find there later, and none for what only moves: a log of thirty
 nodes at once has to stay readable. Where nothing is told for a while, one line says how the whole stands.
@@ -22,6 +22,7 @@ from rollout.model.progress import (
     RunFinished,
     StepEvent,
 )
+from rollout.model.text import whole_second
 from rollout.report.columns import wrapped
 from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
@@ -128,8 +129,12 @@ class PlainLines:
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now
-        line = f"{at.astimezone():%H:%M:%S} {text}"
-        # as an abort's: a terminal would break it in the middle of a word
-        width = shutil.get_terminal_size().columns if self._stream.isatty() else None
-        self._stream.write(f"{wrapped(line, width)}\n")
+        self._stream.write(f"{self._line(at, text)}\n")
         self._stream.flush()
+
+    def _line(self, at: datetime, text: str) -> str:
+        """Return a line with its time: of the day on a terminal, with date and zone in a log that is read later."""
+        if not self._stream.isatty():
+            return f"{whole_second(at)} {text}"
+        # a terminal would break it in the middle of a word
+        return wrapped(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

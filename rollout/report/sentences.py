@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
@@ -129,6 +130,26 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
     """
     left = elapsed(max(0.0, event.seconds_left - since))
     return f"held by {printable(event.held_by)} · {left} left · {owned_pod(event)}: {why_held(event)}"
+
+
+def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
+    """Tell the same within so many columns: what matters least goes first, and what is left has two lines at most."""
+    left = elapsed(max(0.0, event.seconds_left - since))
+    budget, pod, why = printable(event.budget) or "the API server", printable(event.pod), why_held(event)
+    namespace = f"{budget.partition('/')[0]}/"
+    own = pod.removeprefix(namespace) if "/" in budget else pod
+    figures = why.replace(" healthy", "") if event.needs is not None else why
+    forms = (
+        blocked(event, since),
+        f"held by {budget} · {left} left · {pod}: {why}",
+        f"held by {budget} · {left} left · {own}: {why}",
+        f"held by {budget} · {own}: {figures} · {left} left",
+        f"held by {budget} · {own}: {figures}",
+    )
+    if fitting := next((form for form in forms if len(form) <= width), ""):
+        return [fitting]
+    whole = f"held by {budget} · {own} · {figures} · {left} left"
+    return wrap(whole, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
 def owned_pod(event: PodBlocked) -> str:

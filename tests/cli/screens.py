@@ -25,6 +25,8 @@ _VARYING = (
     (re.compile(r"(?<=-)[a-z0-9]{8,10}-[a-z0-9]{5}\b"), "x" * 16),
 )
 
+_LOCAL_MODES = 3
+
 
 @dataclass(frozen=True)
 class Screen:
@@ -33,6 +35,7 @@ class Screen:
     code: int
     lines: Sequence[str]
     octets: bytes
+    has_echo: bool
     moments: Sequence[Sequence[str]] = field(default_factory=tuple)
 
     @property
@@ -56,10 +59,12 @@ def shown(
     *,
     typed: str = "",
     heed: Callable[[Sequence[str], subprocess.Popen[bytes]], None] | None = None,
+    keys: bytes = b"",
 ) -> Screen:
     """The real program on a terminal of so many columns.
 
-    `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has changed.
+    `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has changed. `keys` are
+    pressed whenever a board has moved.
     """
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
@@ -73,11 +78,14 @@ def shown(
         if typed and any("Type yes:" in line for line in screen.display):
             os.write(leader, typed.encode())
             typed = ""
+        if keys and any(line.startswith("Wave ") for line in screen.display):
+            os.write(leader, keys)
         if heed is not None:
             moments.append([line.rstrip() for line in screen.display])
             heed(moments[-1], process)
+    has_echo = bool(termios.tcgetattr(leader)[_LOCAL_MODES] & termios.ECHO)
     os.close(leader)
-    return Screen(process.wait(timeout=60), _lines(screen, columns), octets, moments)
+    return Screen(process.wait(timeout=60), _lines(screen, columns), octets, has_echo, moments)
 
 
 def _read(leader: int) -> bytes:

@@ -27,7 +27,7 @@ def untouched(mixed: Lab) -> Iterator[Lab]:
 
 def told(text: str, channel: str) -> list[str]:
     """What was logged there, without the time."""
-    lines = (re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in text.splitlines())
+    lines = (re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in text.splitlines())
     return [line.partition(": ")[2] for line in lines if line.startswith(f"{channel}: ")]
 
 

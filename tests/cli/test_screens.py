@@ -165,10 +165,32 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start
 
     screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
     assert screen.code == ExitCode.INTERRUPTED
-    assert any("Ctrl-C again: quit now" in line for lines in screen.moments for line in lines)
+    assert any("Ctrl-C again quits now" in " ".join(map(str.strip, lines)) for lines in screen.moments)
     assert "1 of 3 nodes done in " in screen.text
     assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text
     assert "Ctrl-C again" not in screen.text
+
+
+def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(start_lab: StartLab, tmp_path: Path) -> None:
+    lab = start_lab(TINY, nodes=3, speed=5)
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 80, heed=lambda _lines, _process: None, keys=b"x\n")
+    assert screen.code == ExitCode.OK
+    frames = [sum(" of 3 done" in line for line in lines) for lines in screen.moments]
+    assert max(frames) == 1
+    assert screen.has_echo
+
+
+def test_keys_are_shown_again_after_a_rollout_that_was_stopped_at_once(start_lab: StartLab, tmp_path: Path) -> None:
+    lab = start_lab("drain-hangs", nodes=4, speed=30)
+
+    def interrupt(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if any("draining" in line or "Stopping" in line for line in lines):
+            process.send_signal(signal.SIGINT)
+
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 80, heed=interrupt)
+    assert screen.code == ExitCode.INTERRUPTED
+    assert "To continue:\n    rollout resume\n" in screen.text
+    assert screen.has_echo
 
 
 def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(command: Command, mixed: Lab) -> None:

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
+from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Unfailing
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
@@ -32,7 +33,7 @@ from rollout.report import live
 from rollout.report.lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
-from rollout.report.sentences import sentence
+from rollout.report.sentences import blocked_briefly, sentence
 from tests.report.builders import AT, EVENTS, FAILED
 
 
@@ -65,7 +66,7 @@ def test_evicted_pods_are_told_on_request(*, names_pods: bool) -> None:
     assert (said in board.getvalue()) is names_pods
 
 
-def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
+def test_plain_lines_in_a_log_have_date_and_zone_and_one_line_an_event() -> None:
     stream = io.StringIO()
     lines = PlainLines(stream)
     for event in EVENTS:
@@ -73,7 +74,7 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
     told = stream.getvalue().splitlines()
     assert len(told) == len(EVENTS)
     assert told[5].endswith("wave 1 settles: deployment shop/cart")
-    assert all(line[2] == ":" and line[5] == ":" for line in told)
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("✔ node-1  on 4081.2.1  30s")
 
@@ -95,7 +96,7 @@ def plain(events: Iterable[tuple[float, StepEvent]]) -> list[str]:
     for at, event in events:
         hands.at = at
         lines.notify(event)
-    return [line[9:] for line in stream.getvalue().splitlines()]
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
 
 
 def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> None:
@@ -243,6 +244,96 @@ def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() ->
     assert "3 of 3 done" in ended
     assert "estimated" not in ended
     assert "about" not in ended
+
+
+class TerminalStream(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_lines_on_a_terminal_have_the_time_of_day() -> None:
+    stream = TerminalStream()
+    PlainLines(stream).notify(EVENTS[1])
+    assert re.match(r"\d\d:\d\d:\d\d ", stream.getvalue())
+
+
+LEDGER = PodBlocked(
+    AT,
+    "worker-3",
+    "shop/ledger-c07ba4bc-mjbwp",
+    "shop/ledger",
+    AT,
+    "needs 2",
+    29.0,
+    owner="ReplicaSet/ledger-c07ba4bc",
+    needs=2,
+    has=2,
+)
+
+
+@pytest.mark.parametrize("width", [46, 60, 76, 80, 96, 100, 120, 200])
+def test_what_holds_a_pod_is_never_cut_where_it_matters(width: int) -> None:
+    told = " ".join(blocked_briefly(LEDGER, width))
+    assert told.startswith("held by shop/ledger · ")
+    assert "ledger-c07ba4bc-mjbwp" in told
+    assert "needs 2" in told
+    assert "…" not in told
+
+
+def test_what_holds_a_pod_fits_the_board() -> None:
+    for width in range(46, 160):
+        assert all(len(line) <= width for line in blocked_briefly(LEDGER, width))
+
+
+def test_the_owner_of_a_pod_goes_first() -> None:
+    assert "ReplicaSet" in blocked_briefly(LEDGER, 160)[0]
+    assert "ReplicaSet" not in " ".join(blocked_briefly(LEDGER, 100))
+
+
+def test_a_long_refusal_has_two_lines() -> None:
+    refused = structs.replace(LEDGER, needs=None, has=None, message="the webhook says no " * 20)
+    lines = blocked_briefly(refused, 80)
+    assert len(lines) == 2
+    assert lines[0].startswith("held by shop/ledger · ledger-c07ba4bc-mjbwp · the webhook")
+
+
+@pytest.mark.parametrize("revert", [False, True])
+def test_the_stopping_line_is_whole_at_80_columns(*, revert: bool) -> None:
+    stop = StopRequest(revert=revert)
+    live = LiveProgress(terminal(io.StringIO()), Hands(), stop)
+    live.notify(EVENTS[0])
+    stop.request()
+    last = board(live).splitlines()[-1].rstrip()
+    assert last.startswith("Stopping: ")
+    assert last.endswith("Ctrl-C again quits now.")
+
+
+def reflowed(before: pyte.Screen, width: int) -> pyte.Screen:
+    """The same on a terminal that has become narrower, and has broken its lines as most do."""
+    lines = [line.rstrip() for line in before.display[: before.cursor.y + 1]]
+    after = pyte.Screen(width, 40)
+    pyte.Stream(after).feed("\r\n".join(lines))
+    return after
+
+
+@pytest.mark.parametrize("width", [99, 70, 41])
+def test_a_board_leaves_no_frame_when_its_terminal_becomes_narrower(width: int) -> None:
+    sent = io.StringIO()
+    console = terminal(sent, 100, 40)
+    before = pyte.Screen(100, 40)
+    with LiveProgress(console) as live:
+        for event in EVENTS[:4]:
+            live.notify(event)
+        live._live.refresh()
+        pyte.Stream(before).feed(sent.getvalue().replace("\n", "\r\n"))
+        after = reflowed(before, width)
+        console.width = width
+        sent.truncate(0)
+        live._live.refresh()
+        pyte.Stream(after).feed(sent.getvalue().replace("\n", "\r\n"))
+        text = "\n".join(after.display)
+    assert text.count("0 of 3 done") == 1
+    assert text.count("draining") == 1
 
 
 def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:

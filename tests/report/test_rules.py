@@ -88,3 +88,7 @@ def test_what_was_changed_reads_as_it_was_written() -> None:
         "reboot.command, --window 22:00 8h; Sat 10:00 4h, gates.wait-window"
     )
     assert changed_rules(policy_document(policy_of(Settings()))) == ""
+
+
+def test_a_count_in_an_earlier_journal_is_text_and_no_change() -> None:
+    assert changed_rules({"max_failures": "1", "max_unavailable": "3"}) == "--max-unavailable 3"

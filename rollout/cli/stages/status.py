@@ -1,5 +1,6 @@
 """What `status` shows: the nodes, and the rollout beside them; or that alone, once or watched to its end."""
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from rollout.cli.settings.schema import Output, OutputFormat
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
-from rollout.cli.terminal import say, show
+from rollout.cli.terminal import Echo, say, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
@@ -191,12 +192,14 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
 
     ending = StopRequest()
     looks = _looks(api.within(_ANSWER_SECONDS), namespace, ending)
-    with interrupted_by_signals(ending):
-        console = SharedConsole(stderr=False)
-        if output.as_json or not console.is_terminal or console.is_dumb_terminal:
+    console = SharedConsole(stderr=False)
+    if output.as_json or not console.is_terminal or console.is_dumb_terminal:
+        with interrupted_by_signals(ending):
             _print_changes(looks, output)
-        else:
-            _draw(looks, console)
+        return
+    echo = Echo(sys.stdout)
+    with interrupted_by_signals(ending, echo), echo:
+        _draw(looks, console)
 
 
 def _print_changes(looks: Iterator[_Look | None], output: Output) -> None:
@@ -217,10 +220,12 @@ def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from rollout.report.console import painted
+    from rollout.report.console import painted, take_turns
 
     seen, has_begun = "", False
-    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    take_turns(live)
+    with live:
         try:
             for look in looks:
                 below = f"{_AWAY} · {_LEAVE}"
