@@ -67,7 +67,10 @@ TWO = (budget("web", allowed=1), budget("web", allowed=1, name="web-too"))
 AILING = pod("web-0", "w-1", ready=False, unready_since=ago(900))
 
 BLOCKERS = {
-    BlockerKind.BUDGET_NEVER: (with_pods(WEB, allowed=0, expected=1), ("add a replica", "--disable-eviction")),
+    BlockerKind.BUDGET_NEVER: (
+        with_pods(WEB, allowed=0, expected=1),
+        ("raise its maxUnavailable to 1", "--disable-eviction"),
+    ),
     BlockerKind.TWO_BUDGETS: (inputs(NODES, pods=[WEB], budgets=TWO), ("delete all but one",)),
     BlockerKind.UNMANAGED_POD: (with_pods(NAKED), ("--force",)),
     BlockerKind.LOCAL_STORAGE: (
@@ -77,7 +80,7 @@ BLOCKERS = {
     BlockerKind.DAEMONSET_GONE: (with_pods(DAEMON), ("--force",)),
     BlockerKind.BUDGET_UNHEALTHY: (
         with_pods(AILING, allowed=0, desired_healthy=1, current_healthy=0),
-        ("fix it", "AlwaysAllow", "--disable-eviction"),
+        ("make it ready", "AlwaysAllow", "--disable-eviction"),
     ),
     BlockerKind.STUCK_TERMINATING: (
         with_pods(replace(WEB, deleted_at=ago(900))),
@@ -85,7 +88,7 @@ BLOCKERS = {
     ),
     BlockerKind.FITS_NOWHERE: (
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
-        ("make room", "relax the budget", "--disable-eviction"),
+        ("raise its maxUnavailable to 2", "--disable-eviction"),
     ),
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),

@@ -7,14 +7,16 @@ in an unlucky order, the layout warns. Priorities are not known here: where a po
 broken, a drain might end all the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rollout.model.cluster import Budget, Pod, finding_of
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
+from rollout.planning.drain.budget_fixes import fixes, let_away, scaled_up
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
+from rollout.planning.drain.scheduler import Nowhere
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
 
 _REFUSALS = {
@@ -28,7 +30,12 @@ def drain_findings(
     node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
     """Return what keeps this node from being drained by these rules, and what the operator should know of that."""
-    patience = rules.timeout
+    patience, verdicts = rules.timeout, tuple(verdicts)
+
+    def unready_only(budget: Budget) -> bool:
+        evicted = (verdict.pod for verdict in verdicts if verdict.action is Action.EVICT)
+        return not any(pod.ready and budget.covers(pod) for pod in evicted)
+
     of_pods, of_drain = list[PlanWarning](), list[Blocker | PlanWarning]()
     for verdict in verdicts:
         pod = verdict.pod
@@ -37,22 +44,25 @@ def drain_findings(
             continue
         of_pods += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
         if verdict.action is Action.EVICT:
-            of_drain += _overdue(node, pod, headcount, patience) if pod.deleted_at else ()
+            of_drain += _overdue(node, pod, headcount, rules) if pod.deleted_at else ()
             of_drain += _slow_to_end(node, pod, headcount, rules)
-            of_drain += _held_by_budgets(node, pod, index.covering(pod), headcount, patience)
+            of_drain += _held_by_budgets(
+                node, pod, index.covering(pod), headcount, patience=patience, unready_only=unready_only
+            )
     blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
     warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
     return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*of_pods, *warnings)))
 
 
-def _overdue(node: str, pod: Pod, headcount: Headcount, patience: float) -> Iterator[Blocker | PlanWarning]:
+def _overdue(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[Blocker | PlanWarning]:
     seconds, subject = headcount.overdue(pod), f"pod/{pod.key}"
     if not seconds:
         return
     held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
     since = f"should have been gone {Duration(round(seconds))} ago{held}"
-    if seconds > patience:
-        way_out = "see what holds it, or leave it behind with drain.skip-wait-for-delete-timeout"
+    if seconds > rules.timeout:
+        setting = f"--set drain.skip-wait-for-delete-timeout={rules.timeout}"
+        way_out = f"see what holds it, or leave it behind with {setting}"
         message = f"{since}, longer than --drain-timeout waits: {way_out}"
         yield Blocker(node, BlockerKind.STUCK_TERMINATING, subject, message)
     else:
@@ -80,14 +90,20 @@ def _slow_to_end(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) 
 
 
 def _held_by_budgets(
-    node: str, pod: Pod, budgets: tuple[Budget, ...], headcount: Headcount, patience: float
+    node: str,
+    pod: Pod,
+    budgets: tuple[Budget, ...],
+    headcount: Headcount,
+    *,
+    patience: float,
+    unready_only: Callable[[Budget], bool],
 ) -> Iterator[Blocker | PlanWarning]:
     of_server = [budget for budget in budgets if not budget.critical]
     if len(of_server) > 1 and not pod.finished and not pod.terminating and not headcount.stays_pending(pod, patience):
         names = ", ".join(budget.name for budget in of_server)
         message = (
             f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict such a pod: "
-            "delete all but one"
+            "delete all but one of these budgets, or use --disable-eviction"
         )
         yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
         return
@@ -98,11 +114,11 @@ def _held_by_budgets(
         if way := way_given(pod):
             yield PlanWarning(node, subject, way, WarningKind.BUDGET_WAITING)
         elif headcount.can_never_allow(budget):
-            yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, headcount))
+            yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, headcount, pod))
         elif is_open:
             continue
         elif unready := headcount.in_the_way(budget, patience):
-            message = _unhealthy(budget, unready, itself=pod in unready)
+            message = _unhealthy(budget, unready, are_all_unready=unready_only(budget))
             yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, subject, message)
         else:
             message = (
@@ -124,42 +140,42 @@ def way_given(pod: Pod) -> str:
     return ""
 
 
-def _never(budget: Budget, headcount: Headcount) -> str:
+def _never(budget: Budget, headcount: Headcount, pod: Pod) -> str:
     if budget.sync_error:
-        return (
-            f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): give it an "
-            "absolute minAvailable, let it cover only pods of scalable controllers, or use --disable-eviction"
-        )
+        options = fixes("give it an absolute minAvailable", "let it cover only pods of scalable controllers")
+        return f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): {options}"
     if headcount.lacks_scale(budget):
+        absolute = f"give it an absolute minAvailable of {headcount.unowned[budget.key] - 1}"
         return (
             f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods' controllers, and "
-            "they have none: give it an absolute minAvailable, or use --disable-eviction"
+            f"they have none: {fixes(absolute)}"
         )
     ended = headcount.ended[budget.key] if counts_pods(budget) else 0
     counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
-    return (
-        f"{in_words(budget)} of {counted} never allows an eviction: "
-        "add a replica, relax the budget temporarily, or use --disable-eviction"
-    )
+    options = fixes(scaled_up(budget, headcount, pod), let_away(budget, headcount, 1))
+    return f"{in_words(budget)} of {counted} never allows an eviction: {options}"
 
 
-def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str:
-    policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow, " if itself else ""
+def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: bool) -> str:
+    """`are_all_unready`: no pod of this budget that has to leave the node is ready."""
+    policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow" if are_all_unready else ""
     names = shortened([pod.name for pod in unready], 1)
+    has, them = ("has", "it") if len(unready) == 1 else ("have", "them")
     return (
         f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
-        f"has not been ready since {unready[0].unready_since}: fix it, {policy}or use --disable-eviction"
+        f"{has} not been ready since {unready[0].unready_since}: {fixes(f'make {them} ready', policy)}"
     )
 
 
-def stuck_budget(node: str, key: str, lost: Sequence[str], most: int, why: str) -> Blocker:
+def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], nowhere: Nowhere) -> Blocker:
     """Return what is said of a budget that will hold a drain up for ever, as too many replacements fit nowhere else.
 
-    It lets `most` of its pods be away, and these are `lost` until the node is back; `why` is of the first of them.
+    These are `lost` until the node is back; `nowhere` is of the first of them.
     """
     more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
+    room = "make room on other nodes" if nowhere.lacks_room else ""
     message = (
-        f"{lost[0]}{more} fits nowhere else while this node is away: {why}; and it lets {most} be away: make room on "
-        "other nodes, relax the budget temporarily, or use --disable-eviction"
+        f"{lost[0]}{more} fits nowhere else while this node is away: {nowhere.why}; and it lets "
+        f"{headcount.most_away(budget)} be away: {fixes(room, let_away(budget, headcount, len(lost)))}"
     )
-    return Blocker(node, BlockerKind.FITS_NOWHERE, finding_of(key), message)
+    return Blocker(node, BlockerKind.FITS_NOWHERE, finding_of(budget.key), message)

@@ -20,6 +20,14 @@ from rollout.planning.drain.neighbours import Check, Neighbours
 _LOOKS = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Why a pod fits on no other node, in a clause; and whether more room on the others would change that."""
+
+    why: str
+    lacks_room: bool
+
+
 @dataclass(slots=True)
 class Scheduler:
     """The cluster's free capacity as pods move. `closed` are the names of the nodes that take none for the while."""
@@ -190,6 +198,12 @@ class Scheduler:
     def returns(self, pod: Pod) -> bool:
         """Whether a cordon is nothing to the pod, so that it comes back to a node that is closed."""
         return self._matching(pod).returns
+
+    def nowhere(self, pod: Pod) -> Nowhere:
+        """Return what keeps a pod that stands nowhere from every node."""
+        elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
+        lacks_room = bool(elsewhere) and not any(free.takes(pod.requests) for free in elsewhere)
+        return Nowhere(self.why_nowhere(pod), lacks_room)
 
     def why_nowhere(self, pod: Pod) -> str:
         """Return what keeps a pod that stands nowhere from every node, in a clause."""

@@ -1,0 +1,281 @@
+"""Every fix that a blocker of a drain offers is applied, alone, and clears it."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+import pytest
+
+from rollout.model.cluster import Budget, Node, Pod, Resources
+from rollout.model.plan import Blocker, BlockerKind
+from rollout.model.policy import Critical, DrainPolicy, Policy
+from rollout.model.quantity import Duration
+from rollout.planning.plan.build import PlanInputs, build_plan
+from tests.planning.builders import HOSTNAME, ago, budget, hosted, inputs, pod
+
+Fix = Callable[[PlanInputs], PlanInputs]
+
+
+def amount(written: str, of: int) -> int:
+    """A number or a percentage, rounded up, as the disruption controller takes it."""
+    return ceil(int(written[:-1]) * of / 100) if written.endswith("%") else int(written)
+
+
+def counted(pods: Sequence[Pod], guard: Budget) -> Budget:
+    """The budget with the status that the disruption controller gives it."""
+    covered = [pod for pod in pods if guard.covers(pod)]
+    healthy = sum(pod.ready and not pod.finished for pod in covered)
+    is_number = not guard.max_unavailable and not guard.min_available.endswith("%")
+    expected = len(covered) if is_number else sum(pod.owner is not None and not pod.finished for pod in covered)
+    if guard.max_unavailable:
+        desired = max(0, expected - amount(guard.max_unavailable, expected))
+    else:
+        desired = amount(guard.min_available, expected)
+    allowed = max(0, healthy - desired) if expected else 0
+    return replace(
+        guard,
+        disruptions_allowed=allowed,
+        current_healthy=healthy,
+        desired_healthy=desired,
+        expected_pods=expected,
+    )
+
+
+def recounted(given: PlanInputs) -> PlanInputs:
+    budgets = tuple(counted(given.snapshot.pods, guard) for guard in given.snapshot.budgets)
+    return replace(given, snapshot=replace(given.snapshot, budgets=budgets))
+
+
+def guarded(
+    pods: Sequence[Pod], *, nodes: Sequence[Node] = (), drain: DrainPolicy | None = None, **spec: Any
+) -> PlanInputs:
+    guard = budget("web", allowed=1, **({"max_unavailable": "", "min_available": ""} | spec))
+    policy = Policy(drain=drain or DrainPolicy())
+    return recounted(inputs(nodes or [hosted("w-1"), hosted("w-2")], pods=pods, budgets=[guard], policy=policy))
+
+
+def web(number: int, *, on: str = "w-1", **changes: Any) -> list[Pod]:
+    """The first one on this node, the others elsewhere."""
+    return [pod(f"web-{i}", on if i == 0 else "w-2", **changes) for i in range(number)]
+
+
+def with_pods(given: PlanInputs, pods: Sequence[Pod]) -> PlanInputs:
+    return recounted(replace(given, snapshot=replace(given.snapshot, pods=tuple(pods))))
+
+
+def with_budget(given: PlanInputs, **changes: Any) -> PlanInputs:
+    budgets = tuple(replace(guard, **changes) for guard in given.snapshot.budgets)
+    return recounted(replace(given, snapshot=replace(given.snapshot, budgets=budgets)))
+
+
+def with_drain(given: PlanInputs, **changes: Any) -> PlanInputs:
+    return replace(given, policy=replace(given.policy, drain=replace(given.policy.drain, **changes)))
+
+
+def scale(given: PlanInputs, more: int) -> PlanInputs:
+    first = given.snapshot.pods[0]
+    new = [replace(first, name=f"new-{i}", uid=f"uid-new-{i}", node="w-2", ready=True) for i in range(more)]
+    return with_pods(given, [*given.snapshot.pods, *new])
+
+
+def ready(given: PlanInputs) -> PlanInputs:
+    return with_pods(given, [replace(each, ready=True, unready_since="") for each in given.snapshot.pods])
+
+
+def roomy(given: PlanInputs) -> PlanInputs:
+    nodes = [replace(node, allocatable=Resources(64000, 64 << 30, 110)) for node in given.snapshot.nodes]
+    return replace(given, snapshot=replace(given.snapshot, nodes=tuple(nodes)))
+
+
+def without_budgets_but(given: PlanInputs, kept: int) -> PlanInputs:
+    return replace(given, snapshot=replace(given.snapshot, budgets=given.snapshot.budgets[kept : kept + 1]))
+
+
+def lower_critical(given: PlanInputs, least: int) -> PlanInputs:
+    rules = tuple(replace(rule, min_available=least) for rule in given.policy.drain.critical)
+    return with_drain(given, critical=rules)
+
+
+# What a clause of a blocker means; a clause without an entry fails the test.
+APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] = {
+    r"add a replica": lambda given, _: [scale(given, 1)],
+    r"add (\d+) replicas": lambda given, match: [scale(given, int(match[1]))],
+    r"raise its maxUnavailable to (\d+)": lambda given, match: [with_budget(given, max_unavailable=match[1])],
+    r"lower its minAvailable to (\d+)": lambda given, match: [with_budget(given, min_available=match[1])],
+    r"lower its min-available to (\d+)": lambda given, match: [lower_critical(given, int(match[1]))],
+    r"give it an absolute minAvailable of (\d+)": lambda given, match: [
+        with_budget(given, max_unavailable="", min_available=match[1])
+    ],
+    r"give it an absolute minAvailable": lambda given, _: [
+        with_budget(given, sync_error="", max_unavailable="", min_available="1")
+    ],
+    r"let it cover only pods of scalable controllers": lambda given, _: [with_budget(given, sync_error="")],
+    r"use --disable-eviction": lambda given, _: [with_drain(given, disable_eviction=True)],
+    r"make (it|them) ready": lambda given, _: [ready(given)],
+    r"set its unhealthyPodEvictionPolicy to AlwaysAllow": lambda given, _: [
+        with_budget(given, always_allow_unhealthy=True)
+    ],
+    r"make room on other nodes": lambda given, _: [roomy(given)],
+    r"delete all but one of these budgets": lambda given, _: [
+        without_budgets_but(given, kept) for kept in range(len(given.snapshot.budgets))
+    ],
+    r"see what holds it": lambda given, _: [with_pods(given, given.snapshot.pods[1:])],
+    r"leave it behind with --set drain.skip-wait-for-delete-timeout=(\w+)": lambda given, match: [
+        with_drain(given, skip_wait_for_delete_timeout=Duration.parse(match[1]))
+    ],
+}
+
+UNREADY: dict[str, Any] = {"ready": False, "unready_since": ago(900)}
+PINNED: dict[str, Any] = {"node_selector": {HOSTNAME: "w-1"}}
+TWO = (budget("web", allowed=1, expected=2), budget("web", allowed=1, expected=2, name="web-too"))
+LARGE = Resources(3000, 1 << 30, 1)
+
+CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
+    **{
+        f"max-unavailable-{most}-of-{number}": (guarded(web(number), max_unavailable=most), BlockerKind.BUDGET_NEVER)
+        for most in ("0", "0%")
+        for number in (1, 2, 5)
+    },
+    **{
+        f"min-available-{least}-of-{number}": (guarded(web(number), min_available=least), BlockerKind.BUDGET_NEVER)
+        for least, number in (
+            ("1", 1),
+            ("2", 2),
+            ("5", 2),
+            ("100%", 1),
+            ("100%", 4),
+            ("51%", 1),
+            ("90%", 5),
+            ("99%", 3),
+            ("67%", 2),
+        )
+    },
+    "an-ended-pod-is-counted": (
+        guarded([*web(2), pod("ended", "w-2", phase="Succeeded", ready=False)], min_available="2"),
+        BlockerKind.BUDGET_NEVER,
+    ),
+    "a-job-is-not-scaled": (guarded(web(1, owner="Job"), min_available="1"), BlockerKind.BUDGET_NEVER),
+    "nobody-scales-a-pod-without-controller": (
+        guarded(web(1, owner=""), min_available="1", drain=DrainPolicy(force=True)),
+        BlockerKind.BUDGET_NEVER,
+    ),
+    "no-scale": (
+        guarded(web(2, owner=""), max_unavailable="1", drain=DrainPolicy(force=True)),
+        BlockerKind.BUDGET_NEVER,
+    ),
+    "cannot-be-counted": (
+        guarded(web(2), max_unavailable="1", sync_error="jobs.batch does not implement the scale subresource"),
+        BlockerKind.BUDGET_NEVER,
+    ),
+    "critical-without-a-budget": (
+        inputs(
+            [hosted("w-1"), hosted("w-2")],
+            pods=web(2),
+            policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=web", 2),))),
+        ),
+        BlockerKind.BUDGET_NEVER,
+    ),
+    "unready": (guarded(web(1, **UNREADY) + web(3)[1:], max_unavailable="1"), BlockerKind.BUDGET_UNHEALTHY),
+    "unready-beside-a-ready-one": (
+        guarded([*web(1, **UNREADY), pod("web-1", "w-1"), pod("web-2", "w-2")], max_unavailable="1"),
+        BlockerKind.BUDGET_UNHEALTHY,
+    ),
+    "unready-elsewhere": (
+        guarded([pod("web-1", "w-1"), pod("web-2", "w-2", **UNREADY)], max_unavailable="50%"),
+        BlockerKind.BUDGET_UNHEALTHY,
+    ),
+    "several-unready": (
+        guarded([pod(f"web-{i}", "w-1", **UNREADY) for i in range(2)] + [pod("web-2", "w-2")], min_available="2"),
+        BlockerKind.BUDGET_UNHEALTHY,
+    ),
+    "two-budgets": (inputs([hosted("w-1"), hosted("w-2")], pods=web(2), budgets=TWO), BlockerKind.TWO_BUDGETS),
+    "terminating": (
+        inputs([hosted("w-1"), hosted("w-2")], pods=[pod("web-0", "w-1", deleted_at=ago(900))]),
+        BlockerKind.STUCK_TERMINATING,
+    ),
+    "pinned-to-its-node": (
+        guarded([pod(f"web-{i}", "w-1", **PINNED) for i in range(2)], max_unavailable="1"),
+        BlockerKind.FITS_NOWHERE,
+    ),
+    "pinned-with-a-percentage": (
+        guarded([pod(f"web-{i}", "w-1", **PINNED) for i in range(3)], min_available="60%"),
+        BlockerKind.FITS_NOWHERE,
+    ),
+    "too-large-for-the-others": (
+        guarded(
+            [pod(f"web-{i}", "w-1", requests=LARGE) for i in range(2)],
+            nodes=[
+                hosted("w-1", allocatable=Resources(8000, 8 << 30, 110)),
+                hosted("w-2", allocatable=Resources(1000, 8 << 30, 110)),
+            ],
+            max_unavailable="1",
+        ),
+        BlockerKind.FITS_NOWHERE,
+    ),
+}
+
+
+def blockers(given: PlanInputs) -> tuple[Blocker, ...]:
+    return build_plan(given).blockers
+
+
+def clauses(blocker: Blocker) -> list[str]:
+    offered = blocker.message.rpartition(": ")[2]
+    return [clause for clause in re.split(r", or |, | or ", offered) if clause]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_fix_that_a_blocker_offers_clears_it(case: str) -> None:
+    given, kind = CASES[case]
+    found = [blocker for blocker in blockers(given) if blocker.kind is kind]
+    assert found, blockers(given)
+    for blocker in found:
+        for clause in clauses(blocker):
+            pattern = next((each for each in APPLIED if re.fullmatch(each, clause)), None)
+            assert pattern, f"nobody knows how to {clause!r}"
+            match = re.fullmatch(pattern, clause)
+            assert match
+            for fixed in APPLIED[pattern](given, match):
+                left = {(each.node, each.kind, each.object) for each in blockers(fixed)}
+                assert (blocker.node, kind, blocker.object) not in left, (clause, blockers(fixed))
+
+
+@pytest.mark.parametrize("spec", [{"max_unavailable": "0"}, {"max_unavailable": "0%"}, {"min_available": "100%"}])
+def test_no_replica_is_offered_where_none_helps(spec: dict[str, Any]) -> None:
+    messages = {found.message for found in blockers(guarded(web(2), **spec))}
+    assert len(messages) == 1
+    assert "replica" not in messages.pop()
+
+
+def test_the_number_of_missing_replicas_is_named() -> None:
+    messages = {found.message for found in blockers(guarded(web(5), min_available="90%"))}
+    assert len(messages) == 1
+    assert "add 5 replicas" in messages.pop()
+
+
+REFUSED: dict[str, tuple[Pod, DrainPolicy, dict[str, Any]]] = {
+    "unmanaged": (pod("naked", "w-1", owner=""), DrainPolicy(), {"force": True}),
+    "daemon-set-gone": (pod("agent", "w-1", owner="DaemonSet", app="gone"), DrainPolicy(), {"force": True}),
+    "local-storage": (
+        pod("web-0", "w-1", has_empty_dir=True),
+        DrainPolicy(delete_emptydir_data=False),
+        {"delete_emptydir_data": True},
+    ),
+    "unmanaged-with-local-storage": (
+        pod("naked", "w-1", owner="", has_empty_dir=True),
+        DrainPolicy(delete_emptydir_data=False),
+        {"force": True, "delete_emptydir_data": True},
+    ),
+}
+FLAGS = {"force": "--force", "delete_emptydir_data": "--delete-emptydir-data"}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_flags_that_a_refusal_names_clear_it(case: str) -> None:
+    refused, drain, changes = REFUSED[case]
+    given = inputs([hosted("w-1"), hosted("w-2")], pods=[refused], policy=Policy(drain=drain))
+    (found,) = blockers(given)
+    assert {flag for name, flag in FLAGS.items() if name in changes} == set(re.findall(r"--[\w-]+", found.message))
+    assert not blockers(with_drain(given, **changes))
