@@ -108,7 +108,7 @@ def _apprise() -> ModuleType:
     except ImportError as error:
         raise UsageError(
             "notifications to anything but http:// and https:// need Apprise, which is not installed",
-            hint=f"{sys.executable} -m pip install 'node-rollout[notify]'",
+            hint=f"{sys.executable} -m pip install 'apprise>=1.9'",
         ) from error
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

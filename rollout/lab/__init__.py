@@ -24,5 +24,5 @@ def require_libraries() -> None:
     except ImportError as error:
         raise RolloutError(
             f"the simulated cluster needs libraries that are not installed: {error}",
-            hint=f"{sys.executable} -m pip install 'node-rollout[lab]'",
+            hint=f"{sys.executable} -m pip install 'aiohttp>=3.10' 'asyncssh>=2.18'",
         ) from error

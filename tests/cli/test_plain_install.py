@@ -86,7 +86,7 @@ def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
         "rollout: error: the simulated cluster needs libraries that are not installed: No module named 'asyncssh'",
-        f"hint: {sys.executable} -m pip install 'node-rollout[lab]'",
+        f"hint: {sys.executable} -m pip install 'aiohttp>=3.10' 'asyncssh>=2.18'",
     ]
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
 import warnings
@@ -215,7 +216,7 @@ def _translated(origin: str) -> Iterator[None]:
         if error.name != _SOCKS:
             raise
         message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
-        raise KubeconfigError(message, hint="pipx inject node-rollout PySocks, or: pip install PySocks") from error
+        raise KubeconfigError(message, hint=f"{sys.executable} -m pip install PySocks") from error
     except Exception as error:
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",

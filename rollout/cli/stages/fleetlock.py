@@ -30,7 +30,7 @@ def serve(settings: Settings) -> None:
     except ImportError as error:
         raise RolloutError(
             f"the FleetLock server needs a library that is not installed: {error}",
-            hint=f"{sys.executable} -m pip install 'node-rollout[fleetlock]'",
+            hint=f"{sys.executable} -m pip install 'aiohttp>=3.10'",
         ) from error
     import asyncio
 
