@@ -16,7 +16,7 @@ import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import SshAuthError, SshTimeoutError
+from rollout.errors import SshAuthError, SshError, SshTimeoutError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory import Connection
 from rollout.model.host import Host, Identities
@@ -163,6 +163,27 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
     assert greeted(shell, host)
     assert ssh_children() == before
+
+
+def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(tmp_path: Path, agent: Path) -> None:
+    """The agent opens the key for the jump host, and nothing else does: its `ssh` has nobody to ask."""
+    key = new_key(tmp_path / "id")
+    with trusting(tmp_path, key) as server:
+        add_to_agent(key)
+        keygen("-p", "-N", "secret", "-f", key)
+        config = tmp_path / "config"
+        config.write_text(
+            f"Host bastion\n  HostName 127.0.0.1\n  Port {server.port}\n  User nobody\n  IdentityFile {key}\n"
+            f"  UserKnownHostsFile {server.known_hosts()}\n"
+            f"Host 127.0.0.1\n  IdentityFile {key}\n  ProxyJump {server.user}@bastion\n"
+        )
+        host = with_ssh_config({"a": server.host()}, config)["a"]
+        shell = ParamikoShell(known_hosts=server.known_hosts(), passphrase="secret")
+        assert greeted(shell, host)
+        assert agent.exists()
+        os.environ["SSH_AUTH_SOCK"] = "/nowhere"
+        with pytest.raises(SshError, match=r"bastion|jump|Permission denied"):
+            ParamikoShell(known_hosts=server.known_hosts(), passphrase="secret").run(host, "true", timeout=15)
 
 
 # Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline.
