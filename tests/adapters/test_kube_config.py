@@ -3,6 +3,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,84 @@ def test_a_kubeconfig_that_cannot_work(tmp_path: Path, change: Callable[[Json], 
     assert message in error.message
     assert error.hint
     assert "s3cr3t" not in error.message
+
+
+def test_another_identity_is_asked_for_as_kubectl_does(tmp_path: Path) -> None:
+    user = {
+        "token": "base",
+        "as": "node-rebooter",
+        "as-uid": "42",
+        "as-groups": ["sre", "on-call"],
+        "as-user-extra": {"example.org/Reason 100%": ["a night", "another"]},
+    }
+    with scripted(authorization) as server:
+        connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None).get("/x")
+    sent = server.exchanges[-1].headers
+    assert sent["Authorization"] == "Bearer base"
+    assert sent.get_all("Impersonate-User") == ["node-rebooter"]
+    assert sent.get_all("Impersonate-Uid") == ["42"]
+    assert sent.get_all("Impersonate-Group") == ["sre", "on-call"]
+    extra = "Impersonate-Extra-example.org%2FReason%20100%25"
+    assert sent.get_all(extra) == ["a night", "another"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"as-groups": ["sre"]}, "but no `as`"),
+        ({"as-user-extra": {"reason": ["night"]}}, "but no `as`"),
+        ({"as": "ann", "as-scopes": ["x"]}, "unknown field `as-scopes`"),
+        ({"as": ["ann"]}, "`$.as`"),
+        ({"as": "ann\nX-Evil: 1"}, "impersonates someone whose name has a line break"),
+        ({"auth-provider": {"name": "exotic"}}, "auth-provider 'exotic', which rollout does not know"),
+        ({"exec": {"command": "login", "sandbox": True}}, "unknown field `sandbox`"),
+        ({"exec": {"command": "login", "interactiveMode": "Always"}}, "stdin is not a terminal"),
+    ],
+)
+def test_a_user_that_is_not_understood_completely_is_refused(tmp_path: Path, entry: Json, message: str) -> None:
+    error = refused(Kubeconfig(user={"token": "t", **entry}).write(tmp_path / "kubeconfig"))
+    assert message in error.message
+    assert "user 'u'" in error.message
+
+
+def test_users_of_other_contexts_may_have_fields_that_are_unknown_here(tmp_path: Path) -> None:
+    with scripted(authorization) as server:
+        document = Kubeconfig(server.url, user={"token": "mine"}).document()
+        document["users"].append({"name": "other", "user": {"invented-next-year": True}})
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(document))
+        assert json.loads(connect(path, None).get("/x")) == {"authorization": "Bearer mine"}
+
+
+def counted_logins(tmp_path: Path, lifetime: timedelta) -> tuple[Json, Path]:
+    """A program whose tokens live that long, and the file that has a line for each of its runs."""
+    runs = tmp_path / "runs"
+    expiry = (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = f"open({str(runs)!r}, 'a').write('run\\n'); " + credential(token="t", expirationTimestamp=expiry)
+    return program(tmp_path, body), runs
+
+
+@pytest.mark.parametrize("minutes", [60, 4, -1])
+def test_credentials_are_used_for_most_of_their_lifetime(tmp_path: Path, minutes: int) -> None:
+    """However short that is, and where the clock here is ahead of the one that stamped them."""
+    user, runs = counted_logins(tmp_path, timedelta(minutes=minutes))
+    with scripted(authorization) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+        for _ in range(5):
+            api.get("/x")
+    assert runs.read_text().splitlines() == ["run"]
+
+
+def test_credentials_are_renewed_before_they_expire(tmp_path: Path) -> None:
+    user, runs = counted_logins(tmp_path, timedelta(seconds=3))
+    with scripted(authorization) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+
+        def is_renewed() -> bool:
+            api.get("/x")
+            return len(runs.read_text().splitlines()) > 1
+
+        wait_until(is_renewed)
 
 
 def test_an_unknown_context_lists_the_known_ones(tmp_path: Path) -> None:

@@ -236,7 +236,9 @@ class KubeApi:
             raise failed from error
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        headers, begun, outcome = {**request.headers(), **session.credentials()}, time.monotonic(), "interrupted"
+        headers = session.with_credentials(request.headers())
+        begun = time.monotonic()
+        outcome = "interrupted"
         try:
             response = session.pool.request(
                 request.method,

@@ -5,10 +5,13 @@ operator is told the file, the name, and what else there is.
 """
 
 import os
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
@@ -24,19 +27,62 @@ _SHOWN = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 
 
-class Program(msgspec.Struct, frozen=True, rename="camel"):
-    """A program that gives credentials."""
+# The auth providers that the client library can use. It ignores any other without a word.
+_AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
+# The characters of a header's name that client-go leaves as they are.
+_HEADER_NAME = "!#$&'*+-.^_`|~"
+
+
+class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A program that prints credentials (`exec`), with every field that kubectl knows."""
 
     command: str = ""
+    args: tuple[str, ...] | None = None
+    env: tuple[Mapping[str, str], ...] | None = None
+    api_version: str | None = None
     install_hint: str | None = None
+    provide_cluster_info: bool = False
+    interactive_mode: str | None = None
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """A user entry, as far as files and programs are named in it."""
+class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way to log in that is named rather than described."""
 
-    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    name: str = ""
+    config: Mapping[str, Any] | None = None
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """A user entry with every field that kubectl knows: what is not listed here is refused."""
+
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
     token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    username: str | None = None
+    password: str | None = None
+    auth_provider: AuthProvider | None = None
     exec: Program | None = None
+    impersonate: str | None = msgspec.field(name="as", default=None)
+    impersonate_uid: str | None = msgspec.field(name="as-uid", default=None)
+    impersonate_groups: tuple[str, ...] | None = msgspec.field(name="as-groups", default=None)
+    impersonate_extra: Mapping[str, tuple[str, ...]] | None = msgspec.field(name="as-user-extra", default=None)
+    extensions: tuple[Any, ...] | None = None
+
+    def impersonation(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers that ask the API server to act as another user, as client-go sends them."""
+        headers = []
+        if self.impersonate:
+            headers.append(("Impersonate-User", self.impersonate))
+        if self.impersonate_uid:
+            headers.append(("Impersonate-Uid", self.impersonate_uid))
+        headers.extend(("Impersonate-Group", group) for group in self.impersonate_groups or ())
+        for key, values in (self.impersonate_extra or {}).items():
+            name = f"Impersonate-Extra-{quote(key, safe=_HEADER_NAME)}"
+            headers.extend((name, value) for value in values)
+        return tuple(headers)
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
@@ -54,12 +100,15 @@ class Context(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One of any section under its name; the section says which of the others it has."""
+    """One of any section under its name; the section says which of the others it has.
+
+    A user is read only when a context names it: what rollout does not know of the others is not its business.
+    """
 
     name: str
     cluster: Cluster | None = None
     context: Context | None = None
-    user: User | None = None
+    user: Mapping[str, Any] | None = None
 
 
 class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
@@ -76,7 +125,8 @@ class Login:
     """What was chosen, ready for the library.
 
     `origin` are the files, for messages; `program` gives the credentials, None where none does;
-    `proxy` is the cluster entry's own, empty where it names none.
+    `proxy` is the cluster entry's own, empty where it names none. `impersonation` are the headers
+    that ask for another identity.
     """
 
     files: tuple[Path, ...]
@@ -85,6 +135,7 @@ class Login:
     user: str
     program: Program | None
     proxy: str
+    impersonation: tuple[tuple[str, str], ...] = ()
 
 
 class _Merged:
@@ -95,7 +146,7 @@ class _Merged:
         self.current = next((file.current_context for file in reversed(read) if file.current_context), None)
         self.contexts = {entry.name: entry.context or Context() for file in read for entry in file.contexts or ()}
         self.clusters = {entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()}
-        self.users = {entry.name: entry.user or User() for file in read for entry in file.users or ()}
+        self.users = {entry.name: entry.user or {} for file in read for entry in file.users or ()}
 
     def __str__(self) -> str:
         """For messages."""
@@ -119,15 +170,49 @@ class _Merged:
                 f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        login = self.users[user] if user else User()
-        program = None if login.token or login.token_file else login.exec
-        return Login(self.files, str(self), name, user or "", program, self.clusters[cluster].proxy_url or "")
+        login = self._user(user) if user else User()
+        return Login(
+            files=self.files,
+            origin=str(self),
+            context=name,
+            user=user or "",
+            program=None if login.token or login.token_file else login.exec,
+            proxy=self.clusters[cluster].proxy_url or "",
+            impersonation=login.impersonation(),
+        )
+
+    def _user(self, name: str) -> User:
+        """Return the user of this name; `KubeconfigError` for anything in it that would be ignored."""
+        try:
+            user = msgspec.convert(self.users[name], User)
+        except msgspec.ValidationError as error:
+            raise KubeconfigError(
+                f"user {name!r} of {self}: {error}",
+                hint="rollout refuses fields that it does not know, because they may say who it is to be. "
+                "Remove the field, or choose another context.",
+            ) from error
+        if problem := _problem_of_user(user):
+            raise KubeconfigError(f"user {name!r} of {self} {problem}", hint="Check it with: kubectl config view")
+        return user
 
     def _incomplete(self, message: str) -> KubeconfigError:
         names = list(self.contexts)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         hint = f"Name one with --context: {shown}." if names else f"It has no context at all. {_CHOOSE}"
         return KubeconfigError(message, hint=hint)
+
+
+def _problem_of_user(user: User) -> str:
+    """Say what keeps this user from logging in the way its entry says; empty if nothing does."""
+    if user.impersonation() and not user.impersonate:
+        return "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user to impersonate"
+    provider = user.auth_provider.name if user.auth_provider else ""
+    if provider and provider not in _AUTH_PROVIDERS:
+        return f"logs in through the auth-provider {provider!r}, which rollout does not know"
+    is_asking = user.exec is not None and user.exec.interactive_mode == "Always"
+    if is_asking and not (sys.stdin is not None and sys.stdin.isatty()):
+        return "logs in through a program with interactiveMode Always, and stdin is not a terminal"
+    return ""
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:

@@ -19,7 +19,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from logging.handlers import BufferingHandler
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 
 import urllib3
 import urllib3.exceptions
+from urllib3 import HTTPHeaderDict
 from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
@@ -42,6 +44,9 @@ _MOST_HEARD = 100
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
+# Credentials are renewed that long before they expire, but use most of their lifetime.
+_MOST_MARGIN = timedelta(minutes=1)
+_SHARE_OF_LIFETIME = 0.2
 _REFUSALS = (_UNAUTHORIZED, 403)
 _CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
 _SOCKS = "socks"
@@ -52,25 +57,35 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One way in: where, over which connections, with which credentials."""
+    """One way in: where, over which connections, with which credentials and as whom.
+
+    `impersonation` are headers; a name may stand there several times.
+    """
 
     server: str
     pool: urllib3.PoolManager
     configuration: Any
+    impersonation: tuple[tuple[str, str], ...] = ()
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
-    def credentials(self) -> Mapping[str, str]:
-        """Return the headers that log in; renewed first where they are known to expire.
+    def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
+        """Return these headers with those that log in, renewed first if they are about to expire.
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
         with self.renewing, _no_file_left(), _listening():
             settings = self.configuration.auth_settings()
+        complete = HTTPHeaderDict(headers)
         try:
-            return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
+            for item in settings.values():
+                if item["value"]:
+                    complete[item["key"]] = header_value(item["value"])
         except ValueError as error:
             message = f"the kubeconfig's credentials cannot be sent: they have {error}"
             raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT) from None
+        for name, value in self.impersonation:
+            complete.add(name, value)
+        return complete
 
     def without_credentials(self, body: bytes) -> bytes:
         """Return what a server has answered, should it have sent back what it was sent."""
@@ -84,7 +99,17 @@ def open_session(kubeconfig: Path | None, context: str | None) -> Session:
         return _session(_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
     with _no_file_left():
-        return _session(_configuration(login), proxy=login.proxy)
+        session = _session(_configuration(login), proxy=login.proxy)
+    return replace(session, impersonation=_impersonation(login))
+
+
+def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
+    """Return the headers that ask for another identity; `KubeconfigError` where one cannot be sent."""
+    try:
+        return tuple((name, header_value(value)) for name, value in login.impersonation)
+    except ValueError as error:
+        message = f"user {login.user!r} of {login.origin} impersonates someone whose name has {error}"
+        raise KubeconfigError(message, hint="Write names with ASCII characters, on one line.") from None
 
 
 @contextmanager
@@ -113,17 +138,46 @@ def _configuration(login: Login) -> Any:
     parts = client_parts()
     configuration = parts.configuration.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
-        parts.kube_config.load_kube_config(
-            config_file=os.pathsep.join(str(path) for path in login.files),
-            context=login.context,
-            client_configuration=configuration,
+        loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001 - only it knows when credentials expire
+            filename=os.pathsep.join(str(path) for path in login.files), active_context=login.context
         )
+        loader.load_and_set(configuration)
+        Renewal(loader).watch_over(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
         raise KubeconfigError(
             f"{login.program.command} gave no credentials" + (f": {heard[-1].getMessage()}" if heard else ""),
             hint=login.program.install_hint or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
+
+
+class Renewal:
+    """Renews credentials that say when they expire, shortly before they do.
+
+    The library renews them five minutes before that. Those that live for less than five minutes it would renew for
+    every request, running their program each time.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._due: datetime | None = None
+
+    def watch_over(self, configuration: Any) -> None:
+        """Have these credentials renewed when they are due; those that do not tell when they expire, after a 401."""
+        self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
+        configuration.refresh_api_key_hook = self._renew_if_due
+
+    def _renew_if_due(self, configuration: Any) -> None:
+        if self._due is not None and datetime.now(UTC) >= self._due:
+            self._loader.load_and_set(configuration)
+            self.watch_over(configuration)
+
+
+def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
+    """When to renew credentials; None for those that tell no expiry, or one that has passed by our clock."""
+    if expiry is None or expiry <= fetched_at:
+        return None
+    return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
 
 
 def _session(configuration: Any, *, proxy: str) -> Session:
