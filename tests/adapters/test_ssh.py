@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+import paramiko
 import pytest
 
+from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import (
     InputError,
@@ -120,7 +122,7 @@ def break_key(kind: str, path: Path) -> None:
         ("encrypted", "it is encrypted"),
         ("open", "others may read it"),
         ("public", "it is a public key"),
-        ("junk", "it is not a usable private key"),
+        ("junk", "it is not a private key"),
         ("putty", "it is a PuTTY key"),
     ],
 )
@@ -134,6 +136,52 @@ def test_unusable_key(server: Any, tmp_path: Path, kind: str, message: str) -> N
     with pytest.raises(SshAuthError, match=f"^key file {path}: {message}"):
         ParamikoShell(known_hosts=known).run(server.host(key_file=str(path)), "x", timeout=60)
     assert not server.connections
+
+
+FORMATS = ("openssh", "pkcs8-pem", "pkcs1-pem")
+
+
+@pytest.mark.parametrize("passphrase", [None, "secret"])
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("algorithm", ["ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-ed25519"])
+def test_a_key_in_every_format_of_openssh_logs_in(
+    tmp_path: Path, algorithm: str, file_format: str, passphrase: str | None
+) -> None:
+    if algorithm == "ssh-ed25519" and file_format == "pkcs1-pem":
+        pytest.skip("there is no such format for these keys")
+    key = asyncssh.generate_private_key(algorithm)
+    few_rounds = {"rounds": 1, "ignore_few_rounds": True} if file_format == "openssh" else {}
+    path = tmp_path / "id"
+    key.write_private_key(path, file_format, passphrase=passphrase, **few_rounds)
+    path.chmod(0o600)
+    loaded = KeyRing(passphrase or "").load(str(path))
+    assert loaded.asbytes() == key.public_data
+    # it signs with the private half that belongs to it
+    signed = loaded.sign_ssh_data(b"data", "rsa-sha2-256" if algorithm == "ssh-rsa" else None)
+    public = type(loaded)(data=key.public_data)  # type: ignore[arg-type]
+    assert public.verify_ssh_sig(b"data", paramiko.Message(signed.asbytes()))
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "hint"),
+    [
+        (
+            "-----BEGIN PRIVATE KEY-----\nbm90aGluZw==\n-----END PRIVATE KEY-----\n",
+            "in a form that rollout cannot read",
+            "ssh-keygen -p -Z aes256-ctr -f ",
+        ),
+        ("PuTTY-User-Key-File-2: ssh-rsa\n", "a PuTTY key", "puttygen "),
+        ("ssh-ed25519 AAAA ann@laptop\n", "a public key", "--ssh-key"),
+        ("hello\n", "not a private key", "--ssh-key"),
+    ],
+)
+def test_a_file_that_is_no_usable_key_says_what_helps(tmp_path: Path, content: str, what: str, hint: str) -> None:
+    path = tmp_path / "my id"
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(SshAuthError, match=what) as caught:
+        KeyRing().load(str(path))
+    assert hint in caught.value.hint
 
 
 def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ as the bare key.
 
 import base64
 import copy
+import io
 import os
 import socket
 import stat
@@ -23,15 +24,15 @@ from typing import Any
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from paramiko.agent import AgentKey, AgentSSH
-from paramiko.pkey import PublicBlob, UnknownKeyType
-from paramiko.ssh_exception import PasswordRequiredException
+from paramiko.pkey import PublicBlob
 from typing_extensions import override
 
 from rollout.adapters.input_files import check_input
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
+from rollout.model.text import shell_word
 
 PASSPHRASE_VARIABLE = "ROLLOUT_SSH_KEY_PASSPHRASE"  # noqa: S105 - the name of the variable
 _AGENT_VARIABLE = "SSH_AUTH_SOCK"
@@ -41,6 +42,8 @@ _NO_FILE = "none"
 # sshd ends the connection at the sixth refusal.
 _MOST_TRIED = 5
 _OPEN_TO_OTHERS = 0o077
+_OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE = "-cert-v01@openssh.com"
 # Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
@@ -157,36 +160,47 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
 
 
 def _parse(file: Path, passphrase: str) -> paramiko.PKey:
+    data = file.read_bytes()
     try:
-        return _load(file, None)
-    except (TypeError, PasswordRequiredException):
+        return _load(data, None)
+    except TypeError:
         if not passphrase:
             raise SshAuthError(f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)) from None
-    except (ValueError, paramiko.SSHException, UnknownKeyType) as error:
-        raise SshAuthError(
-            f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key."
-        ) from error
+    except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
+        raise _unusable(file, data) from error
     try:
-        return _load(file, passphrase.encode())
-    except (TypeError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        return _load(data, passphrase.encode())
+    except (TypeError, ValueError) as error:
         message = f"key file {file}: the passphrase does not open it"
         raise SshAuthError(message, hint=_UNLOCK.format(file)) from error
+    except (UnsupportedAlgorithm, paramiko.SSHException) as error:
+        raise _unusable(file, data) from error
 
 
-def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
-    """Load the key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it."""
-    try:
-        # Bytes, whatever the annotation says: the library underneath takes nothing else.
-        return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
-    except PasswordRequiredException:
-        raise
-    except paramiko.SSHException:
-        key = serialization.load_ssh_private_key(file.read_bytes(), passphrase)
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            return paramiko.ECDSAKey(vals=(key, key.public_key()))
-        if isinstance(key, rsa.RSAPrivateKey):
+def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
+    """Load a private key in any format that `cryptography` reads: OpenSSH's own, PKCS#8, PKCS#1, SEC 1.
+
+    paramiko alone reads neither PKCS#8 nor every file in OpenSSH's format.
+
+    Raises:
+        TypeError: The key is encrypted, and no passphrase is given.
+        ValueError: It is no key, or the passphrase is wrong.
+    """
+    is_openssh = data.lstrip().startswith(_OPENSSH_HEADER)
+    load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
+    key = load(data, passphrase)
+    match key:
+        case rsa.RSAPrivateKey():
             return paramiko.RSAKey(key=key)
-        raise
+        case ec.EllipticCurvePrivateKey():
+            return paramiko.ECDSAKey(vals=(key, key.public_key()))
+        case ed25519.Ed25519PrivateKey():
+            text = key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+            )
+            return paramiko.Ed25519Key(file_obj=io.StringIO(text.decode()))
+        case _:
+            raise UnsupportedAlgorithm(f"keys of the type {type(key).__name__}")
 
 
 def described(key: paramiko.PKey) -> str:
@@ -207,13 +221,32 @@ def _too_open(file: Path) -> bool:
     return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
 
 
-def _what_it_is(file: Path) -> str:
-    start = file.read_bytes()[:64]
-    if start.startswith((b"ssh-", b"ecdsa-", b"sk-")):
-        return "it is a public key"
-    if start.startswith(b"PuTTY-User-Key-File"):
-        return "it is a PuTTY key; convert it with puttygen -O private-openssh"
-    return "it is not a usable private key (ed25519, ecdsa and rsa are)"
+def _unusable(file: Path, data: bytes) -> SshAuthError:
+    """Return what keeps a file from being used as a private key, and the command that helps where one does."""
+    start = data.lstrip()
+    name = shell_word(str(file))
+    what = "it is not a private key"
+    hint = "Name a private key with --ssh-key."
+    if start.startswith(_PUBLIC_KEYS):
+        what = "it is a public key"
+    elif start.startswith(b"PuTTY-User-Key-File"):
+        what = "it is a PuTTY key"
+        hint = f"Convert it: puttygen {name} -O private-openssh -o {name}.openssh"
+    elif _is_on_token(data):
+        what = "it is the handle of a key on a security token, which only ssh and its agent can use"
+        hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
+    elif b" PRIVATE KEY-----" in start[:64]:
+        what = "it is a private key in a form that rollout cannot read (ed25519, ecdsa and rsa are supported)"
+        hint = f"If ssh can use it, convert it: ssh-keygen -p -Z aes256-ctr -f {name}"
+    return SshAuthError(f"key file {file}: {what}", hint=hint)
+
+
+def _is_on_token(data: bytes) -> bool:
+    """Whether this is OpenSSH's format and its public half is of a type that is kept on a token (`sk-…`)."""
+    body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
+    with suppress(ValueError):
+        return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
+    return False
 
 
 class UnsignedError(paramiko.AuthenticationException):
