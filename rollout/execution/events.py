@@ -171,7 +171,8 @@ def _ended(result: NodeFinished, node: PlannedNode) -> str:
         return f"Not touched: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
-        return f"Given back in phase {result.phase} {took}{why}{_kept(node) or '; it is uncordoned'}"
+        version = f", running {result.version}" if result.version else ""
+        return f"Given back in phase {result.phase} {took}{version}{why}{_kept(node) or '; it is uncordoned'}"
     remark = "; it is left cordoned" if result.left_cordoned else ""
     return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 

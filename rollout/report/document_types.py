@@ -26,6 +26,7 @@ class UnpauseReport(TypedDict):
 
     all: bool
     nodes: Sequence[str]
+    unattended: bool
 
 
 class ReleaseReport(TypedDict):

@@ -136,6 +136,7 @@ class AbortedRecord(Line, frozen=True, tag="aborted"):
     run: str
     reverted: Sequence[str]
     left: Sequence[str]
+    versions: Mapping[str, str] | UnsetType = UNSET
 
 
 EventLine = (

@@ -13,6 +13,7 @@ from rollout.model.progress import (
     NodeFinished,
     NodeStep,
     Notice,
+    Outcome,
     Phase,
     PlanReady,
     PodBlocked,
@@ -201,9 +202,19 @@ class RunView:
         if isinstance(event, AbortedRecord):
             self.commands.append(event)
             self.aborted = event
+            self._give_back(event)
         elif isinstance(event, SummaryLine):
             self.summary = event
             self.evictions += event.evictions
+
+    def _give_back(self, event: AbortedRecord) -> None:
+        """End the nodes that were under way until the abort; one that had failed keeps its end."""
+        versions = event.versions or {}
+        for name in event.reverted:
+            node = self._node(name)
+            if node.end is None and node.phases:
+                phase, version = node.phases[-1].phase, versions.get(name, "")
+                node.end = NodeFinished(event.at, name, Outcome.ABORTED, phase, version=version)
 
     def _node(self, name: str) -> NodeView:
         return self.nodes.setdefault(name, NodeView(name))

@@ -247,7 +247,7 @@ def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | 
     if why := memory.why_paused(now):
         yield FollowUp(f"{printable(capitalized(why))}.", "rollout unpause --all")
     if why := why_aborted(memory):
-        yield FollowUp(f"No unattended pass begins anything: {printable(why)}")
+        yield FollowUp(f"No unattended pass starts a node: {printable(why)}.")
     if slip := memory.slip:
         yield FollowUp(printable(f"{slip} (known since {slip.since})."))
     for version in memory.versions:

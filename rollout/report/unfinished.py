@@ -16,7 +16,10 @@ from rollout.report.sentences import capitalized, tallied
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
 _FEW = 5
-_ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
+_PASSES_STOPPED = (
+    "Unattended passes start no node until the next `rollout apply`, or until you let them:\n"
+    "    rollout unpause --unattended"
+)
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
@@ -153,7 +156,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
         f"{counted(len(aborted.reverted), 'node')} given back{names}" if aborted.reverted or not left else "",
         f"The soft taint is removed from {_nodes(aborted.untainted)}" if aborted.untainted else "",
         f"Left as they are: {listed(left, _MOST)}" if left else "",
-        _ABORTED_BY_HAND if aborted.operating else "",
+        _PASSES_STOPPED if aborted.stops_passes else "",
         f"{'Next:' if aborted.stopped else 'Once they are fixed:'}\n    {again}" if left else "",
     )
 

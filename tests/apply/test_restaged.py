@@ -155,3 +155,16 @@ def test_a_resume_gives_a_node_back_whose_version_is_held_by_now(
     assert node not in harmed(lab)
     assert f"version {NEWER} is held" in str(ended.lines)
     assert lab.scoreboard().cordons_left == ()
+
+
+def test_a_resume_without_a_readable_memory_gives_back_what_has_not_rebooted(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    node = killed_at(lab, tmp_path, "drained", *APPLY, "--set", "lock.duration=1s")
+    stands(lab, {"memory.json": "{"})
+    ended = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
+    assert "ConfigMap kube-system/node-rollout-memory is not understood" in ended.summary["reasons"][node]
+    assert harmed(lab) == []
+    assert lab.scoreboard().cordons_left == ()
+    assert "rollout release --all" in rollout(lab, *APPLY).ends(6).stderr

@@ -1,5 +1,6 @@
 """One pass of `rollout operate --once`: the real program, judged by what the cluster saw."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -63,17 +64,35 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
     lab = started("default", 4)
     killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
     aborted = rollout(lab, "abort", "--yes").ends(0)
-    assert "rollout operate begins nothing until you do" in aborted.stdout
+    assert "rollout unpause --unattended" in aborted.stdout
     for _ in range(2):
         ended = rollout(lab, "operate", "--once").ends(0)
         assert ended.stdout.startswith("No node is started: the rollout "), ended.stdout
         assert "was aborted by" in ended.stdout
-        assert "rollout unpause --all" in ended.stdout
-    assert "No unattended pass begins anything" in rollout(lab, "status").stdout
+        assert "rollout unpause --unattended" in ended.stdout
+    assert "No unattended pass starts a node" in rollout(lab, "status").stdout
     assert_untouched(lab, evictions=True)
     rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     ended = rollout(lab, *ONCE).ends(0)
     assert_all_done(lab)
+
+
+def test_each_kind_of_stop_ends_alone(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
+    rollout(lab, "abort", "--yes").ends(0)
+    rollout(lab, "pause", "worker-2", "--reason", "its disk is broken").ends(0)
+    rollout(lab, "pause", "--all").ends(0)
+    of_all = rollout(lab, "unpause", "--all").ends(0).stdout
+    assert "All nodes are no longer paused." in of_all
+    assert "rollout unpause worker-2" in of_all
+    assert "rollout unpause --unattended" in of_all
+    assert "was aborted by" in rollout(lab, *ONCE).ends(0).stdout
+    ended = rollout(lab, "unpause", "--unattended", "-o", "json").ends(0)
+    assert json.loads(ended.stdout) == {"all": False, "nodes": [], "unattended": True}
+    rollout(lab, *ONCE).ends(0)
+    assert {name for name, times in lab.scoreboard().reboots.items() if not times} == {"worker-2"}
+    assert "Nothing to end" in rollout(lab, "unpause", "--unattended").ends(0).stdout
 
 
 def test_beside_somebody_elses_rollout_it_says_so(started: Started, rollout: Rollout, tmp_path: Path) -> None:

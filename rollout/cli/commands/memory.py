@@ -1,6 +1,7 @@
 """`rollout pause`, `unpause`, `release` and `evidence`: what all rollouts remember, by people's word and by proof."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +24,9 @@ from rollout.model.json_text import json_document
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.node_marks import pause_on, why_paused
 from rollout.model.policy import Selection
-from rollout.model.text import counted, printable, shortened, whole_second
+from rollout.model.text import counted, printable, shell_word, shortened, whole_second
 from rollout.planning.eligibility.evidence import evidence_of
-from rollout.planning.eligibility.memory import released, with_pause
+from rollout.planning.eligibility.memory import released, with_pause, without_abort
 from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
@@ -81,41 +82,81 @@ def pause(
 def unpause(
     settings: Given,
     node: list[str] | None = _NODES,
-    all: bool = option(False, "End every pause: that of all nodes, and that of each node paused by name"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),  # noqa: A002 - the flag's name
+    unattended: bool = option(False, "Let rollout operate start nodes again after a rollout abort"),
 ) -> None:
-    """End the pause of these nodes; or, with --all, every pause: that of all nodes, and those of single ones.
+    """End the pause of these nodes, the pause of all nodes, or the stop of unattended passes after an abort.
 
-    With --all, passes of `rollout operate` may also begin again after a `rollout abort`.
+    Each of the three ends alone. What still keeps nodes from starting is named with the command that ends it.
 
     \b
     Examples:
       rollout unpause worker-2
       rollout unpause --all
+      rollout unpause --unattended
     """
-    api, nodes = _meant(settings, node, everything=all)
-    before = _change_memory(settings, partial(with_pause, pause=None))[0] if all else NO_MEMORY
-    ended = [one.name for one in nodes if pause_on(one) is not None]
+    api, nodes = _meant(settings, node, everything=all, nothing=unattended)
+    ended = [one.name for one in nodes if not all and pause_on(one) is not None]
+    change = partial(_without_pauses, all_nodes=all, unattended=unattended)
+    before = _change_memory(settings, change)[0] if all or unattended else NO_MEMORY
     for name in ended:
         unpause_node(api, name)
     rest = [one for one in nodes if one.name not in ended]
+    now = api.server_time()
+    standing = _Pauses(
+        is_aborted=before.aborted is not None and not unattended,
+        by_name=tuple(one.name for one in rest if (pause := pause_on(one)) and not pause.is_over(now)) if all else (),
+    )
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
-    if before.pause is not None:
+    if all and before.pause is not None:
         lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
-    if before.aborted is not None:
-        lines.append("Unattended passes may begin again.")
+    if unattended and before.aborted is not None:
+        lines.append("Unattended passes may start nodes again.")
     if rest and not all:
         lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
-    text = "\n".join(lines or ["Nothing to end: nothing is paused here."])
-    settings.output.show(UnpauseReport(all=before.pause is not None, nodes=ended), lambda: text, is_prose=True)
-    if left := [one.name for one in rest if why_paused(one, None)]:
+    text = "\n".join([*(lines or ["Nothing to end: nothing is paused here."]), *standing.lines])
+    has_ended_all = all and before.pause is not None
+    has_ended_stop = unattended and before.aborted is not None
+    document = UnpauseReport(all=has_ended_all, nodes=ended, unattended=has_ended_stop)
+    settings.output.show(document, lambda: text, is_prose=True)
+    if left := [one.name for one in rest if pause_on(one) is None and why_paused(one, None)]:
         say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
-def _meant(settings: Given, names: list[str] | None, *, everything: bool) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API server, and the nodes of these names, which exist; or all of them."""
-    if bool(names) == everything:
+def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
+    memory = with_pause(memory, pause=None) if all_nodes else memory
+    return without_abort(memory) if unattended else memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Pauses:
+    """What still keeps nodes from starting once a pause has ended."""
+
+    is_aborted: bool
+    by_name: tuple[str, ...]
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """Each with the command that ends it."""
+        if self.by_name:
+            names = " ".join(map(shell_word, self.by_name))
+            yield f"Still paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause {names}"
+        if self.is_aborted:
+            yield (
+                "Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:\n"
+                "    rollout unpause --unattended"
+            )
+
+
+def _meant(
+    settings: Given, names: list[str] | None, *, everything: bool, nothing: bool = False
+) -> tuple[ClusterApi, Sequence[Node]]:
+    """Return the API server, and the nodes of these names, which exist; or all of them; or none, if none is fine."""
+    if (names and everything) or not (names or everything or nothing):
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings)
+    if not (names or everything):
+        return api, ()
     nodes = read_nodes(api)
     written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
     return api, [one for one in nodes if one.name in written]

@@ -138,6 +138,7 @@ def note_abort(aborted: Aborted) -> None:
         run=aborted.run,
         reverted=aborted.reverted,
         left=sorted({**aborted.left_cordoned, **aborted.left_tainted}),
+        versions=aborted.versions or UNSET,
     )
     try:
         with closing(JournalFile(path)) as journal:

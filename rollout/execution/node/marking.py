@@ -150,7 +150,8 @@ def _turns_labels(node: Node) -> dict[str, None]:
 def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:
     at = whole_second(task.report.now)
     took = Duration(round(task.seconds))
-    value = {"outcome": outcome.value, "at": at, "version": version, "run": task.rollout, "took": str(took), **more}
+    known = {"version": version} if version else {}
+    value = {"outcome": outcome.value, "at": at, **known, "run": task.rollout, "took": str(took), **more}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 

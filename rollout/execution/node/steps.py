@@ -25,6 +25,7 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.transitions import (
+    AFTER_REBOOT,
     BEFORE_REBOOT,
     NEXT,
     GivenUpError,
@@ -320,7 +321,9 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     context.remember(remembered, outcome, progress.phase, 0)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
-        version = progress.version or context.planned.running_version
+        # whatever a host runs that is not back, or whose reboot is not proven
+        is_unknown = outcome is Outcome.NOT_BACK or (outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT)
+        version = progress.version or ("" if is_unknown else context.planned.running_version)
         try:
             left_cordoned = not may_be_given_back(outcome, progress.phase)
             (leave_failed if left_cordoned else give_back)(context, outcome, version)

@@ -78,8 +78,11 @@ class _Undoing:
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
-        operating = unfinished.record.operating
-        return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, operating=operating)
+        return Aborted(
+            *(unfinished.run, reverted, cordoned, untainted, left_tainted),
+            stops_passes=not unfinished.is_only_taints,
+            versions={result.node: result.version for result in results if result.version},
+        )
 
     def free_slots(self) -> None:
         """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
@@ -123,17 +126,29 @@ class _Undoing:
         clock = self.ports.clock
         started = clock.monotonic()
         task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
-        message = ""
+        message = version = ""
         try:
             self._check_stop()
             if begun.phase not in BEFORE_REBOOT:
                 self._await_safe(task)
-            give_back(task, Outcome.ABORTED, task.planned.running_version)
+            version = self._version_now(task)
+            give_back(task, Outcome.ABORTED, version)
         except RolloutError as error:
             message = error.message
-        result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
+        result = NodeResult(
+            *(task.name, Outcome.ABORTED, begun.phase, task.seconds, message),
+            version=version,
+            left_cordoned=bool(message),
+        )
         report.node_finished(result)
         return result
+
+    def _version_now(self, task: NodeTask) -> str:
+        """Return the version that the host is known to run; empty if nobody tells it."""
+        if task.node().boot_id == task.planned.boot_id:
+            return task.planned.running_version
+        boot = look_once(self._host(task)) if task.name in self.hosts else None
+        return boot.version if boot else ""
 
     def _await_safe(self, task: NodeTask) -> None:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""
@@ -162,6 +177,9 @@ class _Undoing:
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:
             return False
-        host = NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))
+        host = self._host(task)
         facts = look_once(host)
         return facts is not None and in_boot_before(host, facts)
+
+    def _host(self, task: NodeTask) -> NodeHost:
+        return NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))

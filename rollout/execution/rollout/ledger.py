@@ -90,7 +90,8 @@ class Aborted:
 
     `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
     `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
-    `operating`: the rollout was an operating process', whose next pass would begin another.
+    `stops_passes`: unattended passes begin no node from now on. `versions` are those that the hosts of such nodes are
+    known to run.
     """
 
     run: str
@@ -99,7 +100,8 @@ class Aborted:
     untainted: tuple[str, ...] = ()
     left_tainted: Mapping[str, str] = field(default_factory=dict)
     stopped: bool = False
-    operating: bool = False
+    stops_passes: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

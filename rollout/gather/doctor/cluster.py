@@ -118,6 +118,9 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
         elif pause is not None and pause is memory.pause:
             fix = "Where it is no longer wanted: rollout unpause --all."
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
+    if aborted := memory.aborted:
+        message = f"stopped: the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
+        yield warned(CheckName.PAUSE, "unattended passes", message, "Start them again: rollout unpause --unattended.")
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:

@@ -293,8 +293,13 @@ def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], e
 
 
 def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
-    """With all nodes paused so; or not paused, nor kept from unattended passes by an abort."""
-    return replace(memory, pause=pause, aborted=memory.aborted if pause else None)
+    """With all nodes paused so, or not paused."""
+    return replace(memory, pause=pause)
+
+
+def without_abort(memory: Memory) -> Memory:
+    """Without what an abort keeps unattended passes from."""
+    return replace(memory, aborted=None)
 
 
 def why_aborted(memory: Memory) -> str:
@@ -302,7 +307,7 @@ def why_aborted(memory: Memory) -> str:
     if (aborted := memory.aborted) is None:
         return ""
     what = excerpt(f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
-    return f"{what}: begin another with `rollout apply`, or let passes begin again with `rollout unpause --all`"
+    return f"{what}; unattended passes start nodes again after `rollout unpause --unattended`, or a `rollout apply`"
 
 
 def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
