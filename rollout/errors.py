@@ -27,7 +27,8 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     │   ├── DrainError
     │   ├── RebootError
     │   └── FencedError                   the Lease is lost: nothing further may be done
-    ├── DeclinedError                 3   the operator did not say yes
+    ├── DeclinedError                 3   the operator could not be asked
+    │   └── NotConfirmedError                 … was asked, and did not say yes: no mistake
     ├── StalePlanError                5   the cluster is not what the plan was made for
     ├── BlockedError                  6   something blocks the start
     │   └── LockedError                   … another rollout: it holds the lock, or is unfinished
@@ -218,6 +219,10 @@ class DeclinedError(RolloutError):
     """The operator was asked and did not say yes, or could not be asked."""
 
     exit_code = ExitCode.DECLINED
+
+
+class NotConfirmedError(DeclinedError):
+    """The operator was asked and did not say yes, which is no mistake."""
 
 
 class StalePlanError(RolloutError):

@@ -5,10 +5,10 @@ With `--interactive` they are asked again before each wave.
 
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rollout.cli.terminal import fitted
-from rollout.errors import DeclinedError
+from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
 _TICK = 0.5
@@ -23,10 +23,13 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool, hint: str = "Gi
         raise DeclinedError(why, hint=hint)
 
 
-def ask(question: str) -> None:
-    """`DeclinedError` for any answer but yes."""
+def ask(question: str, about: Sequence[str] = ()) -> None:
+    """Ask below the lines `about` what will happen; `NotConfirmedError` for any answer but yes."""
     try:
-        sys.stderr.write(f"{fitted(f'{printable(question)}? {_ANSWER}').replace(_ANSWER, 'Type yes:')} ")
+        for line in about:
+            sys.stderr.write(f"{fitted(printable(line))}\n")
+        asked = fitted(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
+        sys.stderr.write(f"{asked.replace(_ANSWER, 'Type yes:')} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
@@ -34,28 +37,30 @@ def ask(question: str) -> None:
         sys.stderr.write("\nrollout: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":
-        raise DeclinedError("not confirmed: nothing was changed")
+        raise NotConfirmedError("not confirmed: nothing was changed")
 
 
 class TerminalConfirmation:
-    """Asks at the terminal: y for this wave, a for this and all that follow, anything else for none."""
+    """Asks at the terminal: yes starts this wave, all starts this and every later wave, anything else ends the run."""
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
             raise DeclinedError(
                 "--interactive needs a terminal", hint="Drop it, or hold waves with --set gates.command=COMMAND."
             )
-        self._always = False
+        self._is_for_all = False
+        self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """Whether they agree; a stop while the question stands is a no."""
-        if self._always:
+        """Return whether the operator agrees; a stop while the question stands is a no."""
+        if self._is_for_all:
             return True
-        sys.stderr.write(f"{printable(question)} [y/N/a(lways)] ")
+        sys.stderr.write(f"{fitted(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} ")
         sys.stderr.flush()
-        answer = _line(stopped).strip().lower()
-        self._always = answer in ("a", "always")
-        return self._always or answer in ("y", "yes")
+        answer = _line(stopped).strip()
+        self._is_for_all = answer == "all"
+        self.is_declined = answer not in ("yes", "all") and not stopped()
+        return answer in ("yes", "all")
 
 
 def _line(stopped: Callable[[], bool]) -> str:

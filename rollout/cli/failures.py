@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from rollout.cli.terminal import fitted, flush_or_discard
-from rollout.errors import ExitCode, RolloutError
+from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
 PROGRAM = "rollout"
@@ -76,7 +76,8 @@ def exit_code(error: BaseException) -> ExitCode:
 
 def _lines(error: BaseException, typed: str) -> Iterator[str]:
     if isinstance(error, RolloutError):
-        yield f"{PROGRAM}: error: {printable(error.message)}"
+        word = "" if isinstance(error, NotConfirmedError) else "error: "
+        yield f"{PROGRAM}: {word}{printable(error.message)}"
         yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"

@@ -177,6 +177,11 @@ class Echo:
             return True
 
 
+def height() -> int | None:
+    """Lines that a terminal shows at once; None if there is none."""
+    return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
+
+
 @cache
 def error_console() -> "SharedConsole":
     """Return standard error, for progress; rich honours NO_COLOR and dumb terminals.

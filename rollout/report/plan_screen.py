@@ -1,11 +1,11 @@
 """What is told of a plan: its screen, which shows at a glance what differs from the ordinary.
 
-And the few lines that `apply` shows of it; what a dry run met; why a single node is where it is.
+And what `apply` shows of it; what a dry run met; why a single node is where it is.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -23,6 +23,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
+from rollout.model.quantity import LONGEST
 from rollout.model.text import (
     counted,
     elapsed,
@@ -53,6 +54,8 @@ _COLUMNS = (
 # More rows than these are no rows to be read one by one; nor are more names.
 _MANY = 20
 _MOST_NAMED = 8
+# Of waves that share a row. More are left to -o wide.
+_MOST_NOTES = 3
 # Of most nodes nothing else is to be said on most days.
 _ORDINARY = ExclusionReason.NO_UPDATE
 # The first is ordinary as well, and the others are findings.
@@ -61,8 +64,8 @@ _TOLD_ELSEWHERE = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.
 _SEE = " → rollout doctor"
 # What the rows of the table say.
 _SEEN = "--max-unavailable"
-# What the lines of apply come to at most, and those of them that tell what is wrong.
-_BRIEF, _BRIEF_FINDINGS = 10, 3
+# Of a plan that is too long for its terminal.
+_BRIEF_FINDINGS = 3
 
 
 def plan_text(
@@ -105,25 +108,48 @@ def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
 
 
 def brief_text(
-    plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "", next_step: str = ""
+    plan: RolloutPlan,
+    *,
+    zones: Mapping[str, str],
+    width: int | None,
+    height: int | None = None,
+    where: str = "",
+    next_step: str = "",
+    whole: str = "",
+    control_plane: Container[str] = (),
 ) -> str:
-    """Show the same in ten lines, as far as names allow it, before a question; all of it without a `width`.
+    """Show the same before a question: all of it if it has at most `height` lines, or if there is no `width`.
 
-    What stands in the way is left to the refusal.
+    Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the command that shows
+    everything. What prevents the start is left to the refusal.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
-    findings = list(warning_lines(plan))
+    heading = wrapped(_heading(plan, where), width)
+    findings = [*warning_lines(plan), *_left_out(plan, is_wide=False)]
+    estimate = estimate_text(plan)
+
+    def text(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
+        lines = (wrapped(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line)
+        return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
+
+    complete = text(_wave_rows(plan, zones, width), findings)
+    if height is None or complete.count("\n") < height:
+        return complete
     more = len(findings) - _BRIEF_FINDINGS
-    further = f"! {counted(more, 'more finding')}: rollout plan" if more > 0 else ""
-    parts = (_weaknesses(plan), *findings[:_BRIEF_FINDINGS], further, estimate_text(plan))
-    tail = [wrapped(line, width) for line in parts if line]
-    rows = _wave_rows(plan, zones, width)
-    room = max(1, _BRIEF - 2 - sum(text.count("\n") + 1 for text in tail))
-    shown = len(rows) if len(rows) <= room else max(1, room - 1)
-    left = [f"(… {counted(len(rows) - shown, 'more row')}: rollout plan)"] if shown < len(rows) else []
-    table = table_text(_COLUMNS, rows[:shown], width)
-    return "\n".join((wrapped(_heading(plan, where), width), table, *left, *tail))
+    notes = [*findings[:_BRIEF_FINDINGS], *([f"! {counted(more, 'more finding')}"] if more > 0 else [])]
+    last = ("This is not all of the plan. To see all of it:", f"    {whole}") if whole else ()
+    room = height - text((), notes, *last).count("\n") - 1
+    return text(_wave_rows(plan, zones, width, most=room, control_plane=control_plane), notes, *last)
+
+
+def consequence(plan: RolloutPlan) -> str:
+    """Tell what is about to happen: how many nodes, how many at once, and how long it takes."""
+    most = max(min(wave.rolling.in_flight if wave.rolling else LONGEST, len(wave.nodes)) for wave in plan.waves)
+    at_once = f"at most {most} at once" if most > 1 else "one at a time"
+    seconds = plan.estimate.seconds
+    takes = f", in about {_in_words(seconds)}" if seconds else ""
+    return f"This drains and reboots {counted(plan.summary.nodes, 'node')}, {at_once}{takes}."
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
@@ -198,15 +224,29 @@ def _why_left_out(left: Exclusion) -> str:
     return left.update.state
 
 
-def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> Sequence[Row]:
+def _wave_rows(
+    plan: RolloutPlan,
+    zones: Mapping[str, str],
+    width: int | None,
+    *,
+    most: int = _MANY,
+    control_plane: Container[str] | None = None,
+) -> Sequence[Row]:
     """Return a row a wave; equal waves of one node that follow are one row.
 
-    So are, where there are too many rows, waves of the same size. Without a `width` each wave is told whole.
+    With more rows than `most`, so are waves of the same size, and then, if `control_plane` names its nodes, all that
+    follow one another with or without them. Without a `width` each wave is told whole.
     """
+
+    def is_of_control_plane(wave: Wave) -> bool:
+        return any(node.name in control_plane for node in wave.nodes) if control_plane is not None else False
+
+    coarser: list[Callable[[Wave], object]] = [_equal, _similar]
+    coarser += [is_of_control_plane] if control_plane is not None else []
     groups = [[wave] for wave in plan.waves]
-    for alike in (_equal, _similar) if width is not None else ():
+    for alike in coarser if width is not None else ():
         groups = [[*group] for _, group in groupby(plan.waves, key=alike)]
-        if len(groups) <= _MANY:
+        if len(groups) <= most:
             break
     everywhere = {zones.get(node.name, "") for node in plan.nodes}
     is_wide, is_mixed = width is None, width is None or len(set(map(planned_version, plan.nodes))) > 1
@@ -218,6 +258,7 @@ def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -
         seconds = sum(wave.estimate.seconds for wave in group)
         first, last = group[0].index, group[-1].index
         notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
+        told = dict.fromkeys(printable(note) for note in notes if note)
         return (
             str(first) if first == last else f"{first}\N{EN DASH}{last}",
             _every_name(group[0]) if is_wide else _names(group, nodes),
@@ -225,7 +266,7 @@ def _wave_rows(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -
             str(sum(map(_pods, group))),
             roughly(seconds) if seconds else "",
             "\n".join(_versions(nodes)) if is_mixed else "",
-            "; ".join(dict.fromkeys(printable(note) for note in notes if note)),
+            "; ".join(told) if len(told) <= _MOST_NOTES else "",
         )
 
     return list(map(row, groups))
@@ -257,9 +298,11 @@ def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MANY, " ")
-    size = len(group[0].nodes)
+    sizes = {len(wave.nodes) for wave in group}
+    size = max(sizes)
     if size > 1 or len(names) > _MOST_NAMED:
-        return f"{len(nodes)} nodes, {'one after another' if size == 1 else f'{size} a wave'}"
+        a_wave = f"{size} a wave" if len(sizes) == 1 else f"up to {size} a wave"
+        return f"{len(nodes)} nodes, {'one after another' if size == 1 else a_wave}"
     return ", then ".join(names)
 
 

@@ -184,7 +184,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     arguments = [*QUICK[:2], "--control-plane", "exclude", "--max-unavailable", "1", "--interactive"]
     process = start_on_terminal(tmp_path, {"TERM": "xterm", **lab.environment}, arguments, follower)
     os.close(follower)
-    said = answer_waves(leader, ["y", "n"])
+    said = answer_waves(leader, ["yes", "no"])
     assert process.wait(100) == 4
     os.close(leader)
     assert_well_said(said)

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,27 @@ def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> No
     lab = start_lab(TINY, nodes=2)
     ended = answered(home, lab.environment, ["apply"], answer).ends(ExitCode.DECLINED)
     assert ended.stdout.startswith("2 nodes on ")
-    assert re.search(r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Type yes: ", ended.stderr)
-    assert "nothing was changed" in ended.stderr
+    assert "This drains and reboots 2 nodes, one at a time, in about " in ended.stderr
+    assert re.search(r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Only yes is accepted. Type yes: ", ended.stderr)
+    assert "rollout: not confirmed: nothing was changed\n" in ended.stderr
+    assert "error" not in ended.stderr
+    assert untouched(lab)
+
+
+def test_the_question_says_that_the_window_is_closed_and_when_it_opens(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=2)
+    begin = datetime.now(UTC) + timedelta(hours=3)
+    window = f"{begin:%H:%M} 1h UTC"
+    ended = answered(home, lab.environment, ["apply", "--window", window], "no").ends(ExitCode.DECLINED)
+    said = " ".join(ended.stderr.split())
+    assert "No node is started now: outside the maintenance window; the next opens " in said
+    assert f"{begin:%H:%M}" in said
+
+
+def test_a_wave_that_is_declined_before_any_other_is_no_failure(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=2)
+    ended = answered(home, lab.environment, ["apply", "--yes", "--interactive"], "y").ends(ExitCode.DECLINED)
+    assert "Only yes, or all for every later wave, is accepted:" in ended.stderr
     assert untouched(lab)
 
 

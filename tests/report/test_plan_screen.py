@@ -1,5 +1,7 @@
 """The screen of a plan: the ordinary is not told, nothing else is lost, and a command to copy stays in one piece."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +20,7 @@ from rollout.model.plan import (
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
 from rollout.model.update_state import UpdateStanding, UpdateState
-from rollout.report.plan_screen import brief_text, finding_lines, plan_text
+from rollout.report.plan_screen import brief_text, consequence, finding_lines, plan_text
 from tests.report.builders import blocker, plan, planned
 
 ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}
@@ -145,14 +147,69 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     ]
 
 
-def test_what_apply_shows_has_ten_lines() -> None:
-    policy = Policy(max_unavailable=Count(3), drain=DrainPolicy(force=True))
-    warnings = tuple(PlanWarning(f"node-{n}", f"pod/a/b{n}", f"finding {n}") for n in range(9))
-    notes = [f"step {n} of the ramp" for n in range(15)]
-    made = replace(of_waves(*notes), policy=policy, warnings=warnings, estimate=TimeEstimate(600))
-    lines = brief_text(made, zones={}, width=80).splitlines()
-    assert len(lines) == 10
+def mixed_waves(sizes: Sequence[int], *, control_plane: int = 3) -> RolloutPlan:
+    """Waves of these sizes, each with a note of its own, then control-plane nodes one by one."""
+    waves = []
+    for index, size in enumerate(sizes, 1):
+        nodes = tuple(planned(f"worker-{index}-{number}") for number in range(size))
+        waves.append(Wave(index, nodes, "full wave", f"step {index} of the ramp", estimate=Estimate(60 + index)))
+    for number in range(1, control_plane + 1):
+        nodes = (planned(f"cp-{number}"),)
+        waves.append(Wave(len(waves) + 1, nodes, "control plane", "control plane", estimate=Estimate(60)))
+    everyone = sum(len(wave.nodes) for wave in waves)
+    return replace(
+        plan(),
+        waves=tuple(waves),
+        excluded=(),
+        warnings=tuple(PlanWarning(f"node-{n}", f"pod/a/b{n}", f"finding {n}") for n in range(9)),
+        policy=Policy(max_unavailable=Count(3), drain=DrainPolicy(force=True)),
+        summary=PlanSummary(everyone, len(waves), 1, 28),
+        estimate=TimeEstimate(600),
+    )
+
+
+CONTROL_PLANE = frozenset({"cp-1", "cp-2", "cp-3"})
+WHOLE = "rollout plan -l pool=web --max-unavailable 3 -o wide"
+
+
+def before_the_question(made: RolloutPlan, height: int | None) -> list[str]:
+    text = brief_text(made, zones={}, width=80, height=height, whole=WHOLE, control_plane=CONTROL_PLANE)
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("height", [None, 44])
+def test_apply_shows_the_whole_plan_where_there_is_room(height: int | None) -> None:
+    lines = before_the_question(mixed_waves([1, 2, 3] * 5), height)
+    assert sum("step " in line for line in lines) == 15
+    assert sum("finding " in line for line in lines) == 9
+    assert WHOLE not in "\n".join(lines)
+
+
+def test_apply_names_the_command_that_shows_a_plan_that_is_too_long() -> None:
+    lines = before_the_question(mixed_waves([1, 2, 3] * 5), 18)
+    assert len(lines) <= 18
+    assert lines[-2:] == ["This is not all of the plan. To see all of it:", f"    {WHOLE}"]
     assert "! as you asked, not the default: --force" in lines
-    assert any("more rows: rollout plan)" in line for line in lines)
-    assert any("6 more findings: rollout plan" in line for line in lines)
-    assert lines[-1].startswith("About 10 min.")
+    assert "! 6 more findings" in lines
+
+
+@pytest.mark.parametrize("height", range(8, 40))
+def test_apply_never_hides_the_control_plane(height: int) -> None:
+    lines = before_the_question(mixed_waves([1, 2, 3] * 5), height)
+    assert any("cp-1, then cp-2, then cp-3" in line for line in lines)
+
+
+@pytest.mark.parametrize("height", range(8, 40))
+def test_apply_counts_every_node_of_a_plan_that_is_too_long(height: int) -> None:
+    text = "\n".join(before_the_question(mixed_waves([1, 2, 3] * 5), height))
+    grouped_rows = re.findall(r"(\d+) nodes, up to 3 a wave", text)
+    assert grouped_rows in ([], ["30"])
+    assert grouped_rows or text.count("step ") == 15
+
+
+def test_a_question_says_what_is_about_to_happen() -> None:
+    assert consequence(mixed_waves([3, 2])) == "This drains and reboots 8 nodes, at most 3 at once, in about 10 min."
+
+
+def test_a_question_about_one_node_after_another_says_so() -> None:
+    assert consequence(of_waves("", "")).startswith("This drains and reboots 2 nodes, one at a time")

@@ -79,7 +79,8 @@ def apply(
             plan.warn_of_held(run.plan)
         if not (yes or saved):
             if run.plan.waves:
-                consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {session.place}")
+                question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {session.place}"
+                consent.ask(question, plan.about_to_happen(run))
             elif run.deferred:
                 consent.ask("Mark the node under this process for the next run")
         raise typer.Exit(execute.execute(run))

@@ -78,7 +78,8 @@ def resume(
             execute.nothing_done(run, StopRequest())
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
-            consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
+            question = f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}"
+            consent.ask(question, plan.about_to_happen(run) if run.plan.waves else ())
         raise typer.Exit(execute.execute(run))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rollout.cli import wiring
+from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
@@ -59,6 +60,9 @@ def execute(run: Run) -> ExitCode:
     result = carry_out(run, stop)
     if stop.requested and result.not_started:
         return ExitCode.INTERRUPTED
+    confirmation = run.session.gates.confirmation if run.session.gates else None
+    if isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined and not result.finished:
+        return ExitCode.DECLINED
     return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
 

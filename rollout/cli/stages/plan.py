@@ -11,14 +11,14 @@ import typer
 
 from rollout.adapters.input_files import read_input
 from rollout.adapters.local_files import write_whole
-from rollout.cli import wiring
+from rollout.cli import terminal, wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import Run, Session, Targets, close_labels
 from rollout.cli.stages.observers import past_runs
-from rollout.cli.stages.status import rollout_beside
+from rollout.cli.stages.status import rollout_beside, why_closed
 from rollout.cli.terminal import say, show, show_lines, shown_meanwhile, warn
 from rollout.errors import BlockedError, ExitCode, PlanFileError, StalePlanError, UsageError
 from rollout.execution.record.memory import require_memory
@@ -31,6 +31,7 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import counted, grouped, printable, shell_word, shortened
+from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.build import decide as decided
@@ -42,11 +43,14 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
 from rollout.report.markdown import plan_markdown
-from rollout.report.plan_screen import blocked_line, brief_text, explanation_text, file_text, plan_text
+from rollout.report.plan_screen import blocked_line, brief_text, consequence, explanation_text, file_text, plan_text
 from rollout.report.sentences import extent
 from rollout.report.unfinished import resume_text
 
 _MOST_CHANGES = 10
+_WHOLE_PLAN = "rollout plan -o wide"
+# What a question takes of a terminal, and what a plan gets of it at least.
+_QUESTION_LINES, _LEAST_LINES = 6, 8
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 
 
@@ -81,8 +85,9 @@ def planned_run(session: Session) -> Run:
         # people are shown them
         warn(*conceded(run))
     elif plan.waves or run.deferred or not session.operating:
-        is_whole = session.saved and plan.waves
-        show(file_text(plan, session.saved_in, session.width) if is_whole else shown(session, snapshot, plan))
+        is_saved = session.saved and plan.waves
+        text = shown(session, snapshot, plan, _WHOLE_PLAN)
+        show(file_text(plan, session.saved_in, session.width) if is_saved else text)
     return run
 
 
@@ -115,7 +120,8 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     else:
         lock, planned = refusals.glance_at_lock(session), {node.name for node in rest.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry))
-        show("\n" + shown(session, snapshot, rest.plan))
+        again = " --retry-failed" if retry else ""
+        show("\n" + shown(session, snapshot, rest.plan, f"rollout resume{again} -o wide"))
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
     # those that are begun are taken to their end, whatever keeps others from being begun
     blocked = refusals.refuse_unfit(session, asked_about, goes_on=bool(unfinished.begun))
@@ -265,10 +271,31 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
         raise StalePlanError(f"the plan {saved.plan_id} no longer matches the cluster", details=lines, hint=hint)
 
 
-def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan) -> str:
-    """Return what is going to be run, in the few lines that stand before a question."""
-    step = next_without_waves(plan, session.settings)
-    return brief_text(plan, zones=zones(snapshot), width=session.width, where=session.place, next_step=step)
+def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan, whole: str) -> str:
+    """Return what is going to be run, as far as the terminal has room for it above a question.
+
+    `whole` is the command that shows everything.
+    """
+    height = terminal.height()
+    members = (node for node in snapshot.nodes if is_control_plane(node, session.policy))
+    return brief_text(
+        plan,
+        zones=zones(snapshot),
+        width=session.width,
+        height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
+        where=session.place,
+        next_step=next_without_waves(plan, session.settings),
+        whole=session.settings.repeated(whole),
+        control_plane=frozenset(node.name for node in members),
+    )
+
+
+def about_to_happen(run: Run) -> Sequence[str]:
+    """Return what stands above the question whether to run it."""
+    closed = why_closed(run.session.policy)
+    waits = run.session.policy.gates.windows.wait
+    never = f"{closed} This does not wait for it (gates.wait-window)." if closed and not waits else closed
+    return [line for line in (consequence(run.plan), never) if line]
 
 
 def next_without_waves(plan: RolloutPlan, settings: Given) -> str:

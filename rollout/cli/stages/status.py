@@ -109,7 +109,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         memory=memory,
         now=now,
         rollout=rollout,
-        closed=_closed(policy),
+        closed=why_closed(policy),
         repeated=settings.repeated,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]
@@ -118,7 +118,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         _warn_beside(statuses, rows, rollout)
 
 
-def _closed(policy: Policy) -> str:
+def why_closed(policy: Policy) -> str:
     """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
     schedule, now = Schedule.of(policy.gates.windows), wiring.now()
     if why := schedule.closed(now):
