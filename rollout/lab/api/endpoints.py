@@ -17,6 +17,7 @@ from rollout.lab.api.reads import Lists, Watch, watch_of
 from rollout.lab.api.representation import JSON, encoded, included, list_body, object_body
 from rollout.lab.api.requests import NOTHING, Call
 from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, discovered, resource_list
+from rollout.lab.api.scaling import patch_scale, scale_of, update_scale
 from rollout.lab.api.statuses import (
     StatusError,
     bad_request,
@@ -79,7 +80,13 @@ class Endpoints:
             raise unknown_path()
         if call.target.verb not in (SUBRESOURCES[part] if part else resource.verbs):
             raise method_not_allowed()
-        return self._evict(call) if part == "eviction" else self._verbs[call.target.verb](call)
+        match part:
+            case "eviction":
+                return self._evict(call)
+            case "scale":
+                return Answer(_OK, encoded(self._scale(call)))
+            case _:
+                return self._verbs[call.target.verb](call)
 
     def _get(self, call: Call) -> Answer:
         return self._object(call, self._current(call))
@@ -110,6 +117,15 @@ class Endpoints:
 
     def _evict(self, call: Call) -> Answer:
         return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query)))
+
+    def _scale(self, call: Call) -> Json:
+        match call.target.verb:
+            case "get":
+                return scale_of(self._current(call))
+            case "patch":
+                return patch_scale(self._writer, call, _decoded(call.payload))
+            case _:
+                return update_scale(self._writer, call, _body(call))
 
     def _current(self, call: Call) -> Json:
         return self._writer.current(call.target.resource, call.target.name, call.target.namespace)

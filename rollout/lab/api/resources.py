@@ -35,7 +35,17 @@ class Resource:
 
 
 # A part of an object with an address of its own, and what can be done there.
-SUBRESOURCES: Final = {"eviction": ("create",), "status": ("get", "patch", "update")}
+SUBRESOURCES: Final = {
+    "eviction": ("create",),
+    "scale": ("get", "patch", "update"),
+    "status": ("get", "patch", "update"),
+}
+_SCALED: Final = ("scale", "status")
+# Kinds of the bodies that some of these parts have, whichever object they belong to.
+_BODIES: Final = {
+    "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
+}
 _RBAC = "rbac.authorization.k8s.io"
 NODES = Resource("", "nodes", "Node", "no", namespaced=False)
 NAMESPACES = Resource("", "namespaces", "Namespace", "ns", namespaced=False)
@@ -48,9 +58,9 @@ SECRETS = Resource("", "secrets", "Secret", subresources=())
 SERVICES = Resource("", "services", "Service", "svc")
 LEASES = Resource("coordination.k8s.io", "leases", "Lease", subresources=())
 DAEMONSETS = Resource("apps", "daemonsets", "DaemonSet", "ds")
-REPLICASETS = Resource("apps", "replicasets", "ReplicaSet", "rs")
-DEPLOYMENTS = Resource("apps", "deployments", "Deployment", "deploy")
-STATEFULSETS = Resource("apps", "statefulsets", "StatefulSet", "sts")
+REPLICASETS = Resource("apps", "replicasets", "ReplicaSet", "rs", _SCALED)
+DEPLOYMENTS = Resource("apps", "deployments", "Deployment", "deploy", _SCALED)
+STATEFULSETS = Resource("apps", "statefulsets", "StatefulSet", "sts", _SCALED)
 JOBS = Resource("batch", "jobs", "Job")
 BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = Resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
@@ -137,8 +147,7 @@ def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
     }
     for part in resource.subresources:
         named = {"name": f"{resource.plural}/{part}", "singularName": "", "namespaced": resource.namespaced}
-        eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
-        of_body = eviction if part == "eviction" else {"kind": resource.kind}
+        of_body = _BODIES.get(part, {"kind": resource.kind})
         yield {**named, **of_body, "verbs": list(SUBRESOURCES[part])}
 
 

@@ -37,7 +37,13 @@ _COMMON: Final = ("metadata.name", "metadata.namespace")
 _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
     NODES: ("spec.unschedulable",),
     PODS: ("spec.nodeName", "status.phase"),
-    EVENTS: (*(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid")), "reason", "type"),
+    EVENTS: (
+        *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")),
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
 }
 
 
@@ -50,10 +56,15 @@ class _FieldTerm:
     wanted: bool
 
     def holds(self, obj: Json) -> bool:
-        value = field_of(obj, self.path)
+        value = _source(obj) if self.path == "source" else field_of(obj, self.path)
         if self.path == "spec.unschedulable":
             value = "true" if value else "false"
         return (self.value == ("" if value is None else value)) is self.wanted
+
+
+def _source(event: Json) -> str:
+    """Return the component that reports an Event, as a real server selects by it: by either of two fields."""
+    return field_of(event, "source.component") or event.get("reportingComponent") or ""
 
 
 @dataclass(frozen=True, slots=True)

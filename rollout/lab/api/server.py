@@ -125,7 +125,8 @@ class ApiServer:
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
             accept=request.headers.get("Accept", ""),
-            content_type=request.content_type if payload else "",
+            # kubectl's client for scales names no type, and a real server takes that for JSON
+            content_type=request.content_type if payload and "Content-Type" in request.headers else "",
             payload=payload,
             user_agent=request.headers.get("User-Agent", ""),
         )

@@ -38,8 +38,19 @@ def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
     if resource is CONFIGMAPS and current and current.get("immutable"):
         changed = (field for field in ("immutable", "data", "binaryData") if obj.get(field) != current.get(field))
         causes += [cause("FieldValueForbidden", _FROZEN, field) for field in changed]
+    causes += _claim_causes(obj)
     if causes:
         raise invalid(resource, metadata.get("name", ""), causes)
+
+
+def _claim_causes(obj: Json) -> Iterator[Json]:
+    """Refuse pods that ask for devices: nothing here could allocate any, and they would wait for ever."""
+    spec: Json = obj.get("spec") or {}
+    template: Json = (spec.get("template") or {}).get("spec") or {}
+    for field, of_pod in (("spec", spec), ("spec.template.spec", template)):
+        if of_pod.get("resourceClaims"):
+            message = "Forbidden: the lab has no ResourceClaims"
+            yield cause("FieldValueForbidden", message, f"{field}.resourceClaims")
 
 
 def _name_causes(metadata: Json) -> Iterator[Json]:

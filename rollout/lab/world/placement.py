@@ -3,6 +3,7 @@
 A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,11 +58,12 @@ _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 @dataclass(slots=True)
 class Used:
-    """What is taken of a node: CPU in thousandths, memory in bytes, pods."""
+    """What is taken of a node: CPU in thousandths, memory in bytes, pods, and other resources by name."""
 
     cpu: int = 0
     memory: int = 0
     pods: int = 0
+    others: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class NodeRoom:
     memory: int
     pods: int
     used: Used
+    others: Mapping[str, int] = field(default_factory=dict)
 
     def free_share(self) -> float:
         """How empty the node is, between 0 and 3: the least allocated one wins."""
@@ -95,6 +98,7 @@ class Demand:
     pod: Json
     cpu: int
     memory: int
+    others: Mapping[str, int] = field(default_factory=dict)
     forbidden: frozenset[tuple[str, str]] = frozenset()
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
@@ -113,17 +117,37 @@ def room_of(node: Json, used: Used) -> NodeRoom:
         memory=whole(str(allocatable.get("memory", 0))),
         pods=whole(str(allocatable.get("pods", 110))),
         used=used,
+        others={name: whole(str(amount)) for name, amount in allocatable.items() if name not in _COUNTED},
     )
 
 
-def requests_of(pod: Json) -> tuple[int, int]:
-    """Return the CPU (thousandths) and memory (bytes) that a pod's containers request together."""
-    cpu = memory = 0
-    for container in spec_of(pod).get("containers") or ():
-        requests: Json = (container.get("resources") or {}).get("requests") or {}
-        cpu += whole(str(requests.get("cpu", 0)), 1000)
-        memory += whole(str(requests.get("memory", 0)))
-    return cpu, memory
+_COUNTED = ("cpu", "memory", "pods")
+
+
+def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
+    """Return the CPU (thousandths), the memory (bytes) and the other resources, by name, that a pod requests.
+
+    Containers request together; an init container runs alone, and at most the largest request of one counts. What has
+    a limit and no request requests as much as its limit.
+    """
+    spec = spec_of(pod)
+    together, alone = Counter[str](), Counter[str]()
+    for container in spec.get("containers") or ():
+        together.update(_requests_of_container(container))
+    for container in spec.get("initContainers") or ():
+        requests = _requests_of_container(container)
+        if container.get("restartPolicy") == "Always":
+            together.update(requests)
+        else:
+            alone |= Counter(requests)
+    needed = together | alone
+    return needed.pop("cpu", 0), needed.pop("memory", 0), +needed
+
+
+def _requests_of_container(container: Json) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: whole(str(amount), 1000 if name == "cpu" else 1) for name, amount in amounts.items()}
 
 
 def refusal(demand: Demand, room: NodeRoom) -> str | None:
@@ -150,6 +174,11 @@ def _short_of(demand: Demand, room: NodeRoom) -> str | None:
         return "Insufficient cpu"
     if demand.memory and used.memory + demand.memory > room.memory:
         return "Insufficient memory"
+    for name, amount in demand.others.items():
+        # a node that does not tell its disk has one all the same
+        is_offered = name in room.others or name != "ephemeral-storage"
+        if is_offered and used.others[name] + amount > room.others.get(name, 0):
+            return f"Insufficient {name}"
     return None
 
 

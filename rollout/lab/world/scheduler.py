@@ -227,8 +227,10 @@ class Scheduler:
         self._retry()
 
     def _account(self, pod: Json, sign: int) -> None:
-        node, (cpu, memory) = node_name(pod), requests_of(pod)
+        node, (cpu, memory, others) = node_name(pod), requests_of(pod)
         used = self._used[node]
+        for name, amount in others.items():
+            used.others[name] += sign * amount
         used.cpu += sign * cpu
         used.memory += sign * memory
         used.pods += sign

@@ -56,6 +56,98 @@ def test_the_cluster_looks_like_one(lab: Lab) -> None:
         assert kubectl(lab, "get", kind, "-A", "-o", "wide").returncode == 0
 
 
+def deployment(lab: Lab) -> tuple[str, str, int]:
+    """Namespace, name and replicas of one that the lab has."""
+    first = next(each for each in listed(lab, "deployments", "-A") if each["spec"]["replicas"] > 1)
+    return first["metadata"]["namespace"], first["metadata"]["name"], first["spec"]["replicas"]
+
+
+def test_a_workload_is_scaled(lab: Lab) -> None:
+    namespace, name, replicas = deployment(lab)
+    scaled = kubectl(lab, "scale", "-n", namespace, f"deployment/{name}", f"--replicas={replicas + 1}")
+    assert scaled.returncode == 0, scaled.stderr
+
+    def is_scaled() -> bool:
+        found = json.loads(kubectl(lab, "get", "-n", namespace, "deployment", name, "-o", "json").stdout)
+        return is_whole(found) and found["status"]["replicas"] == replicas + 1
+
+    wait_until(is_scaled)
+    back = ("scale", "-n", namespace, f"deployment/{name}", f"--replicas={replicas}")
+    refused = kubectl(lab, *back, "--current-replicas=99")
+    assert "Expected replicas to be 99" in refused.stderr
+    assert kubectl(lab, *back, f"--current-replicas={replicas + 1}").returncode == 0
+    shown = kubectl(lab, "get", "-n", namespace, "deployment", name, "--subresource=scale", "-o", "json")
+    scale = json.loads(shown.stdout)
+    assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", replicas)
+
+
+def test_a_statefulset_is_scaled_and_a_daemonset_is_not(lab: Lab) -> None:
+    daemon_set = listed(lab, "daemonsets", "-A")[0]["metadata"]
+    refused = kubectl(lab, "scale", "-n", daemon_set["namespace"], f"daemonset/{daemon_set['name']}", "--replicas=2")
+    assert refused.returncode != 0
+    stateful_set = next(iter(listed(lab, "statefulsets", "-A")), None)
+    if stateful_set is None:
+        pytest.skip("the lab has no StatefulSet")
+    metadata, replicas = stateful_set["metadata"], stateful_set["spec"]["replicas"]
+    for number in (replicas + 1, replicas):
+        scaled = kubectl(
+            lab, "scale", "-n", metadata["namespace"], f"statefulset/{metadata['name']}", f"--replicas={number}"
+        )
+        assert scaled.returncode == 0, scaled.stderr
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "large", "namespace": "default"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def applied(lab: Lab, obj: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    file = lab.directory / "applied.json"
+    file.write_text(json.dumps(obj))
+    return kubectl(lab, "apply", "-f", str(file))
+
+
+def test_a_pod_that_no_node_has_room_for_stays_pending(lab: Lab) -> None:
+    resources = {"requests": {"cpu": "1000"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    assert applied(lab, {**POD, "spec": spec}).returncode == 0
+
+    def is_refused() -> bool:
+        found = json.loads(kubectl(lab, "get", "pod", "large", "-o", "json").stdout)
+        conditions = found["status"].get("conditions") or ()
+        return any("Insufficient cpu" in condition.get("message", "") for condition in conditions)
+
+    wait_until(is_refused)
+    assert kubectl(lab, "delete", "pod", "large").returncode == 0
+
+
+def test_a_pod_with_a_resource_claim_is_refused_with_the_reason(lab: Lab) -> None:
+    claimed = {**POD["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}  # type: ignore[dict-item]
+    refused = applied(lab, {**POD, "spec": claimed})
+    assert "the lab has no ResourceClaims" in refused.stderr
+
+
+def test_events_are_selected_by_their_source(lab: Lab) -> None:
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "seen", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": "worker-1"},
+        "source": {"component": "node-rollout"},
+        "reason": "Drained",
+        "message": "all pods are gone",
+        "type": "Normal",
+    }
+    assert applied(lab, event).returncode == 0
+    own = listed(lab, "events", "--field-selector", "source=node-rollout")
+    assert [found["metadata"]["name"] for found in own] == ["seen"]
+    others = listed(lab, "events", "--field-selector", "source!=node-rollout")
+    assert "seen" not in [found["metadata"]["name"] for found in others]
+
+
 def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
     worker = next(
         node["metadata"]["name"]

@@ -49,11 +49,22 @@ def affinity(operator: str, *values: str) -> Json:
         ({"affinity": affinity("DoesNotExist")}, {}, "node(s) didn't match Pod's node affinity/selector"),
         ({"cpu": "500m"}, {"used": Used(cpu=3500)}, None),
         ({"cpu": "501m"}, {"used": Used(cpu=3500)}, "Insufficient cpu"),
+        ({"cpu": "5"}, {}, "Insufficient cpu"),
+        ({"memory": "9Gi"}, {}, "Insufficient memory"),
+        ({"example.com/gpu": "1"}, {}, "Insufficient example.com/gpu"),
+        ({"example.com/gpu": "2"}, {"others": {"example.com/gpu": 2}}, None),
+        ({"example.com/gpu": "3"}, {"others": {"example.com/gpu": 2}}, "Insufficient example.com/gpu"),
+        ({"ephemeral-storage": "1Gi"}, {}, None),
+        ({"ephemeral-storage": "1Gi"}, {"others": {"ephemeral-storage": 2**20}}, "Insufficient ephemeral-storage"),
+        ({"initContainers": [{"resources": {"requests": {"cpu": "5"}}}]}, {}, "Insufficient cpu"),
+        ({"initContainers": [{"resources": {"limits": {"memory": "9Gi"}}}]}, {}, "Insufficient memory"),
+        ({"cpu": "2", "initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, {}, None),
         ({}, {"used": Used(pods=10)}, "Too many pods"),
     ],
 )
 def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | None) -> None:
-    requests = {name: spec[name] for name in ("cpu", "memory") if name in spec}
+    resources = ("cpu", "memory", "example.com/gpu", "ephemeral-storage")
+    requests = {name: spec[name] for name in resources if name in spec}
     rest = {name: value for name, value in spec.items() if name not in requests}
     pod = {"metadata": {"name": "p"}, "spec": {**rest, "containers": [{"resources": {"requests": requests}}]}}
     base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10, "used": Used()}
