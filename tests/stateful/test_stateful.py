@@ -111,7 +111,7 @@ class Misfortunes(Tale):
     @noted
     def somebody_deletes_a_node(self, node: str, registered_after: int) -> None:
         self.trouble.delete_node(node)
-        self.trouble.report_soon(node, registered_after)
+        self.trouble.restart_kubelet_soon(node, registered_after)
 
     @rule(numbers=st.lists(POD, min_size=1, max_size=4))
     @noted

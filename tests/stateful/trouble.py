@@ -237,7 +237,7 @@ class Trouble:
         return file
 
     def delete_node(self, node: str) -> None:
-        """Somebody deletes a Node; its kubelet registers it anew when it next reports, or boots."""
+        """Somebody deletes a Node; its kubelet registers it anew when it starts again, as with the next boot."""
 
         def do() -> None:
             if self._lab.store.get(NODES, node) is not None:
@@ -252,6 +252,16 @@ class Trouble:
             kubelet = self._lab.world.kubelets.get(node)
             if kubelet is not None:
                 asyncio.get_running_loop().call_later(self._lab.world.cluster.clock.scaled(seconds), kubelet.report)
+
+        self._lab.call(do)
+
+    def restart_kubelet_soon(self, node: str, seconds: float) -> None:
+        """Somebody restarts its kubelet, which registers its Node again."""
+
+        def do() -> None:
+            kubelet = self._lab.world.kubelets.get(node)
+            if kubelet is not None:
+                asyncio.get_running_loop().call_later(self._lab.world.cluster.clock.scaled(seconds), kubelet.restart)
 
         self._lab.call(do)
 

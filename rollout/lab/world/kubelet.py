@@ -14,7 +14,6 @@ from rollout.lab.objects import (
     is_deleting,
     is_finished,
     is_ready,
-    name_of,
     node_name,
     phase,
     setting,
@@ -91,13 +90,15 @@ class Kubelet:
             self._store.put(LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}})
 
     def report(self) -> None:
-        """Write the node's conditions; a Node that somebody deleted is registered again."""
+        """Write the node's conditions; a Node that somebody deleted stays away until the kubelet starts again."""
+        node = self._store.get(NODES, self.host.name)
+        if self.alive and node is not None:
+            self._store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
+
+    def restart(self) -> None:
+        """Start its service again: it registers its Node as after a boot, if somebody deleted that."""
         if self.alive:
-            node = self._store.get(NODES, self.host.name)
-            if node is None:
-                self._register(ready=self._ready)
-            else:
-                self._store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
+            self._register(ready=self._ready)
 
     def report_address(self, address: str) -> None:
         """From now on this is the address that its Node has, whatever its host's is."""
@@ -141,8 +142,9 @@ class Kubelet:
 
     def _take_request_back(self) -> None:
         """Do what FLUO's agent does when it starts after a reboot."""
-        node = self._node()
-        self._store.put(NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"}))
+        node = self._store.get(NODES, self.host.name)
+        if node is not None:
+            self._store.put(NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"}))
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
@@ -253,12 +255,6 @@ class Kubelets(dict[str, Kubelet]):
         kubelet = self.get(node_name(change.obj))
         if kubelet is not None:
             kubelet.pod_changed(change)
-
-    def node_changed(self, change: Change) -> None:
-        """Register a Node again that was deleted, with the next report."""
-        kubelet = self.get(name_of(change.obj))
-        if change.gone and kubelet is not None:
-            self._cluster.agenda.after(_HEARTBEAT_SECONDS, kubelet.report)
 
     def begin_heartbeats(self) -> None:
         """Renew all Leases now and regularly from now on, and report conditions more rarely."""

@@ -121,7 +121,6 @@ class World:
         self._scheduler.node_changed(change)
         self._daemon_sets.node_changed(change)
         self._lifecycle.node_changed(change)
-        self.kubelets.node_changed(change)
 
     def _owner_changed(self, change: Change) -> None:
         controller = self._controllers[change.resource.kind]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
 from rollout.lab.objects import condition, is_deleting, is_ready
 from tests.lab.world.simulation import NEW_IMAGE, Simulation
@@ -84,3 +85,28 @@ def test_pods_leave_an_unreachable_node_after_five_minutes_and_go_when_it_is_bac
     sim.advance(3)
     assert not sim.pods("web", node="n1")
     assert sim.keeper.scoreboard().deletions == 0
+
+
+# Nodes that somebody deletes.
+
+
+def test_a_deleted_node_stays_away_until_its_kubelet_starts_again() -> None:
+    sim = Simulation(2)
+    before = sim.node("n1")["metadata"]["uid"]
+    sim.store.remove(NODES, "n1")
+    sim.advance(400)
+    assert sim.store.get(NODES, "n1") is None
+    sim.world.kubelets["n1"].restart()
+    assert sim.node("n1")["metadata"]["uid"] != before
+    assert sim.is_ready("n1")
+
+
+def test_a_deleted_node_is_registered_again_by_the_next_boot() -> None:
+    sim = Simulation(2)
+    sim.switch_off("n1")
+    sim.store.remove(NODES, "n1")
+    sim.advance(30)
+    sim.switch_on("n1")
+    sim.advance(8)
+    assert sim.node("n1")["status"]["nodeInfo"]["bootID"] == sim.hosts["n1"].boot_id
+    assert sim.is_ready("n1")
