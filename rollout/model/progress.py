@@ -108,11 +108,15 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node whose turn never came, and why; `reason` as of a `NodeResult`."""
+    """A planned node whose turn never came, and why; `reason` as of a `NodeResult`.
+
+    `was_begun`: its turn came, and it was given up as no failure.
+    """
 
     node: str
     message: str
     reason: ExclusionReason | None = None
+    was_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import NotDone, Outcome, RunResult
+from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
@@ -84,12 +84,16 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
 
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
-    """Planned nodes that were not begun, by reason, but for those that are told as not done."""
+    """Yield rows of planned nodes that were not begun, or given up as no failure; not of those told as not done."""
     not_done = {node.node for node in result.not_done}
-    others = (node for node in (*result.skipped, *result.not_started) if node.node not in not_done)
-    by_reason = grouped((printable(node.message.removeprefix("not started: ")), node.node) for node in others)
-    for reason, names in by_reason.items():
-        yield _Row("·", shortened(names, most=3 if width else len(names)), f"not started: {reason}")
+    left = (node for node in (*result.skipped, *result.not_started) if node.node not in not_done)
+    for text, names in grouped((_why_left(node), node.node) for node in left).items():
+        yield _Row("·", shortened(names, most=3 if width else len(names)), text)
+
+
+def _why_left(node: NotStarted) -> str:
+    message = printable(node.message)
+    return message if node.was_begun else f"not started: {message.removeprefix('not started: ')}"
 
 
 def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import NODES
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
+from rollout.model.marks import LEASE_NAME, MEMORY_NAME
 from tests.apply.conftest import Started, command
 from tests.apply.test_detect import COMMAND, OWN, nodes
-from tests.state import node_of
+from tests.state import marks_of, node_of
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
@@ -35,8 +36,16 @@ def held(lab: Lab, node: str) -> None:
 
 
 def remade(lab: Lab, node: str) -> None:
-    """The Node is deleted; its kubelet registers it anew with its next report."""
+    """The Node is deleted; its kubelet registers it anew when it starts: with the next boot of its host."""
     lab.store.remove(NODES, node)
+
+
+def taken(lab: Lab, node: str) -> None:
+    """An autoscaler has it in hand."""
+    stored = node_of(lab, node)
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    taints = [*stored["spec"].get("taints", ()), taint]
+    lab.store.put(NODES, {**stored, "spec": {**stored["spec"], "taints": taints}})
 
 
 Meanwhile = Callable[[list[Json]], object]
@@ -94,31 +103,43 @@ def ended_after(lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], N
         chosen.append(lines[-1]["node"])
         remove(lab, chosen[0])
 
-    code, lines = told_while(lab, home, (*APPLY, "--drain-timeout", "8s"), phase, meanwhile)
+    code, lines = told_while(lab, home, (*APPLY, "--drain-timeout", "30s", "--reboot-timeout", "30s"), phase, meanwhile)
     return code, chosen[0], end_of_node(lines, chosen[0]), lines[-1]
 
 
-@pytest.mark.parametrize("remove", [gone, remade])
+@pytest.mark.parametrize("remove", [gone, remade, held, taken])
 def test_a_node_that_is_deleted_in_its_drain_is_no_failure(
     started: Started, tmp_path: Path, remove: Callable[[Lab, str], None]
 ) -> None:
-    """An autoscaler takes what is empty: the nodes that still wait get their turns; one made anew waits as well."""
+    """An autoscaler takes what is empty: the nodes that still wait get their turns."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remove)
-    assert (end["outcome"], summary["failed"], summary["skipped"]) == ("skipped", [], [chosen])
-    assert "its Node was deleted" in end["message"]
+    assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
+    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
+    assert end["message"].startswith("not rebooted: ")
     assert len(summary["succeeded"]) == 3
-    assert code == (0 if remove is gone or "deleting" in summary["left_out"] else 4)
     assert lab.scoreboard().reboots[chosen] == 0
 
 
-def test_a_node_that_is_deleted_while_it_reboots_is_not_proven(started: Started, tmp_path: Path) -> None:
+def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 7)
+    code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", gone)
+    assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
+    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
+    assert "its Node was deleted during its reboot" in end["message"]
+    assert len(summary["succeeded"]) == 3
+    assert lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system") is None
+    assert lab.store.get(CONFIGMAPS, LEASE_NAME, "kube-system") is None
+
+
+def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(started: Started, tmp_path: Path) -> None:
+    """As cloud controllers do it, which delete the Node of a machine that is down."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", remade)
-    assert (code, [failed["node"] for failed in summary["failed"]]) == (4, [chosen])
-    assert end["outcome"] == "failed"
-    assert end["message"].startswith("its reboot is not proven: its Node was deleted")
-    assert lab.scoreboard().reboots[chosen] == 1
+    assert (code, end["outcome"], summary["skipped"]) == (0, "succeeded", [])
+    assert len(summary["succeeded"]) == 4
+    score = lab.scoreboard()
+    assert (score.reboots[chosen], score.cordons_left, set(marks_of(lab, chosen))) == (1, (), {"last-result"})
 
 
 # What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node is given back.

@@ -217,7 +217,6 @@ CHANGES: Mapping[str, Json] = {
     "it is marked by the unfinished rollout another": {"metadata": ANOTHERS},
     "it was cordoned outside this rollout": {"spec": {"unschedulable": True}},
     "its kubelet has reported another boot": {"status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}},
-    "its kubelet has reported another boot since": {"status": {"nodeInfo": {"bootID": "b", "machineID": "n"}}},
     "the Node was deleted and created again": {"metadata": {"uid": "another"}},
 }
 
@@ -233,6 +232,13 @@ def test_a_node_that_is_not_what_was_planned_is_left_as_it_is(
         claim(planned, "2", facts("n1"))
     assert refused.value.outcome is Outcome.SKIPPED
     assert node_of(server, "n1") == before
+
+
+def test_a_kubelet_that_reports_a_machine_id_of_its_own_is_claimed(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    change(server, NODES, "n1", status={"nodeInfo": {"bootID": "b", "machineID": "of-its-image"}})
+    assert claimed(api, "n1", Allowed(2))
 
 
 def test_only_a_cordon_of_ours_is_ours_to_undo(server: StandaloneApi, api: ClusterApi, seen: Seen) -> None:

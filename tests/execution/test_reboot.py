@@ -1,7 +1,7 @@
 """One node's reboot: who is asked, what counts as another boot, and what its Node has to say before it is believed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -9,13 +9,16 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshUnreachableError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
-from rollout.execution.node.context import NodeContext, NodeHost, RememberingShell
+from rollout.execution.node.context import NodeContext, NodeHost, Progress, RememberingShell, until_given_back
+from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
+from rollout.execution.node.rejoin import rejoining
 from rollout.execution.node.transitions import NodeFailure, blamed
+from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -25,15 +28,16 @@ from rollout.lab.api.resources import NODES
 from rollout.model import marks
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import Host
-from rollout.model.plan import PlannedNode
+from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
-from tests.execution.drains import NODE, Json, change, put, stored, task_of
+from tests.execution.drains import NODE, Json, asked, change, once, put, stored, task_of
 from tests.execution.simulated import NoGates, PassingClock
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
 OLD, NEW = (f"{digit * 8}-1111-1111-1111-111111111111" for digit in "ab")
@@ -178,11 +182,10 @@ BOOT = BootFacts(NEW, MACHINE, "2.0.0")
     ("told", "says"),
     [
         (status(OLD, ready=True), "waiting for its kubelet to report this boot"),
-        (status(NEW, ready=True, machine_id=OTHER), "another machine than the host"),
         (status(NEW, ready=False), "waiting for Ready"),
     ],
 )
-def test_its_node_has_to_report_that_boot_of_that_machine_and_be_ready(
+def test_its_node_has_to_report_that_boot_and_be_ready(
     told: Json, says: str, asking: Asking, server: StandaloneApi
 ) -> None:
     context = asking(Answers([None]))
@@ -192,6 +195,129 @@ def test_its_node_has_to_report_that_boot_of_that_machine_and_be_ready(
     assert failed.value.outcome is Outcome.NOT_READY
     change(server, NODES, NODE, status=status(NEW, ready=True))
     await_ready(context, BOOT, Duration(30))
+    # whatever machine ID a kubelet in a container reports
+    change(server, NODES, NODE, status=status(NEW, ready=True, machine_id=OTHER))
+    await_ready(context, BOOT, Duration(30))
+
+
+# Nodes that somebody deletes meanwhile.
+
+
+PROGRESS = Progress(Phase.REBOOTING, staged_version="2.0.0", boot=BOOT, marked=True)
+Watching = Callable[[Answers], NodeContext]
+
+
+@pytest.fixture
+def watching(asking: Asking, server: StandaloneApi) -> Iterator[Watching]:
+    """The same node, of whose Node the watch has told."""
+    with ExitStack() as stack:
+
+        def made(answers: Answers) -> NodeContext:
+            planned = replace(PLANNED, node_uid=stored(server, NODES, NODE)["metadata"]["uid"])
+            context = replace(asking(answers), planned=planned)
+            watched = stack.enter_context(watched_node(context))
+            wait_until(lambda: bool(watched.view.news) and not watched.is_absent)
+            return replace(context, watched=watched, stop=StopRequest())
+
+        yield made
+
+
+def delete(server: StandaloneApi, context: NodeContext) -> None:
+    server.call(lambda: server.store.remove(NODES, NODE))
+    assert context.watched is not None
+    wait_until(lambda: context.watched is not None and context.watched.is_absent)
+
+
+def register(server: StandaloneApi, *, boot_id: str = NEW, machine_id: str = MACHINE) -> None:
+    """As its kubelet does when it starts: nothing of ours stands on it."""
+    put(server, NODES, {"metadata": {"name": NODE}, "status": status(boot_id, ready=True, machine_id=machine_id)})
+
+
+@pytest.mark.parametrize("phase", [Phase.CORDONED, Phase.DRAINING, Phase.DRAINED])
+def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
+    phase: Phase, watching: Watching, server: StandaloneApi
+) -> None:
+    context = watching(Answers([said(OLD)]))
+    check = until_given_back(context, phase).check
+    check()
+    delete(server, context)
+    with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
+        check()
+    assert (skipped.value.outcome, skipped.value.reason) == (Outcome.SKIPPED, ExclusionReason.DELETING)
+
+
+def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
+    watching: Watching, server: StandaloneApi
+) -> None:
+    context = watching(Answers([said(OLD)]))
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    change(server, NODES, NODE, spec={"taints": [taint], "unschedulable": True})
+    wait_until(lambda: context.watched is not None and bool(context.watched.why_removed))
+    with pytest.raises(NodeFailure, match="the cluster autoscaler is about to remove it") as skipped:
+        until_given_back(context, Phase.DRAINING).check()
+    assert skipped.value.reason is ExclusionReason.DELETING
+
+
+def test_a_host_that_stays_away_without_its_node_was_taken_away(watching: Watching, server: StandaloneApi) -> None:
+    context = watching(Answers([None]))
+    delete(server, context)
+    began = context.now
+    with pytest.raises(NodeFailure, match="its host did not come back") as removed:
+        await_boot(context, TARGETS)
+    assert (removed.value.outcome, removed.value.reason) == (Outcome.SKIPPED, ExclusionReason.DELETING)
+    assert context.now - began < context.policy.reboot_timeout / 2
+
+
+def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_registers(
+    watching: Watching, server: StandaloneApi
+) -> None:
+    context = watching(Answers([None, said(NEW)]))
+    delete(server, context)
+    assert await_boot(context, TARGETS) == BOOT
+    register(server)
+    rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    node = stored(server, NODES, NODE)
+    assert node["spec"]["unschedulable"]
+    expected = {
+        marks.RUN: "run-1",
+        marks.PHASE: "booted",
+        marks.BOOT_ID_BEFORE: OLD,
+        marks.MACHINE_ID: MACHINE,
+        marks.STAGED_VERSION: "2.0.0",
+        marks.CORDONED_BY_US: "true",
+    }
+    assert node["metadata"]["annotations"] == expected
+
+
+def test_a_node_that_is_registered_by_another_machine_proves_nothing(watching: Watching, server: StandaloneApi) -> None:
+    context = watching(Answers([None]))
+    delete(server, context)
+    register(server, boot_id="of-another", machine_id=OTHER)
+    with pytest.raises(NodeFailure, match="not registered again") as removed:
+        rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    assert removed.value.reason is ExclusionReason.DELETING
+    assert "annotations" not in stored(server, NODES, NODE)["metadata"]
+
+
+def test_marks_that_somebody_removed_are_not_restored(watching: Watching, server: StandaloneApi) -> None:
+    context = watching(Answers([None]))
+    change(server, NODES, NODE, metadata={"annotations": {}})
+    with pytest.raises(MarksGoneError):
+        rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+
+
+def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    context = asking(Answers([None]))
+    change(server, NODES, NODE, status=status(NEW, ready=False))
+    remover = once(lambda: bool(asked(server, "watch", "nodes")), lambda: server.store.remove(NODES, NODE))
+    began = context.now
+    with pytest.raises(NodeFailure, match="deleted after its reboot") as removed:
+        await_ready(replace(context, cluster=PatientApi(context.cluster.api, SystemClock())), BOOT, Duration(600))
+    remover.join()
+    assert removed.value.reason is ExclusionReason.DELETING
+    assert context.now == began
 
 
 @pytest.mark.parametrize(

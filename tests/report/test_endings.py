@@ -43,6 +43,13 @@ def lines_of(result: RunResult, width: int | None = 100) -> list[str]:
     return summary_text(result, took=1450, width=width).splitlines()
 
 
+def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
+    skipped = (NotStarted("node-2", "its Node was deleted", ExclusionReason.DELETING, was_begun=True),)
+    text = "\n".join(lines_of(RunResult((), skipped=skipped)))
+    assert "node-2  its Node was deleted" in text
+    assert "not started" not in text
+
+
 def test_a_run_that_owes_nothing_is_one_line() -> None:
     others = tuple(replace(DONE, node=f"node-{number}") for number in range(2, 13))
     assert lines_of(RunResult((DONE, *others))) == ["12 of 12 nodes done in 24m10s, on 4081.2.1."]

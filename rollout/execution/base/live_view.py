@@ -32,6 +32,7 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
+    Without `waits` it begins at once, and knows nothing until the server has answered: `news` is 0 until then.
     Outages are told by the cluster's own notice; `changed` is set whenever `items` has changed, for others to clear.
     """
 
@@ -42,6 +43,7 @@ class LiveView(Generic[T]):
     project: Callable[[Any], T]
     deadline: Deadline
     changed: threading.Event = field(default_factory=threading.Event)
+    waits: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
     _stale: bool = False
@@ -51,7 +53,10 @@ class LiveView(Generic[T]):
     _stream: AbstractContextManager[Iterator[bytes]] | None = None
 
     def __enter__(self) -> Self:
-        self.cluster.ask(self._list, self.deadline)
+        if self.waits:
+            self.cluster.ask(self._list, self.deadline)
+        else:
+            self._stale = True
         threading.Thread(target=self._follow, name="live-view", daemon=True).start()
         return self
 
@@ -150,11 +155,13 @@ def watch_node_pods(cluster: PatientApi, node: str, deadline: Deadline, changed:
     return LiveView(cluster, PODS, on_node(node), wire.WirePod, pod_projection(), deadline, changed)
 
 
-def watch_nodes(cluster: PatientApi, deadline: Deadline, query: Query | None = None) -> LiveView[Node]:
+def watch_nodes(
+    cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, waits: bool = True
+) -> LiveView[Node]:
     """Return all Nodes, or those that a query selects."""
-    return LiveView(cluster, NODES, query or {}, wire.WireNode, decode.node, deadline)
+    return LiveView(cluster, NODES, query or {}, wire.WireNode, decode.node, deadline, waits=waits)
 
 
-def watch_node(cluster: PatientApi, node: str, deadline: Deadline) -> LiveView[Node]:
+def watch_node(cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True) -> LiveView[Node]:
     """One Node, or nothing once it is deleted."""
-    return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"})
+    return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, waits=waits)

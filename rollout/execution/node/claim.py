@@ -57,7 +57,7 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
         _check_cordon(before, node)
         excludes = context.policy.exclude_from_load_balancers and _ours_to_include(node)
         annotations = {
-            **_mark(context, Phase.CORDONED),
+            **marks_of_run(context, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
@@ -78,7 +78,8 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
         raise
 
 
-def _mark(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
+def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
+    """Return the annotations by which a Node belongs to a run, in this phase."""
     return {
         marks.RUN: task.rollout,
         marks.PHASE: phase.value,
@@ -94,7 +95,7 @@ def _marked(task: NodeTask) -> Node:
     def change(node: Node) -> dict[str, Any]:
         _check_free(task, node)
         seen[:] = seen if _is_marked(task, node) and seen else [node]
-        return {"metadata": {"annotations": _mark(task, Phase.PENDING)}}
+        return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
     write(task, change)
     return seen[0]
@@ -106,7 +107,7 @@ def _is_marked(task: NodeTask, node: Node) -> bool:
 
 def _withdraw(task: NodeTask, before: Node) -> None:
     """Put back what stood there before the mark; the mark of an earlier process stays for whoever goes on with it."""
-    annotations = {name: before.annotations.get(name) for name in _mark(task, Phase.PENDING)}
+    annotations = {name: before.annotations.get(name) for name in marks_of_run(task, Phase.PENDING)}
 
     def change(node: Node) -> dict[str, Any] | None:
         return {"metadata": {"annotations": annotations}} if _is_marked(task, node) else None

@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 from rollout.errors import HostKeyError, SshAuthError, SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, NodeFailure, advance
+from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, NodeFailure, NodeRemovedError, advance
+from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.cluster import Node
@@ -190,7 +191,7 @@ class NodeContext(NodeTask):
     `objection` says why it may not be booted into this version, which it has staged; None if its host does not tell it.
 
     `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a failure before its marks
-    go; `own` is this very node where this process is on it.
+    go; `own` is this very node where this process is on it; `watched` is its Node once the node is begun.
     """
 
     host: NodeHost
@@ -200,6 +201,7 @@ class NodeContext(NodeTask):
     stop: StopRequest
     is_taken_up: bool = False
     own: OwnNode | None = None
+    watched: WatchedNode | None = None
     playbooks: NodePlaybooks | None = None
     remember: Callable[[PlannedNode, Outcome, Phase, int], None] = field(default=lambda *_end: None)
     objection: Callable[[PlannedNode, str | None], Withheld | None] = field(default=lambda *_staged: None)
@@ -253,5 +255,7 @@ def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
         context.check()
         if context.stop.reverting:
             raise GivenUpError
+        if context.watched and (why := context.watched.why_removed):
+            raise NodeRemovedError(f"not rebooted: {why} while it was {phase}")
 
     return replace(context, check=check) if phase in BEFORE_REBOOT else context

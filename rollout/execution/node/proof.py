@@ -17,7 +17,7 @@ from typing import assert_never
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
@@ -129,10 +129,14 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
-    missing = ""
+    missing, has_reported = "", False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
+            if not nodes and has_reported:
+                # a kubelet registers its Node when it starts, and not again
+                raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
+            has_reported = has_reported or any(node.boot_id == boot.boot_id for node in nodes)
             missing = _not_ready_because(nodes[0] if nodes else None, boot)
             if not missing:
                 return

@@ -14,6 +14,7 @@ from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, in_boot_before, look, no_boot, other_machine
+from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
 from rollout.execution.node.transitions import NodeFailure, WithheldError
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
@@ -78,6 +79,7 @@ def _await_detached(task: NodeTask) -> None:
             task.report.notice(f"{task.name}: the volume {attached[0].volume} is still attached; going on")
             return
         task.step(Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
+        task.check()
         deadline.pause(_PAUSE)
 
 
@@ -200,10 +202,11 @@ def await_boot(context: NodeContext, targets: Mapping[Source, str], *, in_doubt:
 
     Where it is in doubt whether the host was asked, it is asked as `ask_for_reboot` does as soon as it answers with the
     boot id from before, if the last look holds. `DrainError` or `WithheldError` where it does not, and the host has not
-    rebooted by an earlier ask either.
+    rebooted by an earlier ask either; `NodeRemovedError` where the machine was taken away.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, targets) if in_doubt else None
+    absence = Absence(context)
     began, last = context.now, "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.now - began))
@@ -214,6 +217,7 @@ def await_boot(context: NodeContext, targets: Mapping[Source, str], *, in_doubt:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
         context.step(Phase.REBOOTING, last if facts else f"waiting for the host: {last}")
+        absence.check()
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 

@@ -1,7 +1,7 @@
 """One node's way through a rollout: a step a phase, and what happens when one fails."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
@@ -23,6 +23,7 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
+from rollout.execution.node.rejoin import has_other_machine, rejoining
 from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.transitions import (
     AFTER_REBOOT,
@@ -30,6 +31,7 @@ from rollout.execution.node.transitions import (
     NEXT,
     GivenUpError,
     NodeFailure,
+    NodeRemovedError,
     NotStartedError,
     RefusedError,
     WithheldError,
@@ -37,6 +39,7 @@ from rollout.execution.node.transitions import (
     may_be_given_back,
     outcome_of,
 )
+from rollout.execution.node.watched import watched_node
 from rollout.gather.cluster.snapshot import read_findings
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
@@ -64,12 +67,19 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> Node
 
     `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
     """
-    steps = {**_STEPS, **steps}
+    with ExitStack() as stack:
+        return _taken_through(context, {**_STEPS, **steps}, stack)
+
+
+def _taken_through(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitStack) -> NodeResult:
+    """Take it there; what is to be ended with its run is put on the stack."""
     progress = Progress()
     try:
         if context.is_taken_up:
             progress = take_up(context)
         while NEXT[progress.phase]:
+            if context.watched is None and progress.phase is not Phase.PENDING:
+                context = replace(context, watched=stack.enter_context(watched_node(context)))
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
             context.step(progress.phase, endings=endings, staged=_restaged(context, progress))
             step, current = steps[progress.phase], _current(context, progress)
@@ -238,8 +248,9 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
         return drain_again(context, progress, error)
     except RestagedError:
         return _with_restaging(_look_at_staged(context, progress))
-    mark_phase(context, Phase.BOOTED)
-    return replace(progress, boot=boot).to(Phase.BOOTED)
+    booted = replace(progress, boot=boot)
+    rejoining(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    return booted.to(Phase.BOOTED)
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
@@ -252,15 +263,21 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
-    await_ready(context, progress.boot, context.policy.ready_timeout)
-    mark_phase(context, Phase.READY)
+    def act() -> None:
+        await_ready(context, progress.boot, context.policy.ready_timeout)
+        mark_phase(context, Phase.READY)
+
+    rejoining(context, progress, Phase.BOOTED, act)
     return progress.to(Phase.READY)
 
 
 def _finish(context: NodeContext, progress: Progress) -> Progress:
-    prove_detected(context, progress)
-    after_reboot(context, progress.boot)
-    return succeed(context, progress)
+    def act() -> Progress:
+        prove_detected(context, progress)
+        after_reboot(context, progress.boot)
+        return succeed(context, progress)
+
+    return rejoining(context, progress, Phase.READY, act)
 
 
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:
@@ -297,12 +314,17 @@ _STEPS: Mapping[Phase, Step] = {
 }
 
 
-def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
+_UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
 
-    Before its reboot was asked for that is no failure: the node is left to whoever has deleted it.
+
+def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
+    """Return what an error means of a Node that was deleted while it was under way, as autoscalers delete Nodes.
+
+    That is no failure: the node is left to whoever has deleted it. A reboot that cannot be proven is one, if the same
+    machine is registered again.
     """
-    if not isinstance(error, ApiNotFoundError | MarksGoneError | DrainError):
+    is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
+    if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
     lost, reason = why_lost(context)
     if not lost:
@@ -310,6 +332,10 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
     if progress.phase in BEFORE_REBOOT:
         message = f"not rebooted: {lost} while it was {progress.phase}"
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
+    if reason is ExclusionReason.DELETING or has_other_machine(context):
+        return NodeRemovedError(f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost)
+    if is_unproven:
+        return error
     hint = f"Look at its host; once its Node is Ready: rollout apply --node {context.name}"
     return NodeFailure(Outcome.FAILED, f"its reboot is not proven: {lost} after the reboot was requested", hint=hint)
 

@@ -69,6 +69,13 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         self.reason = reason
 
 
+class NodeRemovedError(NodeFailure):
+    """Its machine was taken away, or is about to be: that is nobody's failure, and nothing of ours is left on it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
+
+
 class NotStartedError(NodeFailure):
     """Skipped before its cordon: nothing was done to it."""
 

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rollout.errors import ApiError, RolloutError, StepError
+from rollout.errors import ApiError, ApiNotFoundError, RolloutError, StepError
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_before, look_once
-from rollout.execution.node.marking import give_back
+from rollout.execution.node.marking import MarksGoneError, give_back, why_lost
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import change_memory, change_slots
@@ -133,6 +133,10 @@ class _Undoing:
                 self._await_safe(task)
             version = self._version_now(task)
             give_back(task, Outcome.ABORTED, version)
+        except (ApiNotFoundError, MarksGoneError) as error:
+            # with its Node our cordon and marks are gone
+            is_lost = bool(why_lost(task)[0])
+            message = "" if is_lost else error.message
         except RolloutError as error:
             message = error.message
         result = NodeResult(

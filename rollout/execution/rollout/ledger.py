@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rollout.execution.record.record import Health
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome
+from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class Ledger:
         if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
-            self.skipped.append(NotStarted(result.node, result.message, result.reason))
+            was_begun = result.phase is not Phase.PENDING
+            self.skipped.append(NotStarted(result.node, result.message, result.reason, was_begun))
         else:
             self.finished.append(result)
 

@@ -1,0 +1,119 @@
+"""A Node that is deleted during its reboot: it is waited for, for a while, and marked once it is registered again.
+
+Until the reboot is asked for, a node that is gone, or about to go, is left to whoever removes it, at once. During the
+reboot it may come back: some cloud controllers delete the Node of a machine that is down,
+and its kubelet registers it again when it starts, under another UID and without our cordon and marks. So its host is
+given a while to come back, much less than it has otherwise. One that comes back in another boot, over SSH the same
+machine, has `--ready-timeout` to register its Node, which is then cordoned and marked as the one before was. Where
+neither happens the machine was taken away: that is no failure of the node, and none of its version.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rollout.errors import ApiError, ApiNotFoundError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import watch_node
+from rollout.execution.node.claim import marks_of_run
+from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.marking import MarksGoneError, ours, why_lost, write
+from rollout.execution.node.proof import await_ready
+from rollout.execution.node.transitions import NodeRemovedError
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.detection import targets_text
+from rollout.model.progress import Phase
+
+T = TypeVar("T")
+
+# How long, in seconds, a host whose Node is gone may take to come back; or this part of --reboot-timeout, if shorter.
+_GONE_SECONDS, _GONE_PART = 120.0, 4
+_TICK = 5.0
+
+
+@dataclass(slots=True)
+class Absence:
+    """For how long the Node of a host that reboots has been gone."""
+
+    context: NodeContext
+    patience: Deadline | None = None
+
+    def check(self) -> None:
+        """`NodeRemovedError` once the host of a Node that is gone has not come back for too long."""
+        watched = self.context.watched
+        if watched is None or not watched.is_absent:
+            self.patience = None
+            return
+        if self.patience is None:
+            seconds = min(_GONE_SECONDS, self.context.policy.reboot_timeout / _GONE_PART)
+            self.patience = self.context.cluster.deadline(seconds)
+            self.context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
+        elif self.patience.expired:
+            raise NodeRemovedError("its Node was deleted during its reboot, and its host did not come back")
+
+
+def rejoining(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
+    """Return the result of `act`, which writes on the Node; if the Node was deleted, once it is registered again.
+
+    `phase` is the one that the Node is then marked with.
+    """
+    try:
+        return act()
+    except (ApiNotFoundError, MarksGoneError):
+        if not why_lost(context)[0]:
+            raise
+    _rejoin(context, progress, phase)
+    return act()
+
+
+def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
+    """Cordon and mark the Node that the kubelet of the new boot has registered, as the one before was."""
+    _await_registered(context, progress)
+    before = context.watched.seen if context.watched else None
+
+    def change(node: Node) -> dict[str, Any]:
+        if node.annotations.get(marks.RUN):
+            ours(context, node)
+        is_our_cordon = not (node.unschedulable or context.planned.cordoned)
+        annotations = {
+            **marks_of_run(context, phase),
+            marks.STAGED_VERSION: progress.staged_version or None,
+            marks.DETECTED: targets_text(progress.targets) or None,
+            marks.CORDONED_BY_US: "true" if is_our_cordon else None,
+            marks.READY_BEFORE: before.annotations.get(marks.READY_BEFORE) if before else None,
+        }
+        return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
+
+    write(context, change)
+    context.report.notice(f"{context.name}: its Node was deleted during its reboot, and is registered again")
+    if phase is Phase.READY:
+        await_ready(context, progress.boot, context.policy.ready_timeout)
+
+
+def has_other_machine(context: NodeContext) -> bool:
+    """Whether the Node of this name is of another machine than the Node that was planned, as far as can be told."""
+    before = context.watched.seen if context.watched else None
+    try:
+        node = read_node(context.cluster.api, context.name)
+    except ApiError:
+        return False
+    return before is not None and node.uid != before.uid and node.machine_id != before.machine_id
+
+
+def _await_registered(context: NodeContext, progress: Progress) -> None:
+    """Return when there is a Node of this boot; `NodeRemovedError` if there is none in time."""
+    timeout = context.policy.ready_timeout
+    deadline = context.cluster.deadline(timeout)
+    with watch_node(context.cluster, context.name, deadline) as view:
+        while not deadline.expired:
+            if any(node.boot_id == progress.boot.boot_id for node in view.items()):
+                return
+            context.check()
+            context.step(Phase.BOOTED, "its Node was deleted: waiting for its kubelet to register it again")
+            context.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))
+            view.changed.clear()
+    raise NodeRemovedError(
+        f"its Node was deleted during its reboot, and not registered again within --ready-timeout {timeout}"
+    )

@@ -1,0 +1,55 @@
+"""The Node of a host under way, watched: autoscalers, cloud controllers and people delete Nodes at any time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.live_view import LiveView, watch_node
+from rollout.execution.drain.task import NodeTask
+from rollout.model.cluster import Node
+from rollout.model.node_kind import why_removed
+
+_FOREVER = 10.0 * 365 * 24 * 3600
+
+
+@dataclass(slots=True)
+class WatchedNode:
+    """The Node as a watch tells of it. An API server that is away tells nothing, and nothing waits for it here.
+
+    `uid` is that of the planned Node, empty if it is not known; `seen` is how the planned Node was last seen.
+    """
+
+    view: LiveView[Node]
+    uid: str
+    seen: Node | None = None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no Node of this name."""
+        return self.view.news > 0 and not self._nodes()
+
+    @property
+    def why_removed(self) -> str:
+        """Return why the planned Node is gone, or is about to go; empty if neither is known."""
+        if not self.view.news:
+            return ""
+        planned = next(filter(self._is_planned, self._nodes()), None)
+        return why_removed(planned) if planned else "its Node was deleted"
+
+    def _nodes(self) -> tuple[Node, ...]:
+        nodes = self.view.items()
+        self.seen = next(filter(self._is_planned, nodes), self.seen)
+        return nodes
+
+    def _is_planned(self, node: Node) -> bool:
+        return self.uid in ("", node.uid)
+
+
+@contextmanager
+def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
+    """Watch the Node of a task, in the background."""
+    # an outage is told of by those who wait for its end
+    quiet = PatientApi(task.cluster.api, task.cluster.clock)
+    with watch_node(quiet, task.name, quiet.deadline(_FOREVER), waits=False) as view:
+        yield WatchedNode(view, task.planned.node_uid)
