@@ -11,6 +11,7 @@ from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
+from rollout.model.json_text import NOT_READ
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.
@@ -81,12 +82,18 @@ class PrometheusAlerts:
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
-        counting = [sample for sample in self._query() if sample.counts]
+        counting = self._counting()
         if counting and self._silenced_url:
             alerts = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
             counting = [sample for sample in counting if not any(sample.labels <= labels for labels in silenced)]
         return tuple(sorted({sample.name for sample in counting}))
+
+    def _counting(self) -> Sequence[_Sample]:
+        try:
+            return [sample for sample in self._query() if sample.counts]
+        except ValueError as error:
+            raise self._failure(self._url, "does not answer like Prometheus: a sample is no number") from error
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -100,7 +107,7 @@ class PrometheusAlerts:
             return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
             raise self._failure(url, f"{error}: {error.text}" if error.text else str(error)) from error
-        except msgspec.MsgspecError as error:
+        except NOT_READ as error:
             who = "Prometheus" if url == self._url else "Alertmanager"
             raise self._failure(url, f"does not answer like {who}: {error}") from error
 

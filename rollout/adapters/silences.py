@@ -13,7 +13,7 @@ import msgspec
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.prometheus import checked_url
-from rollout.model.json_text import json_line
+from rollout.model.json_text import NOT_READ, json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
 from rollout.model.text import timestamp
 from rollout.ports import Clock
@@ -112,7 +112,7 @@ class NodeSilences:
         body = self._asked("s", "POST", json_line(silence | ({"id": known} if known else {})))
         try:
             return msgspec.json.decode(body, type=_Accepted).silence
-        except msgspec.MsgspecError as error:
+        except NOT_READ as error:
             raise ExchangeError("does not answer like Alertmanager") from error
 
     def _end(self, node: str) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# RecursionError: msgspec's answer to deep nesting.
+# What decoding raises where a text is no JSON or not of the wanted shape; RecursionError is for deep nesting.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None

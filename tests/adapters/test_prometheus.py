@@ -169,6 +169,10 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
         (200, b'{"status": "error", "error": "bad query"}'),
         (200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'),
         (200, b"{}"),
+        (200, b"[" * 100_000),
+        (200, b'{"status": "success", "data": ' + b"[" * 100_000),
+        (200, b"\xff"),
+        (200, json.dumps(ANSWER).replace('"1"', '"soon"').encode()),
     ],
 )
 def test_what_is_no_answer_is_an_error_and_never_no_alerts(status: int, body: bytes, serve: Serve) -> None:

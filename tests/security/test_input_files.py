@@ -4,6 +4,7 @@ The mishaps: a named pipe in place of a file hangs an unattended pass for ever; 
 anybody replace the file in it; a text of ten thousand brackets ends as an internal error.
 """
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters import local_files
+from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
+from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.evidence_files import read_documents, why_not_signed
 from rollout.adapters.input_files import Trust, open_input, read_input
-from rollout.errors import ExitCode
+from rollout.errors import ExitCode, InputError
+from rollout.execution.node.context import Occasion
 from tests.ended import Ended, invoked
 from tests.scripted_api import Kubeconfig
 
@@ -159,6 +163,22 @@ def test_what_the_shell_hands_over_is_read(tmp_path: Path) -> None:
     assert read_input(Path(f"/dev/fd/{reader}"), trust=Trust.OPERATOR) == b"by a pipe"
     os.close(reader)
     assert read_input(Path(os.devnull), trust=Trust.OPERATOR) == b""
+
+
+def test_a_token_file_that_is_a_named_pipe_is_refused_at_once(home: Path) -> None:
+    os.mkfifo(home / "pipe")
+    config = json.loads((home / "config").read_text())
+    config["users"][0]["user"] = {"tokenFile": "pipe"}
+    (home / "config").write_text(json.dumps(config))
+    assert_refused(run(home, "status"), ExitCode.ERROR, "it is a named pipe, not a regular file")
+
+
+def test_a_playbook_that_any_user_may_write_is_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "before.yaml"
+    file.write_text("[]")
+    file.chmod(0o666)
+    with pytest.raises(InputError, match=r"it is not obeyed, because .* may be written by others"):
+        AnsiblePlaybooks(AnsibleSettings(folder=tmp_path, environment={}), {Occasion.PRE_REBOOT: file})
 
 
 def test_an_input_is_bounded(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.local_files import scratch_for
 from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
@@ -157,6 +158,13 @@ class PlaybookRun:
         return False
 
 
+def _check(file: Path) -> None:
+    try:
+        check_input(file, trust=Trust.OWNER)
+    except OSError as error:
+        raise InputError(f"cannot run the playbook {file}: {error.strerror}", hint=f"Run: chmod go-w {file}") from error
+
+
 class AnsiblePlaybooks:
     """Runs the playbook of an occasion; `InputError` where a file is not there, `RolloutError` without Ansible."""
 
@@ -166,6 +174,7 @@ class AnsiblePlaybooks:
             if not file.is_file():
                 key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
                 raise InputError(f"{key} {file}: no such file", hint="Paths are those of the current folder.")
+            _check(file)
         self._settings = settings
         self._files = files
 

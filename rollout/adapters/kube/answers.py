@@ -16,7 +16,8 @@ import urllib3.exceptions as http
 
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import NO_JSON, garbled
+from rollout.gather.cluster.decode import garbled
+from rollout.model.json_text import NOT_READ
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
@@ -69,7 +70,7 @@ def continue_token(body: bytes, method: str, path: str) -> str:
     request = f"{method} {path}"
     try:
         read = wire.decoder_of(_Body).decode(body)
-    except NO_JSON as error:
+    except NOT_READ as error:
         raise garbled(request, error) from error
     if not _is_answer(read, method, path):
         raise garbled(request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})")

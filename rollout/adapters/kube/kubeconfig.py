@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import yaml
 
-from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_files import Trust, check_input, read_input
 from rollout.adapters.secrets import without_userinfo
 from rollout.errors import KubeconfigError
 from rollout.model.yaml_text import read_yaml
@@ -171,6 +171,8 @@ class _Merged:
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
         login = self._user(user) if user else User()
+        if login.token_file:
+            _check_token_file(self.files[0].parent / login.token_file)
         return Login(
             files=self.files,
             origin=str(self),
@@ -259,6 +261,16 @@ def _read(path: Path) -> KubeconfigFile:
             f"kubeconfig {path} is not a kubeconfig: {error}",
             hint="Check it with: kubectl config view",
         ) from error
+
+
+def _check_token_file(path: Path) -> None:
+    """Refuse what the client would wait for; one that is not there is told by the client."""
+    try:
+        check_input(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise KubeconfigError(f"token file {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
 
 
 def _place(error: Exception) -> str:

@@ -27,11 +27,12 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.record.memory import swapped
-from rollout.gather.cluster.documents import NOT_READ, Document, NotUnderstoodError
+from rollout.gather.cluster.documents import Document, NotUnderstoodError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.json_text import NOT_READ
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import is_run_id, whole_second

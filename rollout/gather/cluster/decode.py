@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, TypeVar
 
-import msgspec
-
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.demands import amounts, label_selector, node_terms, pod_requests, read_placement
@@ -28,10 +26,9 @@ from rollout.model.cluster import (
     ReadyState,
     VolumeAttachment,
 )
+from rollout.model.json_text import NOT_READ
 from rollout.model.memory import moment
 
-# What decoding raises where a text is no JSON, or not of the wanted shape; too deeply nested is no JSON either.
-NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK = 200
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -76,7 +73,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
     """Read a body as one of the shapes of `wire`; `ApiUnavailableError` names where it came from."""
     try:
         return decoder_of(shape).decode(body)
-    except NO_JSON as error:
+    except NOT_READ as error:
         raise garbled(origin, error) from error
 
 

@@ -14,6 +14,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnavailableError
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slots, is_fleetlock_run, is_group
+from rollout.model.json_text import NOT_READ
 from rollout.model.memory import (
     MOST_NODES,
     MOST_NODES_OF_VERSION,
@@ -29,7 +30,6 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FORMAT = "1.0"
-NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.

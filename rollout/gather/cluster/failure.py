@@ -6,8 +6,6 @@ here, so that a 410 means the same wherever it is met.
 
 import re
 
-import msgspec
-
 from rollout.errors import (
     AdmissionDenial,
     ApiCause,
@@ -21,6 +19,7 @@ from rollout.errors import (
 )
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
+from rollout.model.json_text import NOT_READ
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -102,7 +101,7 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
     """
     try:
         answer = decoder_of(Status).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_READ:
         answer = Status()
     answer = answer if answer.kind == "Status" else Status()
     text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]

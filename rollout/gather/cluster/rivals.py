@@ -12,6 +12,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list, seen
 from rollout.gather.cluster.wire import decoder_of
+from rollout.model.json_text import NOT_READ
 from rollout.model.rivals import Coordinator
 from rollout.ports import ClusterApi
 
@@ -159,7 +160,7 @@ def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
         lock = decoder_of(_Lock).decode(written)
-    except msgspec.MsgspecError:
+    except NOT_READ:
         return (), False
     held = (lock, *lock.locks) if lock.node_id else lock.locks
     most = 1 if lock.node_id else lock.max_owners

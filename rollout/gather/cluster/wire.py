@@ -41,7 +41,7 @@ class Decoder(Generic[T]):
     strict: msgspec.json.Decoder[T]
 
     def decode(self, body: bytes | str) -> T:
-        """`NO_JSON` of `decode` where it is none, or of another shape."""
+        """`NOT_READ` of `json_text` where it is none, or of another shape."""
         try:
             return self.strict.decode(body)
         except msgspec.ValidationError as error:
