@@ -43,7 +43,7 @@ _COLUMNS = (
     Column("COMMANDS", leaves=2, wraps=True),
     Column("NODES", leaves=4, right=True),
     Column("CLUSTER", leaves=1),
-    Column("END", note=True),
+    Column("END", wraps=True),
 )
 
 
@@ -55,7 +55,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
     differ = is_wide or len({run.cluster for run in runs}) > 1
 
     def row(run: RunReport) -> Row:
-        # commands are told where they are not `apply` alone, the cluster where runs differ in it
+        # the cluster is told if runs differ in it
         left = len(run.not_started) + len(run.not_done)
         counts = [f"{run.failed} failed"] if run.failed else []
         counts += [f"{counted(left, 'node')} left"] if left else []
@@ -64,7 +64,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
             printable(run.run),
             f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
             elapsed(run.seconds),
-            printable(", ".join(commands)) if is_wide or commands != ["apply"] else "",
+            printable(", ".join(commands)),
             str(len(run.nodes)) if run.nodes else NOTHING,
             or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
             ", ".join((ended(run), *counts)),

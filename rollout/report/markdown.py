@@ -1,7 +1,7 @@
 """A plan and a run as Markdown, for merge requests, tickets and summaries of jobs (GitHub's flavour, as GitLab's).
 
-What a cluster or a host wrote stands in spans of code alone: there it is no link, no HTML, no mention of a person and
-no reference to an issue, whoever shows it.
+What a cluster or a host wrote stands in spans of code alone, unless it is a mere number: there it is no link, no HTML,
+no mention of a person and no reference to an issue, whoever shows it.
 """
 
 import re
@@ -17,6 +17,8 @@ from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import Table
 
 _BACKTICKS = re.compile("`+")
+# At most six digits in a row: more may be a commit, which becomes a link.
+_FIGURE = re.compile(r"\d{1,6}(?:[:hms]\d{0,2}){0,3}(?: %| of \d{1,6}|, \d{1,6} failed)?")
 
 
 def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
@@ -29,7 +31,12 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
 
 def _cell(text: str) -> str:
     """Write a cell: a table's own sign ends one even within code, unless it is escaped."""
-    return code(", ".join(text.splitlines())).replace("|", r"\|")
+    return _value(", ".join(text.splitlines())).replace("|", r"\|")
+
+
+def _value(text: str) -> str:
+    """Return a number, a share, a time or a duration as it is, and everything else as a span of code."""
+    return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
@@ -59,7 +66,7 @@ def _run_parts(report: RunReport) -> Iterator[str]:
     failures = tables.failure_table(report)
     if failures.rows:
         yield from _section(failures)
-    yield "\n".join(f"- {name}: {code(value)}" for name, value in tables.facts(report))
+    yield "\n".join(f"- {name}: {_value(value)}" for name, value in tables.facts(report))
     for part in (tables.part_table(report), *tables.figure_tables(report)):
         yield from _section(part)
     if report.evicted:

@@ -110,6 +110,7 @@ class RunView:
     evictions: int = 0
     misunderstood: int = 0
     _settles: bool = False
+    _earlier_waves: int = 0
 
     @property
     def records(self) -> Sequence[RunRecord]:
@@ -223,10 +224,32 @@ class RunView:
         self._settled(event.at)
         estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
         estimate = estimates.get(event.index) or None
-        about = (event.index, event.waves, event.nodes, event.because, event.in_flight)
-        self.waves.append(WaveReport(*about, event.at, event.at, estimate_seconds=estimate))
+        before = self._waves_before(event)
+        self.waves.append(
+            WaveReport(
+                index=before + event.index,
+                of=before + event.waves,
+                nodes=event.nodes,
+                because=event.because,
+                in_flight=event.in_flight,
+                begun_at=event.at,
+                ended_at=event.at,
+                estimate_seconds=estimate,
+            )
+        )
         for name in event.nodes:
             self._node(name).wave = len(self.waves)
+
+    def _waves_before(self, event: WaveStarted) -> int:
+        """Return how many waves earlier processes have finished: each process counts those of its own plan from 1.
+
+        A wave that goes on with nodes of the last one keeps its number.
+        """
+        if event.index == 1 and self.waves:
+            last = self.waves[-1]
+            goes_on = not set(last.nodes).isdisjoint(event.nodes)
+            self._earlier_waves = last.index - 1 if goes_on else last.index
+        return self._earlier_waves
 
     def _settling(self, event: WaveSettling) -> None:
         self.settling = event

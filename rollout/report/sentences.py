@@ -135,20 +135,21 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
 def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
     """Tell the same within so many columns: what matters least goes first, and what is left has two lines at most."""
     left = elapsed(max(0.0, event.seconds_left - since))
-    budget, pod, why = printable(event.budget) or "the API server", printable(event.pod), why_held(event)
-    namespace = f"{budget.partition('/')[0]}/"
-    own = pod.removeprefix(namespace) if "/" in budget else pod
-    figures = why.replace(" healthy", "") if event.needs is not None else why
+    holder, pod, why = printable(event.held_by), printable(event.pod), why_held(event)
+    namespace, slash, _ = event.budget.partition("/")
+    own = pod.removeprefix(f"{namespace}/") if slash else pod
+    is_counted = event.needs is not None and event.has is not None
+    figures = f"needs {event.needs}, has {event.has}" if is_counted else why
     forms = (
         blocked(event, since),
-        f"held by {budget} · {left} left · {pod}: {why}",
-        f"held by {budget} · {left} left · {own}: {why}",
-        f"held by {budget} · {own}: {figures} · {left} left",
-        f"held by {budget} · {own}: {figures}",
+        f"held by {holder} · {left} left · {pod}: {why}",
+        f"held by {holder} · {left} left · {own}: {why}",
+        f"held by {holder} · {own}: {figures} · {left} left",
+        f"held by {holder} · {own}: {figures}",
     )
     if fitting := next((form for form in forms if len(form) <= width), ""):
         return [fitting]
-    whole = f"held by {budget} · {own} · {figures} · {left} left"
+    whole = f"held by {holder} · {own} · {figures} · {left} left"
     return wrap(whole, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 

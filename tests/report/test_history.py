@@ -1,6 +1,7 @@
 """Journals as people read them."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -15,11 +16,13 @@ from rollout.model.progress import (
     PodBlocked,
     PodReleased,
     PodsEvicted,
+    WaveStarted,
 )
 from rollout.model.quantity import Count, Duration
 from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record, line, record_of
 from rollout.report.markdown import run_markdown
+from rollout.report.run_view import RunView
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.pages import run_page
 from rollout.report.runs.report import report_of
@@ -123,6 +126,34 @@ def test_on_a_terminal_only_what_tells_runs_apart_has_a_column() -> None:
     resumed = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
     told = history_text([report(*RUN), report(*RUN, resumed, RUN[-1])], width=100)
     assert told.splitlines()[0].split() == ["RUN", "STARTED", "TOOK", "COMMANDS", "NODES", "END"]
+
+
+def test_at_80_columns_a_run_has_its_command_and_its_end_on_its_own_line() -> None:
+    _, row, *further = history_text([report(*RUN)], width=80).splitlines()
+    assert row.split()[4:6] == ["apply", "3"]
+    assert row.split()[6] == "incomplete,"
+    assert all(line.startswith(" " * 40) for line in further)
+
+
+def waves_of(*started: tuple[int, int, str]) -> list[tuple[int, int]]:
+    view = RunView()
+    for index, waves, nodes in started:
+        view.take(WaveStarted(AT, index, waves, tuple(nodes.split())))
+    return [(wave.index, wave.of) for wave in view.waves]
+
+
+def test_waves_keep_their_numbers_over_resumes() -> None:
+    assert waves_of((1, 8, "a b"), (1, 7, "c"), (1, 6, "d"), (2, 6, "e")) == [(1, 8), (2, 8), (3, 8), (4, 8)]
+
+
+def test_a_wave_that_is_resumed_keeps_its_number() -> None:
+    assert waves_of((1, 3, "a"), (2, 3, "b c"), (1, 2, "c"), (2, 2, "d")) == [(1, 3), (2, 3), (2, 3), (3, 3)]
+
+
+def test_numbers_in_markdown_are_no_code() -> None:
+    text = run_markdown(report(*RUN))
+    assert not re.search(r"`[\d:hms %]+`", text)
+    assert "`node-1`" in text
 
 
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:

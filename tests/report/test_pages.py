@@ -132,7 +132,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *("drain-failed in phase draining", "it went wrong", "last SSH error: refused", "console: lab://2", "look"),
         *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
-        *("Where the time went", "10m00s foreseen, 7m52s taken", "3975.2.0 → 4081.2.1"),
+        *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was held"),
         "15 pods had to move: 7 evictions",
     ):
@@ -214,3 +214,10 @@ def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject)
     assert json_document(report)
     told = "\n".join((history_text([report]), timeline_text(report, records, details=True)))
     assert not CONTROLS.search(told)
+
+
+def test_a_table_that_goes_on_has_a_shade_at_its_edge() -> None:
+    """What covers the shades moves with the table, and the shades stay with its edges."""
+    rule = page_of(night()).partition(".scroll {")[2].partition("}")[0]
+    assert rule.count("no-repeat local") == 2
+    assert rule.count("no-repeat scroll") == 2

@@ -65,10 +65,10 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         yield "Left out", tallied(report.left_out)
     yield "Versions", _versions(report)
-    if foreseen := report.estimate.seconds:
+    if estimated := report.estimate.seconds:
         waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
-        without = " without closed windows and interruptions" if waits else ""
-        yield "Forecast", f"{elapsed(foreseen)} foreseen, {elapsed(report.seconds - waits)} taken{without}"
+        without = " (excluding closed windows and interruptions)" if waits else ""
+        yield "Duration", f"estimated {elapsed(estimated)}, took {elapsed(report.seconds - waits)}{without}"
     if report.evictions:
         moved = counted(report.planned.pods_to_move, "pod")
         yield "Pods", f"{moved} had to move: {counted(report.evictions, 'eviction')}"
@@ -106,7 +106,7 @@ def part_table(report: RunReport) -> Table:
 
 
 def wave_table(report: RunReport) -> Table:
-    """Show each wave beside its forecast."""
+    """Show each wave beside its estimate."""
     failed = {failure.node for failure in report.failures}
     rows = list[Sequence[str]]()
     for wave in report.waves:
@@ -123,7 +123,7 @@ def wave_table(report: RunReport) -> Table:
                 wave.because,
             )
         )
-    headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
+    headings = ("Wave", "Nodes", "Begun", "Took", "Estimated", "Settled in", "Waited for", "Why together")
     return Table("Waves", headings, rows)
 
 
