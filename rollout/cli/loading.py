@@ -97,8 +97,8 @@ class SectionedCommand(_QuickValues, TyperCommand):
         """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """Arguments, options of this command alone, then the groups in the order of their first option."""
+    def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return each heading with its flags: arguments, options of this command alone, then the groups."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], _OWN: []}
         parameter: Any
         for parameter in self.get_params(ctx):
@@ -108,7 +108,10 @@ class SectionedCommand(_QuickValues, TyperCommand):
                 # without Python's name for a type, and without a flag's no
                 after = " <" if is_argument and not parameter.type_descriptor.choices else " / "
                 sections.setdefault(title, []).append((record[0].partition(after)[0], record[1]))
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        return {title: records for title, records in sections.items() if records}
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the sections."""
+        for title, records in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -79,6 +79,7 @@ _COMMANDS: Mapping[str, str] = {
     "check-update": "Ask the selected hosts to look for an update now.",
     "manifests": "Print what runs rollout in the cluster, for kubectl apply.",
     "demo": "Watch a simulated cluster being taken through its updates.",
+    "help": "Show the help of a command, or write man pages.",
     "completion": "Print the completion script of bash, zsh or fish.",
     "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
     "lab": "Rehearse on a simulated cluster.",

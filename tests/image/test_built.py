@@ -147,9 +147,11 @@ def test_a_release(lab: Lab, tmp_path: Path) -> None:
     made = tmp_path / "dist"
     subprocess.run([ROOT / ".ci" / "dist", made], env=variables, check=True, capture_output=True)
     names = {path.name for path in made.iterdir()}
-    archives = {f"kubectl-node_rollout-v0.1.0-linux-{arch}.tar.gz" for arch in ("amd64", "arm64")}
+    places = ("linux-amd64", "linux-arm64", "darwin-arm64")
+    archives = {f"kubectl-node_rollout-v0.1.0-{place}.tar.gz" for place in places}
     assert {name.split("-0.1.0")[0] for name in names - archives} == {
         "node_rollout",
+        "node-rollout-man.tar.gz",
         "node-rollout.cdx.json",
         "node-rollout.yaml",
         "SHA256SUMS",
@@ -173,7 +175,8 @@ def installs_as_krew_does(released: Path, lab: Lab) -> None:
     """By the manifest: the archive of this platform, its sum, its files, a link in PATH; then without any index."""
     manifest = yaml.safe_load((released / "node-rollout.yaml").read_text())
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    (mine,) = (one for one in manifest["spec"]["platforms"] if one["selector"]["matchLabels"]["arch"] == arch)
+    here = {"os": "linux", "arch": arch}
+    (mine,) = (one for one in manifest["spec"]["platforms"] if one["selector"]["matchLabels"] == here)
     archive = released / mine["uri"].rpartition("/")[2]
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == mine["sha256"]
     store, programs = released / "store" / "v0.1.0", released / "programs"

@@ -169,7 +169,8 @@ def test_a_tag_that_is_not_the_version_ends_it(tag: str, code: int) -> None:
 def test_krew_takes_the_manifest() -> None:
     """The rules are those that Krew checks before it installs, and its index before it lists."""
     krew = runpy.run_path(str(ROOT / ".ci" / "krew"))
-    sums = {name: letter * 64 for name, letter in zip(krew["PLATFORMS"], "ab", strict=True)}
+    places = [(platform.os, platform.arch) for platform in krew["PLATFORMS"]]
+    sums = {f"{system}_{arch}": letter * 64 for (system, arch), letter in zip(places, "abc", strict=True)}
     document = yaml.safe_load(krew["manifest"]("0.1.0", "owner/name", sums))
     assert (document["apiVersion"], document["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
     # it links the executable under the name that kubectl looks for, made of the plugin's
@@ -177,12 +178,14 @@ def test_krew_takes_the_manifest() -> None:
     assert f"kubectl-{name.replace('-', '_')}" in PROJECT["project"]["scripts"]
     assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
     assert 0 < len(spec["shortDescription"]) <= 50
-    made = {one["selector"]["matchLabels"]["arch"]: one for one in spec["platforms"]}
-    assert {arch: one["sha256"] for arch, one in made.items()} == sums
-    for arch, one in made.items():
-        file = f"kubectl-node_rollout-v0.1.0-linux-{arch}.tar.gz"
+    made = {
+        (labels["os"], labels["arch"]): one for one in spec["platforms"] for labels in [one["selector"]["matchLabels"]]
+    }
+    assert list(made) == places == [("linux", "amd64"), ("linux", "arm64"), ("darwin", "arm64")]
+    for (system, arch), one in made.items():
+        file = f"kubectl-node_rollout-v0.1.0-{system}-{arch}.tar.gz"
         assert one["uri"] == f"https://github.com/owner/name/releases/download/v0.1.0/{file}"
-        assert one["selector"]["matchLabels"]["os"] == "linux"
+        assert one["sha256"] == sums[f"{system}_{arch}"]
     for python in krew["PYTHONS"]:
         assert len(re.findall("^ansible-core==", krew["locked"](python), re.MULTILINE)) == 1
 
