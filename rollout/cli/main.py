@@ -24,14 +24,14 @@ from rollout.cli.terminal import prepare_streams, warn
 # Last, where a terminal of 24 lines still shows it.
 _EPILOG = """\b
 Without a cluster:  rollout demo
-With one:           rollout doctor    what is missing, and the fix
-                    rollout status    which nodes wait for a reboot
-                    rollout plan      what apply would do
-                    rollout apply     do it
-                    rollout check-update   look for updates now
-Interrupted:        rollout resume    go on, or: rollout abort
+With one:           rollout doctor        what is missing, and the fix
+                    rollout status        which nodes wait for a reboot
+                    rollout plan          what apply would do
+                    rollout apply         do it
+                    rollout check-update  look for updates now
+Interrupted:        rollout resume        go on, or: rollout abort
 
-A flag may stand in the environment, ROLLOUT_MAX_UNAVAILABLE=3; settings in a file: --config FILE.
+Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
 Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked,
 64 wrong usage, 130 interrupted.
 """

@@ -104,6 +104,7 @@ def up(
         if program := _own_path():
             exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
         (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
+        say(f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:")
         show("\n".join(exports))
         steps = "\n".join(f"    {step}" for step in steps_of(loaded))
         env, inventory = shlex.quote(str(lab.directory / "env")), lab.directory / "inventory.yaml"

@@ -19,7 +19,7 @@ def status(
     \b
     Examples:
       rollout status worker-1 worker-2
-      rollout status -l node-role.kubernetes.io/worker -o json
+      rollout status -l '!node-role.kubernetes.io/control-plane' -o json
       rollout status --watch
     """
     from rollout.cli import wiring
