@@ -21,7 +21,7 @@ from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
-from rollout.execution.node.transitions import GivenUpError, NodeFailure, NotStartedError
+from rollout.execution.node.transitions import GivenUpError, NodeFailure, NodeRemovedError, NotStartedError
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -264,13 +264,13 @@ def _boot_of(node: Node) -> BootFacts:
 
 
 def _looked_at(context: NodeContext) -> Node:
-    """Return the Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
+    """Return the Node as it is now; `NodeFailure`, for no failure, where it is none that a slot was taken for."""
     try:
         node = context.node()
     except ApiNotFoundError:
-        raise NodeFailure(Outcome.ABORTED, "its Node was deleted") from None
+        raise NodeRemovedError("its Node was deleted") from None
     if node.uid != context.planned.node_uid:
-        raise NodeFailure(Outcome.ABORTED, "its Node was deleted and created again: its host has to ask anew")
+        raise NodeFailure(Outcome.SKIPPED, "its Node was deleted and created again: its host has to ask anew")
     return node
 
 

@@ -2,14 +2,16 @@
 
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rollout.lab.api.resources import LEASES
+from rollout.lab.hosts.faults import HostFaults, SshFault
 from tests.apply.conftest import Rollout, Started, command, killed_at
 from tests.operate.conftest import ONCE, ORIGIN, assert_all_done, assert_untouched, open_now
-from tests.state import rebooted, record
+from tests.state import rebooted, record, write
 from tests.waiting import Inbox, wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
@@ -22,6 +24,21 @@ def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Started, rollo
     assert_all_done(lab)
     second = rollout(lab, "operate", "--once").ends(0)
     assert second.stdout == "Nothing to do: no node waits for a reboot.\n"
+
+
+def test_nodes_without_a_linux_host_end_no_pass_with_a_failure(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    others = {"worker-1": {"kubernetes.io/os": "windows"}, "worker-2": {"type": "virtual-kubelet"}}
+    for node, labels in others.items():
+        write(lab, node, "labels", **labels)
+        closed = partial(lab.machines[node].inflict, HostFaults(ssh=SshFault.CLOSED))
+        lab.call(closed)
+    first = rollout(lab, *ONCE).ends(0)
+    assert set(first.summary["succeeded"]) == {"cp-1", "worker-3"}
+    assert first.summary["left_out"] == {"unsupported": 2}
+    checks = json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
+    of_others = [(check["check"], check["verdict"]) for check in checks if check["subject"] in others]
+    assert of_others == [("node", "pass")] * 2
 
 
 def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started, rollout: Rollout) -> None:

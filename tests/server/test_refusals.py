@@ -12,10 +12,21 @@ from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
 from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, Serving, slots_of, workers
-from tests.state import is_cordoned, marks_of, rebooted, write
+from tests.state import is_cordoned, marks_of, rebooted, write, write_spec
 from tests.waiting import wait_until
 
 HELD = "4152.2.0"
+
+
+def test_a_host_whose_node_is_about_to_be_removed_is_denied(started: Started, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    write_spec(lab, client.node, taints=[taint])
+    denied = client.ask(serve(lab))
+    assert (denied.status, denied.kind) == (423, "node_excluded")
+    assert "Karpenter is about to remove it: taint karpenter.sh/disrupted" in denied.value
+    assert not is_cordoned(lab, client.node)
 
 
 # Pods that are unready for longer than a drain waits stop it.
