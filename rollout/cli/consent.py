@@ -7,6 +7,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
+from rollout.cli.program import program_name
 from rollout.cli.terminal import fitted
 from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
@@ -34,7 +35,7 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
         # on a line of its own, for the question's is not ended
-        sys.stderr.write("\nrollout: interrupted: nothing was changed\n")
+        sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":
         raise NotConfirmedError("not confirmed: nothing was changed")

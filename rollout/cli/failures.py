@@ -9,16 +9,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import typer
 
+from rollout.cli.program import PROGRAM, as_started, program_name
 from rollout.cli.terminal import fitted, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
-PROGRAM = "rollout"
 _CLICK_USAGE = 2
 
 
@@ -26,9 +25,8 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run one command line of the program, as typer's application or as its root command; the exit code."""
     # asked of the raw words, for an error may come before they are parsed
     flags = [word for word in arguments if re.fullmatch(r"--verbose|-y?v+y?", word)]
-    typed_name = "kubectl node-rollout" if Path(sys.argv[0]).name == "kubectl-node_rollout" else PROGRAM
     try:
-        code = program(list(arguments), prog_name=typed_name, standalone_mode=False)
+        code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has seen enough
@@ -37,7 +35,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         flush_or_discard()
         with suppress(OSError):
             verbose = bool(flags or os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "))
-            report(error, verbose=verbose, command=_command(program, typed_name, arguments))
+            report(error, verbose=verbose, command=_command(program, program_name(), arguments))
         return exit_code(error)
     finally:
         flush_or_discard()
@@ -58,7 +56,7 @@ def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> No
         cause = cause.__cause__
     if verbose and not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort):
         lines += "".join(traceback.format_exception(error)).splitlines()
-    sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
+    sys.stderr.write("".join(f"{fitted(as_started(line))}\n" for line in lines))
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -77,7 +75,7 @@ def exit_code(error: BaseException) -> ExitCode:
 def _lines(error: BaseException, typed: str) -> Iterator[str]:
     if isinstance(error, RolloutError):
         word = "" if isinstance(error, NotConfirmedError) else "error: "
-        yield f"{PROGRAM}: {word}{printable(error.message)}"
+        yield f"{program_name()}: {word}{printable(error.message)}"
         yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
@@ -85,17 +83,17 @@ def _lines(error: BaseException, typed: str) -> Iterator[str]:
         # a group alone: its help is all that is to be said, line by line
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
-        yield f"{PROGRAM}: error: {printable(error.format_message())}"
+        yield f"{program_name()}: error: {printable(error.format_message())}"
         # the parser of the options knows no context
         command = getattr(getattr(error, "ctx", None), "command_path", typed)
         yield f"hint: {_advice(error)}{command} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
-        yield f"{PROGRAM}: interrupted"
+        yield f"{program_name()}: interrupted"
     elif message := _denied(error):
-        yield f"{PROGRAM}: error: {printable(message)}"
+        yield f"{program_name()}: error: {printable(message)}"
         yield "hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a); -v shows where"
     else:
-        yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
+        yield f"{program_name()}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 
 

@@ -65,12 +65,14 @@ def takes(
     of_another: bool = False,
     formats: Sequence[OutputFormat] = _ONE_DOCUMENT,
     arguments: Any = None,
+    reads: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
 
     The file that it names counts for itself, unless it is that `of_another` process. `formats` are those of `-o` that
     it can print. Its `arguments` are NODE_ARGUMENTS, which mean the same as `--node`, or PLAN_OR_NODES, from which it
-    gets a plan as `file`.
+    gets a plan as `file`. It `reads` the variables of some settings without their flags, to tell what they do not
+    change.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +109,8 @@ def takes(
                 typed["nodes.node"] = ([*flagged, *words], "--node")
             # a flag goes before
             typed = {**typed, **assignments(received.pop("set_") or ()), **typed}
-            settings = given(read, variables(os.environ, values), typed)
+            known = [*values, *(item for name, item in every_setting().items() if name in reads)]
+            settings = given(read, variables(os.environ, known), typed)
             _check_format(settings.output.format, formats)
             with logged(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.flags import PlainValue
+from rollout.cli.program import as_started
 
 _OWN = "Options"
 # What a flag means without a value. With a value of its own, click would take the next word for it.
@@ -84,14 +85,30 @@ class CommandList(_QuickValues, TyperGroup):
         }
         return super().shell_complete(ctx, incomplete)
 
+    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
+        """Return the program's help, with commands as it was started."""
+        return as_started(super().get_help(ctx))
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """Write a line each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.commands.data.items()))
 
 
+class Group(TyperGroup):
+    """A command with commands of its own."""
+
+    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
+        """Return its help, with commands as the program was started."""
+        return as_started(super().get_help(ctx))
+
+
 class SectionedCommand(_QuickValues, TyperCommand):
     """A command whose help lists its options under the headings they were declared with."""
+
+    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
+        """Return its help, with commands as the program was started."""
+        return as_started(super().get_help(ctx))
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""

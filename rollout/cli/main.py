@@ -7,17 +7,17 @@ import getpass
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from rollout import __version__
-from rollout.cli import failures
 from rollout.cli.failures import invoke
 from rollout.cli.flags import option
 from rollout.cli.loading import CONTEXT, CommandList, Commands
+from rollout.cli.program import COMMANDS, PROGRAM, program_name
 from rollout.cli.settings.reading import strangers
 from rollout.cli.terminal import prepare_streams, warn
 
@@ -39,7 +39,7 @@ Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed,
 _FIRST_PROCESS = 1
 
 app = typer.Typer(
-    name=failures.PROGRAM,
+    name=PROGRAM,
     cls=CommandList,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -53,44 +53,18 @@ app = typer.Typer(
 def root(context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")) -> None:
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
     if version:
-        typer.echo(f"{failures.PROGRAM} {__version__}")
+        typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     warn(*strangers(os.environ))
 
 
-_COMMANDS: Mapping[str, str] = {
-    "status": "Show which nodes wait for a reboot, and why the others do not.",
-    "plan": "Show what apply would do, or a saved plan; touch nothing.",
-    "apply": "Run a saved plan; or plan, show, ask and run.",
-    "resume": "Go on with an interrupted rollout, from any machine.",
-    "operate": "Reboot what waits, unattended: once, or pass after pass.",
-    "abort": "Undo what an interrupted rollout started.",
-    "pause": "Keep rollouts from starting these nodes, or any.",
-    "unpause": "End a pause.",
-    "release": "End the hold of a version that failed on too many nodes.",
-    "history": "List this machine's runs, or show one as a timeline.",
-    "report": "Report a run as a page, Markdown or JSON.",
-    "evidence": "Write down what was proved of a version, for other clusters.",
-    "doctor": "Check everything that a rollout needs, and name each fix.",
-    "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
-    "known-hosts": "Scan the Nodes' host keys into a known_hosts file.",
-    "check-update": "Ask the selected hosts to look for an update now.",
-    "manifests": "Print what runs rollout in the cluster, for kubectl apply.",
-    "demo": "Watch a simulated cluster being taken through its updates.",
-    "help": "Show the help of a command, or write man pages.",
-    "completion": "Print the completion script of bash, zsh or fish.",
-    "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
-    "lab": "Rehearse on a simulated cluster.",
-}
-
-
 def program() -> Any:
     """Return the command `rollout`, with all others in it."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
-    root.commands = Commands(_COMMANDS)
+    root.commands = Commands(COMMANDS)
     return root
 
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Self, TextIO
 
+from rollout.cli.program import as_started
 from rollout.model.text import printable
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def write_beside(line: str, style: str = "") -> None:
 
     Nothing moves before somebody has asked for the console.
     """
+    line = as_started(line)
     if sys.stderr.isatty() and (style or error_console.cache_info().currsize):
         from rich.text import Text
 
@@ -73,6 +75,7 @@ def shown_meanwhile(doing: str) -> AbstractContextManager[object]:
 
 def show(text: str) -> None:
     """Print data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
+    text = as_started(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, has_colours, painted
 

@@ -8,6 +8,7 @@ from typing import TypedDict
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
 from rollout.report.columns import wrapped
+from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
@@ -26,10 +27,16 @@ class DoctorReport(TypedDict):
     summary: Mapping[Verdict, int]
 
 
-def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | None = None, next_step: str = "") -> str:
+def doctor_text(
+    checks: Sequence[Check],
+    *,
+    every: bool = False,
+    width: int | None = None,
+    way_on: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
+) -> str:
     """Show a line for each finding, with its fix, and how many checks passed; `every` folds nothing, and has those too.
 
-    `width` in columns, None for no limit. `next_step` is the command that leads on where nothing failed.
+    `width` in columns, None for no limit. `way_on` is what leads on.
     """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
     listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
@@ -38,7 +45,9 @@ def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | No
     figures = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
     if len(checks) == tallies[Verdict.PASS]:
         figures = f"All {len(checks)} checks passed{where}."
-    end = [wrapped(figures, width), f"Next:\n    {next_step}" if next_step and not tallies[Verdict.FAIL] else ""]
+    lead = f"Once {way_on.once}:" if way_on.once else "Next:"
+    command = f"{lead}\n    {way_on.command}" if way_on.command else ""
+    end = [wrapped(figures, width), wrapped(way_on.sentence, width), command]
     return joined("\n\n", listed, joined("\n", *end))
 
 

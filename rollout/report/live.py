@@ -48,7 +48,10 @@ class LiveProgress:
         stop: StopRequest | None = None,
         *,
         names_pods: bool = False,
+        rephrase: Callable[[str], str] = str,
     ) -> None:
+        """Draw on the console; `rephrase` has the last word on the sentences above the board."""
+        self._rephrase = rephrase
         self._console = console
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
@@ -92,7 +95,7 @@ class LiveProgress:
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
             case Notice() | VersionHeld():
-                return Text(sentence(event), style="yellow")
+                return Text(self._rephrase(sentence(event)), style="yellow")
             case _:
                 pass
         return None

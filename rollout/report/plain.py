@@ -90,9 +90,16 @@ class PlainLines:
     """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
 
     def __init__(
-        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, *, names_pods: bool = False
+        self,
+        stream: IO[str],
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        names_pods: bool = False,
+        rephrase: Callable[[str], str] = str,
     ) -> None:
+        """Write to the stream; `rephrase` has the last word on each line."""
         self._stream = stream
+        self._rephrase = rephrase
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._news = News(names_pods=names_pods)
@@ -129,7 +136,7 @@ class PlainLines:
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now
-        self._stream.write(f"{self._line(at, text)}\n")
+        self._stream.write(f"{self._line(at, self._rephrase(text))}\n")
         self._stream.flush()
 
     def _line(self, at: datetime, text: str) -> str:

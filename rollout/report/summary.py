@@ -10,11 +10,11 @@ from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import absences, capitalized, what_failed
 
-_MOST_ROWS = 20
+_MOST_ROWS = 18
 _MOST_NOT_DONE = 5
 _INDENT = "    "
 # Leads of commands that say enough alone.
-_GOES_ON = ("go on", "once it is mended")
+_GOES_ON = ("go on",)
 
 
 # What to do next: the words before a command, or a sentence alone; and the command.
@@ -44,7 +44,7 @@ def summary_text(
     one about the same cluster.
     """
     rows = (*_failures(result, width), *_not_done(result.not_done, width), *_not_started(result, width))
-    steps = _next_pass(result) if operating else _next_steps(result)
+    steps = _next_pass(result) if operating else (*_next_steps(result), *_without_failed(result))
     pasted = ((lead, command and repeated(command)) for lead, command in steps)
     return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(pasted, width)))
 
@@ -163,23 +163,45 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         return
     others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]
     is_trouble = len(others) > len([node for node in others if node in result.failed_before])
-    if release := _release(result):
+    release = _release(result)
+    if release or is_trouble:
         yield ("see", "rollout doctor" if is_trouble else "rollout status")
+    if release:
         yield from (("once you know the cause", release), ("then", go_on))
+    elif failed := _failed_names(result):
+        yield (_once_fixed(result, failed), go_on)
     elif is_trouble:
-        yield from (("see", "rollout doctor"), ("then", go_on))
-    elif any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
-        yield ("once its pods can leave", go_on)
-    elif result.newly_held:
-        yield (f"version {shortened(result.newly_held)} is held. Once it is mended", go_on)
-    elif result.failed:
-        yield ("once it is mended", go_on)
+        yield ("once that is fixed", go_on)
     elif not result.complete:
         yield ("go on", go_on)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
         over = f"the rollout is over, without {nodes} of it that may not be started now. Later"
         yield (over, "rollout apply")
+
+
+def _failed_names(result: RunResult) -> str:
+    """Name the nodes that failed in this process or before; empty if none did."""
+    names = [node.node for node in result.failed] + [node.node for node in result.failed_before]
+    return shortened(list(dict.fromkeys(names)), most=2) if names else ""
+
+
+def _once_fixed(result: RunResult, failed: str) -> str:
+    if any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
+        return f"once the pods of {failed} can leave"
+    held = f"version {shortened(result.newly_held)} is held. " if result.newly_held else ""
+    return f"{held}{'after' if not held else 'After'} fixing {failed}"
+
+
+def _without_failed(result: RunResult) -> Iterator[Step]:
+    """Yield the way that does not wait for nodes that failed: a dead host would fail again forever."""
+    failed = _failed_names(result)
+    if not failed or any(node.outcome is Outcome.FENCED for node in result.failed):
+        return
+    if result.not_started:
+        yield (f"to go on without {failed}", "rollout resume")
+    else:
+        yield (f"to end the rollout without {failed}", "rollout abort")
 
 
 def _go_on(result: RunResult) -> str:

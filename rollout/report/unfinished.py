@@ -9,7 +9,7 @@ from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinis
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Phase
-from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shortened
+from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shell_word, shortened
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalized, tallied
 
@@ -77,6 +77,8 @@ def ways_out(unfinished: Unfinished) -> str:
         return "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives nodes back"
     if unfinished.record.problem:
         return "`rollout abort` gives back what was started"
+    if unfinished.only_failed_left:
+        return "`rollout resume --retry-failed` tries the failed nodes again, `rollout abort` ends it without them"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
@@ -158,7 +160,14 @@ def aborted_text(aborted: Aborted, again: str) -> str:
         f"Left as they are: {listed(left, _MOST)}" if left else "",
         _PASSES_STOPPED if aborted.stops_passes else "",
         f"{'Next:' if aborted.stopped else 'Once they are fixed:'}\n    {again}" if left else "",
+        _if_gone(aborted) if left and not aborted.stopped else "",
     )
+
+
+def _if_gone(aborted: Aborted) -> str:
+    """Tell how a host that never comes back is let go, for its Node keeps the marks until then."""
+    names = " ".join(shell_word(printable(name)) for name in aborted.left_cordoned)
+    return f"If their hosts are gone for good, delete their Nodes first:\n    kubectl delete node {names}"
 
 
 def no_run_text(lock: Glance, last: LastRun | None) -> str:

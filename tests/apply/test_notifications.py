@@ -165,7 +165,8 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         ("version 4152.2.0 is held", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]
-    assert "Next: Version 4152.2.0 is held. Once it is mended: rollout resume --retry-failed" in messages[-1]["message"]
+    step = "Next: Version 4152.2.0 is held. After fixing worker-2: rollout resume --retry-failed"
+    assert step in messages[-1]["message"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,10 +119,80 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
             lab.machines[name].power_on()
 
     lab.call(repair)
-    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "reboot.timeout=15s").ends(64)
-    assert "--reboot-timeout cannot be changed now: the interrupted rollout has its own rules" in refused.stderr
+    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "waves.canary=1").ends(64)
+    assert "--canary cannot be changed now: the interrupted rollout has its own rules" in refused.stderr
     rollout(lab, "resume", "--yes", "--retry-failed").ends(0)
     assert_finished(lab)
+
+
+def recorded_run(lab: Lab) -> str:
+    stored = record(lab)
+    assert stored is not None
+    return str(stored["metadata"]["annotations"]["node-rollout.dev/run"])
+
+
+def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    """Nothing of it is in flight, and nodes of it were not started."""
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: any(lab.scoreboard().reboots.values()))
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    run = recorded_run(lab)
+    assert process.returncode == 130
+    refused = rollout(lab, "apply", "--yes", "--node", "cp-1").ends(6)
+    assert f"the rollout {run}" in refused.stderr
+    assert "`rollout resume` continues it, `rollout abort` undoes what it started" in refused.stderr
+    assert recorded_run(lab) == run
+    rehearsed = rollout(lab, "apply", "--dry-run", "--node", "cp-1").ends(0)
+    assert "This replaces it" in rehearsed.stderr
+    planned = rollout(lab, "plan").stdout
+    assert planned.splitlines()[-1] == "    rollout resume"
+    rollout(lab, "resume", "--yes").ends(0)
+    assert_finished(lab)
+
+
+def recorded_rules(lab: Lab) -> dict[str, Any]:
+    """The rules in the record of the rollout."""
+    stored = record(lab)
+    assert stored is not None
+    policy: dict[str, Any] = json.loads(stored["data"]["plan.json"])["policy"]
+    return policy
+
+
+def test_a_dead_host_is_given_more_time_by_a_resume_and_by_every_later_one(started: Started, rollout: Rollout) -> None:
+    lab = started("never-returns", 5)
+    failed = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9").ends(4).failures
+    again = ("resume", "--yes", "--retry-failed")
+    longer = rollout(lab, *again, "--reboot-timeout", "8s").ends(4)
+    assert "note: --reboot-timeout is 8s from now on; it was 4s" in longer.stderr
+    assert recorded_rules(lab)["reboot_timeout"] == "8s"
+    later = rollout(lab, *again).ends(4)
+    assert "note:" not in later.stderr
+    assert recorded_rules(lab)["reboot_timeout"] == "8s"
+    machine = lab.machines[next(iter(failed))]
+    lab.call(lambda: machine.inflict(HostFaults()))
+    lab.call(machine.power_on)
+    rollout(lab, *again, "--reboot-timeout", "30m").ends(0)
+    assert_finished(lab)
+
+
+def test_time_outs_come_from_wherever_they_are_set_and_nothing_else_is_dropped_silently(
+    started: Started, tmp_path: Path
+) -> None:
+    lab = started("never-returns", 5)
+    invoked(tmp_path, lab.environment, (*APPLY, "--reboot-timeout", "4s", "--max-failures", "9")).ends(4)
+    file = tmp_path / "rollout.toml"
+    file.write_text('[drain]\ntimeout = "7m"\n[waves]\nsettle-timeout = "3m"\nspread-by = "zone"\n', encoding="utf-8")
+    variables = {"ROLLOUT_READY_TIMEOUT": "8s", "ROLLOUT_MAX_UNAVAILABLE": "3", "ROLLOUT_DRAIN_TIMEOUT": "6m"}
+    flags = ("--yes", "--retry-failed", "--config", str(file), "--set", "gates.hook-timeout=9m")
+    ended = invoked(tmp_path, {**lab.environment, **variables}, ("resume", *flags)).ends(4)
+    rules = recorded_rules(lab)
+    assert (rules["drain"]["timeout"], rules["settle_timeout"], rules["ready_timeout"]) == ("6m", "3m", "8s")
+    assert (rules["gates"]["hooks"]["timeout"], rules["reboot_timeout"]) == ("9m", "4s")
+    assert "note: the variable ROLLOUT_MAX_UNAVAILABLE has no effect: --max-unavailable stays" in ended.stderr
+    assert f"note: {file}:5: waves.spread-by has no effect: --spread-by stays" in ended.stderr
+    assert (rules["max_unavailable"], rules["spread_by"]) == ("2", "")
 
 
 @pytest.mark.sample

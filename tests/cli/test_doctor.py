@@ -281,7 +281,7 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
     consoles.mkdir()
     for fingerprint, code in ((on_file, 4), (shown, 0)):
         (consoles / "worker-2.log").write_text(f"SSH host key: {fingerprint} (ED25519)\n")
-        typed(home, lab, line.replace("CONSOLES", str(consoles))).ends(code)
+        typed(home, lab, line.replace("FILE", str(consoles))).ends(code)
     assert not [check for check in checks(command, lab) if check["check"] == "host-key"]
 
 

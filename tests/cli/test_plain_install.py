@@ -110,9 +110,14 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE]"),
+        (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE|NODE]..."),
         (("plann",), 64, "hint: kubectl node-rollout --help"),
-        (("--version",), 0, f"rollout {PROJECT['project']['version']}"),
+        (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
+        (("lab", "--help"), 0, "kubectl node-rollout lab scenarios       which trouble there is to rehearse with"),
+        (("apply", "--help"), 0, "kubectl node-rollout apply --max-unavailable 3"),
+        (("apply",), 3, "kubectl node-rollout: error: there is no terminal to ask for consent"),
+        (("apply",), 3, "hint: Give --yes, or a plan saved with `kubectl node-rollout plan --out FILE`."),
+        (("--version",), 0, f"kubectl node-rollout {PROJECT['project']['version']}"),
     ],
 )
 def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
@@ -125,7 +130,13 @@ def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
     (tmp_path / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     ended = subprocess.run(
-        ["kubectl", "node-rollout", *words], env=environment, capture_output=True, text=True, check=False, timeout=60
+        ["kubectl", "node-rollout", *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert ended.returncode == code
-    assert line in (ended.stdout + ended.stderr).splitlines()
+    assert line in [said.strip() for said in (ended.stdout + ended.stderr).splitlines()]

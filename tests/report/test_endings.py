@@ -75,7 +75,10 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
         "· node-4    not started: 1 node failed",
         "Next:",
         "    rollout doctor",
+        "After fixing worker-2, node-3:",
         "    rollout resume --retry-failed",
+        "To go on without worker-2, node-3:",
+        "    rollout resume",
     ]
 
 
@@ -106,20 +109,20 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         (RunResult((DONE,), not_started=(REST,)), "rollout resume"),
         (
             RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
-            "rollout resume --retry-failed",
+            "After fixing node-2: rollout resume --retry-failed",
         ),
         (
             RunResult((replace(STUCK, hint="Delete all but one of the budgets."),)),
-            "Once its pods can leave: rollout resume --retry-failed",
+            "Once the pods of node-1 can leave: rollout resume --retry-failed",
         ),
-        (RunResult((ROLLED_BACK,)), "rollout resume --retry-failed"),
+        (RunResult((ROLLED_BACK,)), "After fixing node-1: rollout resume --retry-failed"),
         (
             RunResult((DONE, ROLLED_BACK), newly_held=("4.1",)),
-            "Version 4.1 is held. Once it is mended: rollout resume --retry-failed",
+            "Version 4.1 is held. After fixing node-1: rollout resume --retry-failed",
         ),
         (
             RunResult((DONE,), not_started=(REST,), excluded=(AWAY,)),
-            "See: rollout doctor; then: rollout resume",
+            "See: rollout doctor; once that is fixed: rollout resume",
         ),
         (
             RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
@@ -137,7 +140,10 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
             RunResult((), excluded=(HELD,), left_over=("node-6",)),
             "See: rollout status; once you know the cause: rollout release 4.2; then: rollout resume",
         ),
-        (RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)), "See: rollout doctor; then: rollout resume"),
+        (
+            RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)),
+            "See: rollout doctor; once that is fixed: rollout resume",
+        ),
         (
             RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
             "The rollout is over, without 1 node of it that may not be started now. Later: rollout apply",
@@ -193,13 +199,15 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     ]
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
-    assert lines[-4:] == [
-        "✘ 14 other nodes  failed too   → rollout history",
+    assert lines[-6:] == [
+        "✘ 16 other nodes  failed too   → rollout history",
         "· worker-131, worker-132, worker-133 and 67 more  not started: 1 node failed",
-        "Once its pods can leave:",
+        "Once the pods of worker-97, worker-98 and 32 more can leave:",
         "    rollout resume --retry-failed",
+        "To go on without worker-97, worker-98 and 32 more:",
+        "    rollout resume",
     ]
-    assert "worker-200" in lines_of(result, None)[-3]
+    assert "worker-200" in lines_of(result, None)[-5]
 
 
 # What resume and abort say that they are about to do, in a small fleet and in a large one.

@@ -85,7 +85,7 @@ LEFT = NotStarted("node-3", "stopped on request")
             False,
             RolloutState.FAILED,
             Level.FAILURE,
-            "rollout resume --retry-failed",
+            "After fixing node-1: rollout resume --retry-failed",
         ),
         (RunResult((GOOD,), not_started=(LEFT,)), True, RolloutState.INTERRUPTED, Level.WARNING, "rollout resume"),
         (RunResult((GOOD,), not_started=(LEFT,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume"),
@@ -94,7 +94,7 @@ LEFT = NotStarted("node-3", "stopped on request")
             False,
             RolloutState.FAILED,
             Level.FAILURE,
-            "rollout resume --retry-failed",
+            "After fixing node-1: rollout resume --retry-failed",
         ),
     ],
 )

@@ -213,7 +213,7 @@ def test_findings_that_are_alike_are_one_line() -> None:
 
 def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     good = tuple(passed(CheckName.SSH, name, "answers") for name in NAMES[:3])
-    assert doctor_text(good, next_step="rollout plan").splitlines() == [
+    assert doctor_text(good, way_on=FollowUp("", "rollout plan")).splitlines() == [
         "All 3 checks passed (-v lists them).",
         "Next:",
         "    rollout plan",
@@ -222,7 +222,8 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
     bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
-    assert "Next:" not in doctor_text(bad, next_step="rollout plan")
+    told = doctor_text(bad, way_on=FollowUp("", "rollout doctor", once="what failed is fixed")).splitlines()
+    assert told[-2:] == ["Once what failed is fixed:", "    rollout doctor"]
 
 
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:

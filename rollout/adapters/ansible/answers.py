@@ -30,11 +30,15 @@ _AUTH = re.compile(
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
 
+_INTERCEPTED = (
+    "The connection may be intercepted. If the host was reinstalled, put what its console printed at boot, or "
+    "`ssh-keygen -l` there, into FILE. The key is recorded if they agree: rollout known-hosts --fingerprints FILE"
+)
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (
         _HOST_KEY,
         HostKeyError,
-        "The connection may be intercepted. Where its console confirms it: rollout known-hosts --fingerprints CONSOLES",
+        _INTERCEPTED,
     ),
     (_AUTH, SshAuthError, "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."),
     (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),

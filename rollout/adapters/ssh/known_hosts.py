@@ -153,8 +153,9 @@ class KnownHosts:
             same_type = tuple(other for other in known if other.type == key.type)
             raise HostKeyError(
                 f"its host key has changed: it shows {key}, on file is {_described(same_type or known)}",
-                hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
-                f" {self._recording} --fingerprints CONSOLES",
+                hint="The connection may be intercepted. If the host was reinstalled, put what its console printed at"
+                " boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree:"
+                f" {self._recording} --fingerprints FILE",
             )
         if authorities := tuple(other for name in names for other in self._authorities.find(name)):
             raise HostKeyError(

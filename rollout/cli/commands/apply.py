@@ -11,10 +11,14 @@ from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, refuse_another_process
 from rollout.cli.settings.schema import Metrics
+from rollout.cli.settings.standing import overruled
+from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.text import counted
 
 _DRY_RUN = "Change nothing: client or server, as kubectl [server]"
+# A saved plan leaves open what is tried although it is blocked.
+_OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
@@ -63,6 +67,8 @@ def apply(
         refuse_another_process(settings, policy)
         hint = "Drop them, or make a new plan with them."
         settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which has its own rules", hint)
+        for sentence in overruled(settings, policy, saved.selection, open_settings=_OPEN):
+            say(f"note: {sentence}")
     gates = wiring.gates(settings, policy.gates.alerts)
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
@@ -70,7 +76,7 @@ def apply(
     with metering as metrics, observers.measured_pass(metrics):
         session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
-        run = plan.planned_run(session)
+        run = plan.planned_run(session, asks=is_rehearsal or not (yes or saved))
         refusals.refuse_unfit(session, run.plan)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(run, asks_server=dry_run is DryRun.SERVER))

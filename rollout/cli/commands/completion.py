@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-from rollout.cli.failures import PROGRAM
 from rollout.cli.flags import argument
+from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import show
 
 

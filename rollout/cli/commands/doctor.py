@@ -1,7 +1,7 @@
 """`rollout doctor`: the places that a run tells, then whatever a rollout needs of cluster and hosts."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import typer
 
@@ -24,6 +24,7 @@ from rollout.cli.stages.gather import (
 )
 from rollout.cli.stages.plan import decide, inputs_of
 from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive
+from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of
@@ -43,7 +44,11 @@ from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.report.doctor import doctor_document, doctor_text
+from rollout.report.status import FollowUp
 from rollout.report.unfinished import heading, ways_out
+
+_RESUME = "rollout resume"
+_ONCE_FREE = "the nodes above can take part"
 
 
 @takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
@@ -55,16 +60,45 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test of no
       rollout doctor
       rollout doctor -l pool=web -o json
     """
-    output, policy, step = settings.output, policy_of(settings), settings.repeated("rollout plan")
+    output, policy, outlook = settings.output, policy_of(settings), Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks, every = in_order((*places, *_examined(settings, policy))), bool(output.verbose)
-    output.show(doctor_document(checks), lambda: doctor_text(checks, every=every, width=output.width, next_step=step))
+    checks, every = in_order((*places, *_examined(settings, policy, outlook))), bool(output.verbose)
+    way = _way_on(checks, outlook)
+    way = replace(way, command=way.command and settings.repeated(way.command))
+    output.show(
+        doctor_document(checks),
+        lambda: doctor_text(checks, every=every, width=output.width, way_on=way),
+    )
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
+@dataclass(slots=True)
+class Outlook:
+    """What could be done next: the way on with another rollout, and whether a node waits that could be planned."""
+
+    beside: FollowUp = field(default_factory=FollowUp)
+    has_pending: bool = False
+
+
+def _way_on(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
+    """Return the next command, which never leads back to these findings as they are."""
+    failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
+    if failed - {CheckName.LOCK}:
+        return FollowUp("", "rollout doctor", once="what failed is fixed")
+    beside = outlook.beside
+    if beside.command and (beside.is_first or beside.once or not outlook.has_pending):
+        is_rest = beside.command == _RESUME and not (outlook.has_pending or beside.is_first)
+        return replace(beside, sentence="", once=_ONCE_FREE) if is_rest else replace(beside, sentence="")
+    if outlook.has_pending:
+        return FollowUp("", "rollout plan")
+    if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
+        return FollowUp("No node can be planned now.", "rollout plan", once=_ONCE_FREE)
+    return FollowUp("No node waits for a reboot.")
+
+
+def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Check]:
     """Check after check, until one stands in the way of all that follow."""
     stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
     try:
@@ -99,7 +133,8 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
                 continue
             yield from host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
         stage = CheckName.DRAIN
-        yield from _forecast(session, targets)
+        outlook.beside, _ = rollout_beside(session, nodes)
+        yield from _forecast(session, targets, outlook)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
@@ -114,13 +149,14 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
-def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
+def _forecast(session: Session, targets: Targets, outlook: Outlook) -> Iterator[Check]:
     """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     snapshot, policy = read_cluster(session), session.policy
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(inputs_of(replace(session, policy=rules), snapshot, targets))
+    outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
     yield from cluster.exclusion_checks(plan)
     yield from cluster.drain_checks(plan)

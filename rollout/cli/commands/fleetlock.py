@@ -6,7 +6,7 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, argument, takes
-from rollout.cli.loading import SectionedCommand
+from rollout.cli.loading import Group, SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.gather import read_nodes, with_patience
@@ -31,6 +31,7 @@ _LIMITS = tuple(
 )
 
 fleetlock_app = typer.Typer(
+    cls=Group,
     help="Serve FleetLock: hosts with Zincati ask before they reboot.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollout.cli.failures import PROGRAM, invoke
+from rollout.cli.failures import invoke
 from rollout.cli.flags import option
+from rollout.cli.loading import CONTEXT, Group, SectionedCommand
+from rollout.cli.program import PROGRAM
 from rollout.cli.suggestions import lab_scenarios
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from rollout.lab.scenario import Scenario
     from rollout.lab.scoreboard import Scoreboard
 
-lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+lab_app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
 _NODES: int | None = option(None, "How many nodes. Default: the scenario's.", "N", min=1)
@@ -67,7 +69,7 @@ def lab(call: typer.Context) -> None:
         typer.echo(call.get_help())
 
 
-@lab_app.command()
+@lab_app.command(cls=SectionedCommand, context_settings=CONTEXT)
 def up(
     nodes: int | None = _NODES,
     scenario: str = _SCENARIO,
@@ -118,7 +120,7 @@ def up(
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
 
 
-@lab_app.command()
+@lab_app.command(cls=SectionedCommand, context_settings=CONTEXT)
 def scenarios() -> None:
     """List the scenarios that come with the lab."""
     from rollout.lab.scenario import load_scenario

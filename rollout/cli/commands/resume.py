@@ -8,12 +8,14 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import LINES, YES, option, takes
-from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.program import as_started
+from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow
+from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages import gather, observers, plan, refusals
-from rollout.cli.terminal import show, show_lines
+from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Unfailing
@@ -22,12 +24,12 @@ from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.cluster.documents import read_slots
-from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
 from rollout.report.columns import wrapped
 from rollout.report.plain import PlainLines
-from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading
+from rollout.report.sentences import capitalized
+from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading, ways_out
 
 _FORCE_UNLOCK = option(
     "", "Do not wait for the Lease of this run: you are sure that no process is working on it", "RUN"
@@ -38,7 +40,7 @@ _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
-@takes("cluster", "nodes.allow", "nodes.skip", "gates.interactive", "ssh", formats=LINES)
+@takes("cluster", "nodes.allow", "nodes.skip", *PATIENCE, "gates.interactive", "ssh", reads=PLANNED, formats=LINES)
 def resume(
     settings: Given,
     yes: bool = YES,
@@ -47,14 +49,15 @@ def resume(
 ) -> None:
     """Go on with an interrupted rollout, from any machine.
 
-    What it needs stands on the cluster: nodes that were begun are taken on from where they stand, by the rules of the
-    interrupted rollout; those that were not are planned anew. Where those rules are not known, because its record is
-    gone or not understood, nothing is resumed (exit 6).
+    All its state is in the cluster: started nodes continue from where they are, by the rules of the interrupted
+    rollout, and the others are planned again. Only its time-outs can be changed, and stay changed. If its record is
+    gone or cannot be understood, nothing is resumed (exit code 6).
 
     \b
     Examples:
       rollout resume
       rollout resume --yes --retry-failed
+      rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli.stages import execute
 
@@ -67,7 +70,8 @@ def resume(
         hint = "rollout abort gives back what was started, and removes a record that is not understood."
         why = "without its record its rules are not known, so it is not resumed"
         raise BlockedError(f"{heading(unfinished)}: {why}", hint=hint)
-    rules = _rules(unfinished, settings)
+    unfinished = _with_patience(unfinished, settings)
+    rules = rules_of(unfinished)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates)
@@ -83,26 +87,32 @@ def resume(
         raise typer.Exit(execute.execute(run))
 
 
-def _rules(unfinished: Unfinished, settings: Given) -> Policy:
-    """Return those of the interrupted rollout, which what is typed cannot change."""
-    rules, allowed = rules_of(unfinished), settings.nodes.allow if "nodes.allow" in settings.typed else ()
+def _with_patience(unfinished: Unfinished, settings: Given) -> Unfinished:
+    """Return it with the time-outs that are set now: nothing else that is set changes its rules."""
+    plan, allowed = unfinished.record.plan, settings.nodes.allow if "nodes.allow" in settings.typed else ()
     if closed := [word for word in allowed if word not in _OPEN]:
         hint = f"resume takes {', '.join(_OPEN)}."
         raise UsageError(f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=hint)
     settings.refuse_typed(
-        set(PLANNED).difference(_OPEN_RULES),
+        set(PLANNED).difference(_OPEN_RULES, PATIENCE),
         "cannot be changed now: the interrupted rollout has its own rules",
-        "Drop it; for other rules: rollout abort, then rollout apply.",
+        "Drop it; only time-outs can be changed. For other rules: rollout abort, then rollout apply.",
     )
-    refuse_another_process(settings, rules)
-    return rules
+    refuse_another_process(settings, rules_of(unfinished))
+    if plan is None:
+        return unfinished
+    rules = with_given_patience(plan.policy, settings)
+    for sentence in patience_notes(plan.policy, rules):
+        say(f"note: {sentence}")
+    for sentence in overruled(settings, rules, plan.selection, open_settings=_OPEN_RULES):
+        say(f"note: {sentence}")
+    return replace(unfinished, record=replace(unfinished.record, plan=replace(plan, policy=rules)))
 
 
 def _nothing(unfinished: Unfinished | None) -> str:
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
-    way = "Remove it: rollout abort." if unfinished.is_only_taints else "--retry-failed tries the failed ones again."
-    return f"Nothing to resume: {heading(unfinished)}. {way}"
+    return f"Nothing to resume: {heading(unfinished)}. {capitalized(ways_out(unfinished))}."
 
 
 @takes("cluster", "ssh")
@@ -142,7 +152,9 @@ def abort(
         consent.ask(f"{what} {session.place}")
     targets, stop = gather.ask_hosts(session, gather.read_nodes(session.api), named=()), StopRequest()
     # each node's end is told on standard error
-    ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
+    ports = Ports(
+        session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr, rephrase=as_started))
+    )
     options = run_options(session, len(targets.selected))
     with stopped_by_signals(stop, meaning="no further node is given back"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)

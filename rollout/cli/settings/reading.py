@@ -19,8 +19,13 @@ from rollout.model.text import shell_word
 
 SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
 RULES = ("nodes", "waves", "drain", "reboot", "gates.window")
+PATIENCE = (
+    *("drain.timeout", "reboot.timeout", "reboot.ready-timeout", "waves.settle-timeout"),
+    *("gates.timeout", "gates.hook-timeout"),
+)
+"""Rules that may change while a rollout is interrupted: they say how long to wait, and choose nothing."""
 # What the commands take that messages name, besides what is of the cluster and its hosts.
-_TAKEN = {"apply": RULES, "plan": RULES, "doctor": RULES, "status": SELECTION}
+_TAKEN = {"apply": RULES, "plan": RULES, "doctor": RULES, "status": SELECTION, "resume": PATIENCE}
 # Of these tables a plan holds the rules, but for what is of each process alone.
 _OWN = (
     "detect.command",
@@ -46,22 +51,29 @@ Source = Mapping[str, tuple[Any, str]]
 class Given(Settings):
     """The settings of a command, and which of them were `typed` on its command line, by their names.
 
-    `file` is the name of the settings file, which may be empty.
+    `said` are those that were set anywhere: each with the place that counts, as messages name it. `file` is the name of
+    the settings file, which may be empty.
     """
 
     typed: Source = field(default_factory=dict)
+    said: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
 
     def repeated(self, command: str) -> str:
         """Return this command, with what was typed of the tables and settings that it takes, to be pasted.
 
-        What `--set` and the file say any command takes, but for rules, which not all go by (and resume has from its
-        record); a setting that stands in the command is left as it is, and no secret is printed.
+        What `--set` and the file say any command takes, but for rules, which not all go by. resume has them from its
+        record: it takes time-outs, which are repeated only where the file may have others. A setting that stands in the
+        command is left as it is, and no secret is printed.
         """
-        words, rules = [command], _TAKEN.get(command.split()[1], ())
+        words = [command]
+        rules = _TAKEN.get(command.split()[1], ())
+        if rules == PATIENCE and not self.file:
+            rules = ()
+        refused = () if rules and rules != PATIENCE else set(PLANNED).difference(rules)
         for name, (value, origin) in self.typed.items():
             setting, is_flag = settings()[name], not origin.startswith("--set")
-            if setting.hidden_in or name in command or (name in PLANNED and not rules):
+            if setting.hidden_in or name in command or name in refused:
                 continue
             if is_flag and {name, name.partition(".")[0]}.isdisjoint(("cluster", "ssh", *rules)):
                 continue
@@ -140,14 +152,18 @@ def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
         raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_hint(strange))
     said = {**environment, **typed}
     read: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for name, kind in TABLES.items():
-        made = [_fields(name, table) for table in file.tables(name)]
+        written = list(file.tables(name))
+        made = [_fields(name, table) for table in written]
         if name in LISTS:
             read[name] = tuple(kind(**fields) for fields in made)
         else:
             beside = {key.partition(".")[2]: value for key, value in said.items() if key.startswith(f"{name}.")}
             read[name] = kind(**{**made[0], **_fields(name, beside)})
-    return Given(**read, typed=typed, file=file.name)
+            places |= {f"{name}.{key}": origin for key, (_value, origin) in written[0].items()}
+    places |= {name: origin for name, (_value, origin) in said.items()}
+    return Given(**read, typed=typed, said=places, file=file.name)
 
 
 def _fields(table: str, written: Source) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from rollout.cli import wiring
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
+from rollout.cli.program import as_started
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Run, Session
@@ -198,8 +199,8 @@ def display(
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
-        with LiveProgress(console, stop=stop, names_pods=names_pods) as board:
+        with LiveProgress(console, stop=stop, names_pods=names_pods, rephrase=as_started) as board:
             yield board
     else:
-        with PlainLines(sys.stderr, names_pods=names_pods) as lines_for_people:
+        with PlainLines(sys.stderr, names_pods=names_pods, rephrase=as_started) as lines_for_people:
             yield lines_for_people

@@ -66,15 +66,16 @@ def load_saved(file: Path) -> RolloutPlan:
     return decode_plan(content, str(file))
 
 
-def planned_run(session: Session) -> Run:
+def planned_run(session: Session, *, asks: bool = False) -> Run:
     """Return what is to be run, after showing it; an unattended process shows it where something is to be done.
 
-    Refused without the rights, or beside an unfinished rollout.
+    Refused without the rights, or beside an unfinished rollout. If it `asks` before it changes anything, it may replace
+    one that has no node in flight, and says so.
     """
     refusals.refuse_without_rights(session, unattended=session.operating)
     snapshot = gather.read_cluster(session, warns=False)
     require_memory(snapshot.memory)
-    refusals.refuse_unfinished(session, snapshot.nodes)
+    replaced = refusals.refuse_unfinished(session, snapshot.nodes, asks=asks)
     targets = gather.ask_hosts(session, snapshot.nodes)
     if session.metrics:
         session.metrics.observe_hosts(targets.observations)
@@ -88,6 +89,8 @@ def planned_run(session: Session) -> Run:
         is_saved = session.saved and plan.waves
         text = shown(session, snapshot, plan, _WHOLE_PLAN)
         show(file_text(plan, session.saved_in, session.width) if is_saved else text)
+    if replaced:
+        warn(replaced)
     return run
 
 
@@ -209,7 +212,9 @@ def preview(
         say(f"{beside} See: {other.command}")
     width, now = output.width, wiring.now()
     text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
-    blocked, step = ("", other.command) if beside else (blocked_line(blockers), next_step)
+    is_way_out = bool(beside) or not (planned.waves or other.once)
+    step = other.command if is_way_out and other.command else next_step
+    blocked = "" if beside else blocked_line(blockers)
     names = [node.name for node in planned.nodes]
     output.show(document, partial(text, blocked=blocked, next_step=step), nodes=names)
     if out is not None:

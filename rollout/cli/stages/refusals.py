@@ -26,6 +26,7 @@ from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.text import counted, is_run_id
 from rollout.ports import ClusterApi
 from rollout.report.plan_screen import finding_lines
+from rollout.report.sentences import capitalized
 from rollout.report.unfinished import heading, ways_out
 
 # What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all else is `blocked`.
@@ -120,9 +121,13 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
         )
 
 
-def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
-    """Raise `LockedError` beside a rollout that runs or was interrupted; `BlockedError` where that cannot be told."""
-    api, namespace = session.api, session.namespace
+def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = False) -> str:
+    """Raise `LockedError` beside an unfinished rollout; `BlockedError` if that cannot be told.
+
+    One without a node in flight that has nodes left to start is replaced only by whoever is asked: return what to say
+    before the question, empty if there is nothing. An operating process goes by its own rules for those.
+    """
+    api, namespace, replaced = session.api, session.namespace, ""
     unfinished = find_unfinished_among(session, nodes)
     if unfinished is not None and unfinished.blocks:
         alive = glance_at_lock(session).alive
@@ -130,6 +135,11 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
         if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
             hint = f"If no process is working on it: {ways_out(unfinished)}."
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
+    elif unfinished is not None and unfinished.untouched and not session.operating:
+        standing = heading(unfinished, word_of(unfinished, alive=False))
+        if not asks:
+            raise LockedError(standing, hint=f"{capitalized(ways_out(unfinished))}.")
+        replaced = f"{capitalized(standing)}. This replaces it: {ways_out(unfinished)}."
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
@@ -143,6 +153,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
                 hint="Run the version of rollout that wrote it; where no FleetLock server is used any more: "
                 f"kubectl -n {namespace} delete configmap {slots_of(namespace).name}",
             ) from error
+    return replaced
 
 
 def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:

@@ -83,9 +83,21 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
         goes_on = word is RunWord.INTERRUPTED or (word is RunWord.ENDED and bool(unfinished.untouched))
         by_hand = goes_on and not (unfinished.record.operating or unfinished.record.problem)
-        return FollowUp(sentence, f"rollout {'resume' if by_hand else 'status --run'}", is_first=unfinished.blocks)
-    command = "rollout abort" if unfinished.record.problem else "rollout resume --retry-failed"
-    return FollowUp(sentence, command, once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended")
+        command = "rollout resume" if by_hand else "rollout status --run"
+        return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
+    if unfinished.record.problem:
+        return FollowUp(sentence, "rollout abort")
+    return FollowUp(
+        sentence,
+        "rollout resume --retry-failed",
+        once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended",
+        is_first=keeps_apply_out(unfinished),
+    )
+
+
+def keeps_apply_out(unfinished: Unfinished) -> bool:
+    """Whether `apply` does not replace it unasked: it blocks, or ended before all of its nodes were started."""
+    return unfinished.blocks or bool(unfinished.untouched)
 
 
 def show_nodes(session: Session, *, only_pending: bool) -> None:

@@ -35,7 +35,9 @@ from rollout.model.cluster import Node
 from rollout.model.json_text import NOT_READ
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy
 from rollout.model.text import is_run_id, whole_second
+from rollout.planning.plan.continuation import with_patience
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import ClusterApi
 
@@ -246,19 +248,21 @@ class RunRecord:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             self.cluster.ask(lambda api: api.replace(self.document.path, {**body, "metadata": metadata}))
 
-    def take_up(self, run: str) -> None:
-        """Have it stand as unfinished again, now that the Lease is held; `LockedError` where it is not this run's.
+    def take_up(self, run: str, rules: Policy) -> None:
+        """Mark it as unfinished again, now that the Lease is held; `LockedError` if it is not this run's.
 
-        It stays as it is, but for who works on it: it knows of all nodes, where a process that goes on plans those that
-        are left.
+        It stays as it is, but for who works on it, and for the time-outs of `rules`: it knows of all nodes, while a
+        process that goes on plans only those that are left.
         """
         stored = self._stored()
-        if stored is None or stored.problem or stored.run != run:
+        if stored is None or stored.problem or stored.plan is None or stored.run != run:
             raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
                 hint="See how it stands: rollout status --run.",
             )
-        self._mark_ended(ended=False)
+        patient = with_patience(stored.plan.policy, rules)
+        changed = replace(stored.plan, policy=patient) if patient != stored.plan.policy else None
+        self._mark_ended(ended=False, plan=changed)
 
     def keep(self, health: Health) -> None:
         """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
@@ -294,8 +298,11 @@ class RunRecord:
             if why:
                 self.notice(f"warning: the record stays, as ended: {why}")
 
-    def _mark_ended(self, *, ended: bool) -> None:
-        """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that."""
+    def _mark_ended(self, *, ended: bool, plan: RolloutPlan | None = None) -> None:
+        """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that.
+
+        A `plan` replaces the one that it holds.
+        """
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
@@ -306,6 +313,8 @@ class RunRecord:
             }
             if ended:
                 (body.get("data") or {}).pop(HEALTH_KEY, None)
+            if plan is not None:
+                _replace_plan(body, plan)
 
         self._rewrite(mark)
 
@@ -335,6 +344,14 @@ class RunRecord:
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self.document.namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
+
+
+def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
+    """Put another plan into the ConfigMap, in whichever of its two forms it fits."""
+    content = _content(encode_plan(sealed(plan)))
+    for part in ("data", "binaryData"):
+        kept = {key: value for key, value in (body.get(part) or {}).items() if key not in (PLAN_KEY, PACKED_KEY)}
+        body[part] = {**kept, **content.get(part, {})}
 
 
 def _content(document: bytes) -> dict[str, dict[str, str]]:

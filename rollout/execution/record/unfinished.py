@@ -66,6 +66,11 @@ class Unfinished:
         return bool(self.begun or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
+    def only_failed_left(self) -> bool:
+        """Whether it ended, and nothing of it is left to do but its failed nodes."""
+        return not (self.blocks or self.untouched) and bool(self.failed or self.given_back)
+
+    @property
     def is_garbled(self) -> bool:
         """Whether a record stands there that is not understood."""
         return bool(self.record.problem) and not self.record.is_missing

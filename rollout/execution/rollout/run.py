@@ -76,7 +76,7 @@ class Run:
         if is_new:
             self.record.begin(self.plan, self.options.holder)
         else:
-            self.record.take_up(self.plan.plan_id)
+            self.record.take_up(self.plan.plan_id, self.plan.policy)
         if not self.options.operating:
             self.memory.begin_by_hand()
         self.report.plan(self.plan)

@@ -146,8 +146,7 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
-    ExclusionReason.LEFT_CORDONED: "rollout status --run says how it stands; then: rollout resume --retry-failed, or "
-    "rollout abort.",
+    ExclusionReason.LEFT_CORDONED: "See: rollout status --run.",
     ExclusionReason.CORDONED: "Once its work there is done: `kubectl uncordon {node}`; or use --allow cordoned.",
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
     ExclusionReason.OWN_NODE: "Run rollout from outside the cluster, or from a pod that another node takes.",

@@ -7,6 +7,7 @@ from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import Answer, Source
 from rollout.model.host import (
+    DEFAULT_SSH_USER,
     EngineTrouble,
     HostFacts,
     HostObservation,
@@ -25,10 +26,12 @@ _KINDS = {
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
 _ENGINE_FIXES = {
-    EngineTrouble.DENIED: "Its bus admits root and core only: connect as core, or allow it in /etc/sudoers.d/rollout: "
+    EngineTrouble.DENIED: "Allow the one command that asks it in /etc/sudoers.d/rollout: "
     "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status",
     EngineTrouble.SILENT: "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine",
 }
+# Users whom Flatcar's bus policy lets talk to update_engine.
+_ADMITTED = ("root", DEFAULT_SSH_USER)
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
     Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-",
@@ -97,7 +100,9 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
         return _FIXES[source].format(node=node)
     if facts.lacks_engine:
         return _other_source(facts)
-    return _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
+    fix = _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
+    admitted = facts.update.trouble is EngineTrouble.DENIED and facts.host.user not in _ADMITTED
+    return f"{fix}; or connect as {DEFAULT_SSH_USER}, whom its bus admits" if admitted else fix
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:

@@ -140,6 +140,34 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
     }
 
 
+def with_patience(rules: Policy, patient: Policy) -> Policy:
+    """Return the first rules with the time-outs of the second; pools are matched by name."""
+    gates, hooks = rules.gates, rules.gates.hooks
+    return replace(
+        rules,
+        drain=replace(rules.drain, timeout=patient.drain.timeout),
+        reboot_timeout=patient.reboot_timeout,
+        ready_timeout=patient.ready_timeout,
+        settle_timeout=patient.settle_timeout,
+        gates=replace(
+            gates,
+            timeout=patient.gates.timeout,
+            hooks=replace(hooks, timeout=patient.gates.hooks.timeout),
+        ),
+        pools=tuple(_with_pool_patience(pool, patient.pools) for pool in rules.pools),
+    )
+
+
+def _with_pool_patience(pool: Pool, patient: Sequence[Pool]) -> Pool:
+    other = next((named for named in patient if named.name == pool.name), pool)
+    return replace(
+        pool,
+        drain_timeout=other.drain_timeout,
+        reboot_timeout=other.reboot_timeout,
+        ready_timeout=other.ready_timeout,
+    )
+
+
 def is_regrouped(standing: Policy, today: Policy) -> bool:
     """Whether nodes belong to other pools now, or the pools stand in another order: their rules cannot be compared."""
     layouts = ([(pool.name, pool.selector, pool.after) for pool in policy.pools] for policy in (standing, today))

@@ -1,0 +1,107 @@
+"""Rules that were fixed earlier, by a saved plan or an interrupted rollout, and the settings of today beside them."""
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import replace
+
+from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import PoolTable, settings
+from rollout.model.policy import Policy, Pool, Selection
+from rollout.model.quantity import Duration
+from rollout.planning.plan.document import policy_document
+from rollout.report.rules import POOL, flat_rules, said
+
+# Settings whose rules do not have their names.
+_RULES_OF = {
+    "nodes.allow": ("--allow", "--allow cordoned", "--allow held", "--allow idle"),
+    "nodes.skip": ("--skip blocked",),
+    "gates.calendar": ("gates.freeze",),
+}
+_TABLES = {"pool": POOL, "critical": "[[critical]]"}
+
+
+def with_given_patience(rules: Policy, given: Given) -> Policy:
+    """Return the rules of an interrupted rollout with the time-outs that are set now, wherever they are set."""
+
+    def latest(name: str, standing: Duration, now: Duration) -> Duration:
+        return now if name in given.said else standing
+
+    gates, hooks, reboot = rules.gates, rules.gates.hooks, given.reboot
+    drain_timeout = latest("drain.timeout", rules.drain.timeout, given.drain.timeout)
+    gate_timeout = latest("gates.timeout", gates.timeout, given.gates.timeout)
+    hook_timeout = latest("gates.hook-timeout", hooks.timeout, given.gates.hook_timeout)
+    pools = {pool.name: pool for pool in given.pool}
+    return replace(
+        rules,
+        drain=replace(rules.drain, timeout=drain_timeout),
+        reboot_timeout=latest("reboot.timeout", rules.reboot_timeout, reboot.timeout),
+        ready_timeout=latest("reboot.ready-timeout", rules.ready_timeout, reboot.ready_timeout),
+        settle_timeout=latest("waves.settle-timeout", rules.settle_timeout, given.waves.settle_timeout),
+        gates=replace(gates, timeout=gate_timeout, hooks=replace(hooks, timeout=hook_timeout)),
+        pools=tuple(_with_pool_patience(pool, pools.get(pool.name)) for pool in rules.pools),
+    )
+
+
+def _with_pool_patience(pool: Pool, given: PoolTable | None) -> Pool:
+    """Return the pool with the time-outs that the settings file has for it now."""
+    if given is None:
+        return pool
+    return replace(
+        pool,
+        drain_timeout=given.drain_timeout or pool.drain_timeout,
+        reboot_timeout=given.reboot_timeout or pool.reboot_timeout,
+        ready_timeout=given.ready_timeout or pool.ready_timeout,
+    )
+
+
+def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
+    """Yield a sentence for each time-out that changed, and for each pool that keeps its own."""
+    old, new = _written(before), _written(after)
+    changed = [rule for rule in new if new[rule] != old[rule] and rule != POOL]
+    yield from (f"{rule} is {new[rule]} from now on; it was {old[rule]}" for rule in changed)
+    for pool, earlier in zip(after.pools, before.pools, strict=True):
+        for name in ("drain_timeout", "reboot_timeout", "ready_timeout"):
+            value, was = getattr(pool, name), getattr(earlier, name)
+            rule = f"--{name.replace('_', '-')}"
+            if value != was:
+                yield f"the pool {pool.name} has {name.replace('_', '-')} {value} from now on; it was {was or 'unset'}"
+            elif value is not None and rule in changed:
+                yield f"the pool {pool.name} keeps its own {name.replace('_', '-')}, {value}"
+
+
+def overruled(given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]) -> Iterator[str]:
+    """Yield what the environment or the file sets to no effect, and the rule that holds instead, as half a sentence.
+
+    `open_settings` do have an effect. What was typed is refused elsewhere.
+    """
+    # a calendar is read when a plan is made; its events are in the plan
+    today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
+    ours = {**_written(today), **_chosen(selection_of(given))}
+    standing = {**_written(rules), **_chosen(selection)}
+    for name, place in given.said.items():
+        if name in given.typed or name not in PLANNED or name in open_settings:
+            continue
+        flag = settings()[name].flag
+        for rule in _RULES_OF.get(name, (f"--{flag}" if flag else name,)):
+            if ours.get(rule) != standing.get(rule) or name == "gates.calendar":
+                shown = "" if name.startswith("alerts.") else f" ({standing.get(rule) or 'none'})"
+                yield f"{place} has no effect: {rule} stays as it was planned{shown}"
+    for table, rule in _TABLES.items():
+        if getattr(given, table) and ours.get(rule) != standing.get(rule):
+            yield f"{given.file} has no effect on {rule}, which stays as it was planned, but for time-outs"
+
+
+def _written(policy: Policy) -> Mapping[str, str]:
+    """Return each rule by the words that set it; tables of one kind are one."""
+    rules: dict[str, str] = {}
+    for rule, value in flat_rules(policy_document(policy)):
+        rules[rule] = "; ".join(filter(None, (rules.get(rule), said(value))))
+    return rules
+
+
+def _chosen(selection: Selection) -> Mapping[str, str]:
+    return {
+        "--selector": selection.selector,
+        "--node": "; ".join(selection.nodes),
+        "--exclude": "; ".join(selection.exclude),
+    }

@@ -1,0 +1,113 @@
+"""Every command that a screen names next, run as it stands: none leads in a circle, and each way has an end."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import flags_of, load_scenario
+from rollout.lab.scenarios import scenario_names
+from tests.conftest import StartLab
+from tests.ended import Ended, invoked
+
+# Patience of a machine that is in a hurry.
+PATIENCE = {
+    "ROLLOUT_DRAIN_TIMEOUT": "40s",
+    "ROLLOUT_REBOOT_TIMEOUT": "60s",
+    "ROLLOUT_READY_TIMEOUT": "60s",
+    "ROLLOUT_SETTLE_TIMEOUT": "60s",
+}
+NEXT = "Next:"
+# What goes on although nothing was repaired.
+WITHOUT = ("To go on without", "To end the rollout without")
+VARYING = re.compile(r"\d+(?:\.\d+)?|[0-9a-f]{16}")
+MOST_STEPS = 12
+# Those that led in circles, or beside an unfinished record, or nowhere.
+SAMPLE = ("leftovers", "reboot-ignored", "never-returns", "idle")
+# As many nodes as show the trouble.
+SIZES = {"large": 12, "typical-large": 12}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command on a line of its own, and the line that leads to it."""
+
+    lead: str
+    command: str
+
+
+def steps_in(text: str) -> list[Step]:
+    """Return the commands that stand below a lead, in their order."""
+    steps, lead = list[Step](), ""
+    for line in text.splitlines():
+        if line.startswith("    rollout ") and lead:
+            steps.append(Step(lead, line.strip()))
+        elif line.startswith("    kubectl ") and lead:
+            continue
+        else:
+            lead = line if line.endswith(":") and not line.startswith(" ") else ""
+    return steps
+
+
+def typed(lab: Lab, home: Path, command: str) -> Ended:
+    """Run a command as an operator would who agrees to it, and looks once where it would watch."""
+    words = shlex.split(command)[1:]
+    agreeing = ("--yes",) if words[0] in ("apply", "resume", "abort") else ()
+    return invoked(home, {**lab.environment, **PATIENCE}, [word for word in words if word != "--watch"] + [*agreeing])
+
+
+def follow(lab: Lab, home: Path, first: str) -> list[tuple[str, Ended]]:
+    """Follow the last unconditional step of each screen, or the one that needs no repair; fail in a circle."""
+    seen, done = set[tuple[str, str]](), list[tuple[str, Ended]]()
+    command = first
+    while command:
+        ended = typed(lab, home, command)
+        screen = (command, VARYING.sub("#", ended.stdout + ended.stderr))
+        assert screen not in seen, f"{command} leads back to itself:\n{ended.stdout}"
+        assert len(done) < MOST_STEPS, [command for command, _ in done]
+        seen.add(screen)
+        done.append((command, ended))
+        command = next_of(steps_in(ended.stdout))
+    return done
+
+
+def next_of(steps: Sequence[Step]) -> str:
+    following = [step.command for step in steps if step.lead == NEXT]
+    following += [step.command for step in steps if step.lead.startswith(WITHOUT)]
+    return following[-1] if following else ""
+
+
+def assert_ends_well(lab: Lab, home: Path, first: str) -> None:
+    """Either nothing is left to do, or the last screen says who has to act, and how."""
+    _, last = follow(lab, home, first)[-1]
+    says_how = bool(steps_in(last.stdout)) or "hint: " in last.stderr or " fix: " in last.stdout or "→ " in last.stdout
+    assert last.code == 0 or says_how, last.stdout + last.stderr
+
+
+def first_of(name: str) -> str:
+    return shlex.join(("rollout", "apply", *flags_of(load_scenario(name))))
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_the_next_steps_have_an_end(name: str, start_lab: StartLab, tmp_path: Path) -> None:
+    assert_ends_well(start_lab(name), tmp_path, first_of(name))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in scenario_names() if name not in SAMPLE])
+def test_the_next_steps_of_every_scenario_have_an_end(name: str, start_lab: StartLab, tmp_path: Path) -> None:
+    assert_ends_well(start_lab(name, nodes=SIZES.get(name)), tmp_path, first_of(name))
+
+
+def test_doctor_beside_an_unfinished_rollout_leads_to_it(start_lab: StartLab, tmp_path: Path) -> None:
+    lab = start_lab("reboot-ignored", nodes=6)
+    typed(lab, tmp_path, "rollout apply").ends(4)
+    steps = steps_in(typed(lab, tmp_path, "rollout doctor --node worker-2").stdout)
+    assert [step.command.split()[1] for step in steps] == ["resume"]
+    assert steps[0].lead == "Once worker-2 is mended:"
+    refused = typed(lab, tmp_path, "rollout apply --node cp-1").ends(6)
+    assert "`rollout resume`" in refused.stderr
