@@ -5,8 +5,8 @@ from typing import Any
 
 import typer
 
-from rollout.cli.failures import PROGRAM
 from rollout.cli.flags import argument, option
+from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import say, show
 from rollout.errors import UsageError
 
