@@ -59,44 +59,64 @@ def distrust(path: Path) -> str:
 
 
 def distrust_named(path: Path) -> str:
-    """Do as `distrust`, for a file that the operator names: links are followed, and each one's folder is judged.
+    """Why others could change what a file that the operator names says; empty if they could not.
 
-    Kubernetes mounts Secrets and ConfigMaps as links, in folders that all may write but which are mounted read-only.
+    The operator has chosen the file, so it may belong to another user, as one that is mounted into a container does.
+    Links are followed, and each one's folder is judged: Kubernetes mounts Secrets and ConfigMaps as links, in folders
+    that all may write but which are mounted read-only.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):
         folder = place.parent.resolve()
-        is_link = place.is_symlink()
-        if why := _objection(folder) or _objection(folder / place.name, may_be_link=is_link):
+        entry = folder / place.name
+        if why := _way_in_for_others(folder, entry):
             return why
-        if not is_link:
+        if not entry.is_symlink():
             return ""
-        place = place.parent / place.readlink()
+        place = folder / entry.readlink()
     return f"{path} has too many links"
+
+
+def _way_in_for_others(folder: Path, entry: Path) -> str:
+    """Why others may replace or write this entry of a folder; empty if they may not."""
+    if _is_read_only(folder):
+        return ""
+    folder_state = folder.stat()
+    entry_state = entry.lstat()
+    if _is_open_to_others(folder_state):
+        # In a sticky folder, such as /tmp, only its owner can replace an entry.
+        if not folder_state.st_mode & stat.S_ISVTX:
+            return _may_be_written(f"the folder {folder}", folder_state)
+        if entry_state.st_uid not in (os.geteuid(), _ROOT):
+            return f"{entry} belongs to {user_name(entry_state.st_uid)}, in a folder that others may write"
+    is_link = stat.S_ISLNK(entry_state.st_mode)
+    if not is_link and _is_open_to_others(entry_state):
+        return _may_be_written(str(entry), entry_state)
+    return ""
+
+
+def _may_be_written(what: str, state: os.stat_result) -> str:
+    return f"{what} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
 
 
 def is_writable_by_others(path: Path) -> bool:
     """Whether anybody but its owner may write a file, and those of a group that is the owner's alone."""
-    state = path.stat()
-    return bool(state.st_mode & stat.S_IWOTH) or _is_writable_by_group(state)
+    return _is_open_to_others(path.stat())
 
 
-def _is_writable_by_group(state: os.stat_result) -> bool:
-    return bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state.st_gid)
+def _is_open_to_others(state: os.stat_result) -> bool:
+    is_writable_by_group = bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state.st_gid)
+    return bool(state.st_mode & stat.S_IWOTH) or is_writable_by_group
 
 
-def _objection(place: Path, *, may_be_link: bool = False) -> str:
+def _objection(place: Path) -> str:
     state = place.lstat()
-    is_folder = stat.S_ISDIR(state.st_mode)
-    noun = "the folder " if is_folder else ""
+    noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
-        # the mode of a link means nothing
-        return "" if may_be_link else f"{place} is a link"
-    if (state.st_mode & stat.S_IWOTH or _is_writable_by_group(state)) and not (is_folder and _is_read_only(place)):
-        return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
-    return ""
+        return f"{place} is a link"
+    return _may_be_written(f"{noun}{place}", state) if _is_open_to_others(state) else ""
 
 
 def _is_read_only(place: Path) -> bool:

@@ -193,7 +193,7 @@ PLAIN: dict[str, tuple[Damage, str]] = {
     "no plan": (_plan(""), "its plan is not a rollout plan"),
     "a login page": (_plan("<html>sign in</html>"), "its plan is not a rollout plan"),
     "cut off": (lambda record: _plan(record["data"]["plan.json"][:400])(record), "its plan is not a rollout plan"),
-    "edited": (_edited('"max_failures": "1"', '"max_failures": "9"'), "its plan has been edited"),
+    "edited": (_edited('"max_failures": 1', '"max_failures": 9'), "its plan has been edited"),
     "a newer format": (
         _edited('"format_version": "1.0"', '"format_version": "2.0"'),
         "its plan has the plan format 2.0",

@@ -115,15 +115,39 @@ def test_what_any_user_may_write_is_not_obeyed(use: Use, home: Path) -> None:
     assert_refused(use(home, file), USES[use], f"it is not obeyed, because {file} may be written by others (mode 0666)")
 
 
-@pytest.mark.parametrize("use", [as_config, as_calendar])
-@pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_what_lies_in_a_folder_that_any_user_may_write_is_not_obeyed(use: Use, mode: int, home: Path) -> None:
+def shared_folder(home: Path, mode: int) -> Path:
     folder = home / "shared"
     folder.mkdir()
     folder.chmod(mode)
+    return folder
+
+
+@pytest.mark.parametrize("use", [as_config, as_calendar])
+def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(use: Use, home: Path) -> None:
+    folder = shared_folder(home, 0o777)
     file = folder / "own"
     file.write_text("")
     assert_refused(use(home, file), USES[use], f"the folder {folder} may be written by others")
+
+
+def test_in_a_sticky_folder_only_files_of_the_user_are_obeyed(home: Path) -> None:
+    """Others can lay a file there, but cannot replace the user's."""
+    file = shared_folder(home, 0o1777) / "rollout.toml"
+    file.write_text("")
+    assert as_config(home, file).code == 0
+    os.chown(file, 65534, 65534)
+    words = ("rollout.toml belongs to nobody, in a folder that others may write",)
+    assert_refused(as_config(home, file), ExitCode.USAGE, *words)
+
+
+def test_a_named_file_may_belong_to_another_user(home: Path) -> None:
+    """As one that is mounted into a container does: the operator has chosen it."""
+    folder = shared_folder(home, 0o755)
+    file = folder / "rollout.toml"
+    file.write_text("")
+    for place in (folder, file):
+        os.chown(place, 1234, 1234)
+    assert as_config(home, file).code == 0
 
 
 def test_a_link_is_followed_and_its_folders_are_judged(tmp_path: Path) -> None:
