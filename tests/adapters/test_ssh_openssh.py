@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.failures import Offer
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import SshAuthError, SshError, SshTimeoutError
+from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory import Connection
 from rollout.model.host import Host, Identities
@@ -270,3 +271,36 @@ def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Pat
     shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
     with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
         shell.run(certified.host(), "true", timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("KexAlgorithms sntrup761x25519-sha512@openssh.com", "key exchange"),
+        ("Ciphers chacha20-poly1305@openssh.com", "cipher"),
+    ],
+)
+def test_a_server_that_is_newer_is_left_to_openssh(tmp_path: Path, key: Path, option: str, kind: str) -> None:
+    with trusting(tmp_path, key, option) as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
+        with pytest.raises(SshUnreachableError, match=f"no {kind} in common") as caught:
+            shell.run(server.host(), "true", timeout=30)
+    assert option.split()[1] in caught.value.message
+    assert "newer or stricter" in caught.value.hint
+    assert "--executor ansible" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("names", "is_outdated"),
+    [
+        (("diffie-hellman-group1-sha1", "diffie-hellman-group14-sha1"), True),
+        (("ssh-rsa", "ssh-dss"), True),
+        (("aes128-cbc", "3des-cbc", "arcfour256"), True),
+        (("hmac-sha1", "hmac-md5"), True),
+        (("mlkem768x25519-sha256",), False),
+        (("aes128-cbc", "chacha20-poly1305@openssh.com"), False),
+        (("hmac-sha2-512-etm@openssh.com",), False),
+    ],
+)
+def test_a_server_is_too_old_if_all_that_it_offers_is(names: tuple[str, ...], *, is_outdated: bool) -> None:
+    assert Offer("cipher", names).is_outdated is is_outdated

@@ -7,11 +7,13 @@ of a failure says where it happened.
 
 import contextlib
 import logging
+import re
 import select
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import paramiko
 from paramiko.auth_handler import AuthOnlyHandler
@@ -20,7 +22,7 @@ from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
-from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
+from rollout.adapters.ssh.failures import AGREEING, Offer, OutputLimitError, TurnedAwayError, failure
 from rollout.adapters.ssh.keys import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.sockets import HANDSHAKE_ALLOWANCE, DeadlineSocket, Relay, connect, through
@@ -45,6 +47,8 @@ _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 # Cheap where the server has them; what follows in paramiko's own order stays as the fallback.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+# What stands among the key exchanges, and is none.
+_EXTENSION = re.compile(r"^ext-info-|^kex-strict-")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
@@ -86,7 +90,30 @@ class _LoginTransport(ServiceRequestingTransport):
 
     def __init__(self, stream: DeadlineSocket) -> None:
         self._is_answered = threading.Event()
+        self._offered = dict[str, list[str]]()
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
+
+    def _really_parse_kex_init(self, m: paramiko.Message, ignore_first_byte: bool = False) -> Any:
+        """Keep what the host offers: the exception only says that nothing of it fits."""
+        parsed = super()._really_parse_kex_init(m, ignore_first_byte)  # type: ignore[misc]
+        if not ignore_first_byte:
+            self._offered = parsed
+        return parsed
+
+    @property
+    def unknown_offer(self) -> Offer | None:
+        """The first kind of algorithm of which we have none that the host offers; None if there is no such kind."""
+        options = self.get_security_options()
+        for kind, key, known in (
+            ("key exchange", "kex_algo_list", options.kex),
+            ("host key algorithm", "server_key_algo_list", options.key_types),
+            ("cipher", "server_encrypt_algo_list", options.ciphers),
+            ("MAC", "server_mac_algo_list", options.digests),
+        ):
+            names = [name for name in self._offered.get(key, ()) if not _EXTENSION.search(name)]
+            if names and not set(names).intersection(known):
+                return Offer(kind, tuple(names))
+        return None
 
     @override
     def get_auth_handler(self) -> AuthOnlyHandler:
@@ -251,6 +278,7 @@ class Connection:
             greeting=self._socket.greeting,
             complaint=complaint,
             late=self._socket.deadline - started if is_late else None,
+            offer=self._transport.unknown_offer,
         )
         if is_late or self._doing != AGREEING or not self._was_full(complaint):
             return failed

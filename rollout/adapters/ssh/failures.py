@@ -1,14 +1,40 @@
 """What an exception of paramiko or of a socket means to an operator. Pure."""
 
+import re
 import shlex
 import socket
+from dataclasses import dataclass
 
 import paramiko
 
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
+from rollout.model.text import excerpt
+from rollout.model.tool_output import last_words
 
 AGREEING = "agreeing on keys"
+_BEHIND = "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor ansible."
+_OUTDATED = (
+    "The host's sshd is too old: it offers only algorithms that are no longer considered safe. Update it, or allow"
+    " them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
+)
+# What OpenSSH itself no longer has switched on, by parts of names.
+_UNSAFE = re.compile(
+    r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des|blowfish|cast128|hmac-md5|umac-64"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The algorithms of one kind that a host offers, none of which rollout's own SSH has."""
+
+    kind: str
+    names: tuple[str, ...]
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the host has nothing that current software accepts."""
+        return all(_UNSAFE.search(name) for name in self.names)
 
 
 class OutputLimitError(SshError):
@@ -20,15 +46,22 @@ class TurnedAwayError(SshUnreachableError):
 
 
 def failure(
-    error: Exception, host: Host, doing: str, *, greeting: bytes = b"", complaint: str = "", late: float | None
+    error: Exception,
+    host: Host,
+    doing: str,
+    *,
+    greeting: bytes = b"",
+    complaint: str = "",
+    late: float | None,
+    offer: Offer | None = None,
 ) -> SshError:
     """Return what it means.
 
     `greeting` is the first that the host said, `complaint` what the command said that it is reached through, `late` how
-    many seconds there were, where they are over.
+    many seconds there were, where they are over. `offer` are the host's algorithms that we have none of.
     """
-    said = complaint.splitlines()
-    complained = f": {said[-1].strip()!a}" if said else ""
+    said = last_words(complaint)
+    complained = f": {said!a}" if said else ""
     if late is not None:
         return SshTimeoutError(
             f"no answer within {late:.3g} s while {doing}{complained}",
@@ -37,18 +70,18 @@ def failure(
     if host.proxy and doing == AGREEING:
         ended = f"its jump host or proxy ended the connection{complained}"
         return SshUnreachableError(ended, hint=f"Try it by hand: {shlex.join(host.proxy)}")
-    sentence, hint = _cause(error, doing, host, greeting)
+    sentence, hint = _cause(error, doing, host, greeting, offer)
     return SshUnreachableError(sentence, hint=hint)
 
 
-def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[str, str]:
+def _cause(error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
     """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
     port = f"Is sshd running at {host.address}, port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
         (ConnectionRefusedError, ("the connection was refused", port)),
         (socket.gaierror, (f"the name {host.address} does not resolve", "Give its address in an inventory.")),
-        (paramiko.ssh_exception.IncompatiblePeer, _incompatible(str(error), greeting)),
+        (paramiko.ssh_exception.IncompatiblePeer, _incompatible(str(error), greeting, offer)),
         (paramiko.AuthenticationException, ended),
         (EOFError, ended),
         (ConnectionError, ended),
@@ -59,13 +92,14 @@ def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[s
     return cause or _ssh_cause(str(error), doing, port, greeting)
 
 
-def _incompatible(text: str, greeting: bytes) -> tuple[str, str]:
-    """Name the software: which side is too old is the question."""
-    what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ").strip("()")
-    return (
-        f"no SSH algorithm in common with {_first_line(greeting)}: {what}",
-        "The host's sshd is too old or too strict. Neither SHA-1 signatures (ssh-rsa) nor DSA keys are accepted.",
-    )
+def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
+    """Name what the host offers, and say which side is behind."""
+    if offer is None:
+        what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
+        return f"no SSH algorithm in common with {_first_line(greeting)}: {what.strip('()')}", _BEHIND
+    offered = excerpt(", ".join(offer.names))
+    sentence = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
+    return sentence, _OUTDATED if offer.is_outdated else _BEHIND
 
 
 def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:

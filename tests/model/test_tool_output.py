@@ -1,0 +1,69 @@
+import pytest
+
+from rollout.model.tool_output import last_words
+
+REASON = "Could not connect to the update engine: permission denied"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"E0813 10:11:12.345678  1234 client.cc:123] {REASON}",
+        f"[0813/101112.345678:ERROR:client.cc(123)] {REASON}",
+        f"2027-08-13T10:11:12.345678Z ERROR update_engine_client: [client.cc:123] {REASON}",
+        f"Aug 13 10:11:12 worker-1 update_engine[77]: {REASON}",
+        f'time="2027-08-13T10:11:12Z" level=error msg="{REASON}"',
+        f"<3>{REASON}",
+    ],
+)
+def test_the_reason_is_kept_whatever_stands_before_it(text: str) -> None:
+    assert REASON in last_words(text)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "** Authorized use only. Sessions time out. **\n*****\n",
+        "[WARNING]: something is deprecated\n",
+        "Warning: Permanently added 'worker-1' (ED25519) to the list of known hosts.\r\n",
+    ],
+)
+def test_what_stands_on_earlier_lines_does_not_hide_it(before: str) -> None:
+    assert last_words(before + REASON) == REASON
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "\n\n-----\n",
+        "\r\nConnection to worker-1 closed.\r\n",
+        "\nConnection closed by UNKNOWN port 65535",
+        "\nI0813 10:11:13.345678  1234 client.cc:200] exiting",
+        "\n[0813/101113.345678:INFO:client.cc(200)] exiting",
+        '\ntime="2027-08-13T10:11:12Z" level=info msg="exiting"',
+    ],
+)
+def test_what_is_said_in_passing_afterwards_is_no_reason(after: str) -> None:
+    assert last_words(REASON + after) == REASON
+
+
+def test_what_is_said_in_passing_is_shown_when_there_is_nothing_else() -> None:
+    assert last_words("[0813/101113.3:INFO:client.cc(200)] gave up") == ("[0813/101113.3:INFO:client.cc(200)] gave up")
+
+
+def test_a_prefix_alone_is_shown_rather_than_nothing() -> None:
+    assert last_words("E0813 10:11:12.345678  1234 client.cc:123]").startswith("E0813")
+
+
+def test_nothing_is_said() -> None:
+    assert last_words("\n---\n  \n") == ""
+
+
+def test_a_long_line_keeps_its_end() -> None:
+    shown = last_words(f"{'at /some/place: ' * 100}{REASON}")
+    assert shown.endswith(REASON)
+    assert len(shown) <= 160
+
+
+def test_terminal_escapes_are_left_out() -> None:
+    assert last_words(f"\x1b[31m{REASON}\x1b[0m") == REASON
