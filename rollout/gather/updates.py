@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.errors import SshError
-from rollout.gather.hosts.answer import CUT_OFF, complaint, sections
+from rollout.gather.hosts.answer import CUT_OFF, sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.sudo import refusal
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
-from rollout.model.text import excerpt
+from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult, HostExecutor
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager AttemptUpdate"
@@ -99,10 +99,10 @@ def check_refusal(result: CommandResult) -> str:
         return "the connection ended before the host answered"
     answers = sections(result.stderr)
     if not answers:
-        return f"the host did not run the command; it said: {excerpt(result.stderr) or 'nothing'}"
+        return f"the host did not run the command; it said: {last_words(result.stderr) or 'nothing'}"
     if result.exit_status == CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
-    cause = complaint(answers.get("bus", "")) or complaint(answers.get("client", ""))
+    cause = last_words(answers.get("bus", "")) or last_words(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
     root = refusal(answers.get("sudo-bus", ""))
     return f"{why}; and {root}" if root else why

@@ -7,6 +7,7 @@ from typing import Any
 
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.text import excerpt
+from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult
 
 Answer = CommandResult | SshError
@@ -83,9 +84,11 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable(host: str, message: str) -> SshError:
     """Why a host could not be reached, as far as the words of whatever reaches it tell."""
-    reason = excerpt(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
+    # A banner stands before the reason, and may speak of time-outs and permissions itself.
+    last = last_words(message, _LONGEST)
+    reason = _PREAMBLE.sub("", last) or "no reason given"
     kind, hint = next(
-        ((kind, hint) for words, kind, hint in _CAUSES if words.search(message)),
+        ((kind, hint) for text in (last, message) for words, kind, hint in _CAUSES if words.search(text)),
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
     )
     if kind is HostKeyError:

@@ -26,6 +26,7 @@ from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
 from rollout.model.host import Host
 from rollout.model.text import excerpt
+from rollout.model.tool_output import last_words
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -105,8 +106,11 @@ class PlaybookRun:
     def last_output(self) -> str:
         """What it said last outside of any task's result, on one line: why it ended before its time."""
         lines = list(self._said)
-        telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), 0)
-        return excerpt(" ".join(lines[telling:]), 400) or f"exit status {self.status}"
+        telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), None)
+        if telling is not None:
+            # Ansible quotes the task after its error.
+            return excerpt(" ".join(lines[telling:]), 400)
+        return last_words("\n".join(lines), 400) or f"exit status {self.status}"
 
     def _main(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it

@@ -18,13 +18,13 @@ from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
 from rollout.execution.node.transitions import NodeFailure, WithheldError
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
-from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.identity import with_node
 from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
 from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.detection import Source
 from rollout.model.progress import Outcome, Phase
+from rollout.model.tool_output import last_words
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
 
@@ -132,7 +132,7 @@ def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool
     try:
         result = _ask(context, targets)
         if result is not None and result.exit_status not in (0, None):
-            refusal = complaint(result.stderr) or f"exit status {result.exit_status}"
+            refusal = last_words(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
         context.step(Phase.REBOOTING, f"no answer to the reboot command: {error}")

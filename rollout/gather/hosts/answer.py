@@ -9,9 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
-from rollout.model.text import excerpt
 
-_GLOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
 # The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not find.
 CUT_OFF, NOT_FOUND = 124, 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
@@ -48,16 +46,3 @@ def exit_status(section: str) -> int | None:
     """Return the last one in it, None for none: what came before may be the command's own."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
-
-
-def complaint(stderr: str) -> str:
-    """Return the line of a tool's stderr that says best what went wrong; empty where it said nothing."""
-
-    def weight(line: str) -> int:
-        """Rank logged errors first, logged chatter last; among equals the last line, which is the cause."""
-        if not _GLOG_PREFIX.match(line):
-            return 1
-        return 2 if line[0] in "EF" else 0
-
-    lines = filter(str.strip, reversed(stderr.splitlines()))
-    return excerpt(_GLOG_PREFIX.sub("", max(lines, key=weight, default=""), count=1))

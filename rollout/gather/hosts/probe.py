@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import assignments, complaint, sections
+from rollout.gather.hosts.answer import assignments, sections
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import RUNNING, inhibition, logged_in, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources, version
@@ -26,6 +26,7 @@ from rollout.model.host import (
 )
 from rollout.model.rivals import SelfReboot
 from rollout.model.text import excerpt
+from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult
 
 # Fedora's VERSION is a sentence, and its VERSION_ID the same for every update of a release.
@@ -109,7 +110,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # without one a reboot could never be proven, so such a host has no usable facts
-        cause = complaint(complaints.get("boot-id", "")) or "it is not what a kernel prints"
+        cause = last_words(complaints.get("boot-id", "")) or "it is not what a kernel prints"
         why, hint = f"the boot id cannot be read: {cause}", f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = assignments(answers.get("os-release", ""))
@@ -143,7 +144,7 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
     lines = (line.partition("=") for line in answers.get(name, "").splitlines())
     properties = {key: value.strip() for key, _, value in lines}
     load, active, file = (_word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState"))
-    return UnitState(load, active, file, bool(properties.get("WantedBy")), complaint(complaints.get(name, "")))
+    return UnitState(load, active, file, bool(properties.get("WantedBy")), last_words(complaints.get(name, "")))
 
 
 def _runs(answers: Mapping[str, str], number: int) -> bool:
@@ -182,6 +183,6 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     if answers:
         message = f"the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
+        output = last_words(result.stderr) or last_words(result.stdout) or "nothing"
         message = f"the host did not run the command; it said: {output}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.port, host.user, host.address))

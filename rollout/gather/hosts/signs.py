@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, complaint, exit_status
+from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, exit_status
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
+from rollout.model.tool_output import last_words
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
@@ -65,7 +66,7 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
         return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
     if codes.get("client") == NOT_FOUND:
         said, why = (
-            complaint(stderr.get("bus", "")),
+            last_words(stderr.get("bus", "")),
             "update_engine_client is not on this host, and D-Bus gave no answer",
         )
         # where the bus does not know it either, there is nothing more to say
@@ -74,9 +75,9 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
-            complaint(stderr.get("sudo-bus", "")),
+            last_words(stderr.get("sudo-bus", "")),
         )
-    causes = (complaint(stderr.get(source, "")) for source in sources)
+    causes = (last_words(stderr.get(source, "")) for source in sources)
     return EngineTrouble.OTHER, _with_cause("update_engine did not answer", next(filter(None, causes), ""))
 
 
@@ -128,7 +129,7 @@ def shown_sources(section: str, os_release: Mapping[str, str], asked: Sequence[S
 def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
     source, answer = Source.REBOOT_REQUIRED, stdout.get("reboot-required", "")
     if answer not in {Answer.NEEDED, Answer.NOT_NEEDED}:
-        why = complaint(stderr.get("reboot-required", "")) or "no answer"
+        why = last_words(stderr.get("reboot-required", "")) or "no answer"
         return Sign(source, Answer.NONE, f"whether /run/reboot-required exists is not known: {why}")
     if answer == Answer.NOT_NEEDED:
         return Sign(source, Answer.NOT_NEEDED, "no /run/reboot-required")
@@ -145,7 +146,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     try:
         status = msgspec.json.decode(section.rpartition(f"\n{EXIT_MARKER}")[0], type=_Status)
     except (msgspec.MsgspecError, RecursionError):
-        why = complaint(stderr.get("rpm-ostree", "")) or "no status in its answer"
+        why = last_words(stderr.get("rpm-ostree", "")) or "no status in its answer"
         return Sign(source, Answer.NONE, f"rpm-ostree did not answer: {why}")
     return _of_deployments(status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked")
 
