@@ -96,7 +96,7 @@ class _HostReader:
             self._check(connection)
         return Host(
             name=self.name,
-            address=self._text(*_ADDRESS) or self.name,
+            address=_unbracketed(self._text(*_ADDRESS) or self.name),
             port=self._port() or defaults.port,
             user=self._text(*_USER) or defaults.user,
             key_file=self._text(*_KEY) or defaults.key_file,
@@ -143,6 +143,11 @@ class _HostReader:
         value = self.variables[variable]
         shown = "(encrypted)" if isinstance(value, dict) and "__ansible_vault" in value else ascii(value)
         return InventoryError(f"inventory: host {self.name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE)
+
+
+def _unbracketed(address: str) -> str:
+    """Return an address as sockets and ssh take it: without the brackets of a URL."""
+    return address[1:-1] if address.startswith("[") and address.endswith("]") else address
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"

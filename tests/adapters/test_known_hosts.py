@@ -124,3 +124,9 @@ def test_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HostKeyError, match="cannot be written"):
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+
+
+@pytest.mark.parametrize(("on_file", "port"), [("2001:DB8:0::1", 22), ("[2001:db8:0:0::1]:2222", 2222)])
+def test_a_key_is_found_by_any_spelling_of_its_address(tmp_path: Path, on_file: str, port: int) -> None:
+    file = known(tmp_path, f"{on_file} {public_line(KEYS[0])}\n")
+    assert keys(file.keys(Host("h", "2001:db8::1", port))) == {KEYS[0].public_data}

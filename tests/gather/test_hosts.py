@@ -72,6 +72,22 @@ def test_a_host_at_another_nodes_address() -> None:
         match(nodes, Host("n1", "192.0.2.2"))
 
 
+SPELLINGS = ["FD00:0::2", "fd00:0:0:0:0:0:0:2", "[fd00::2]"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_another_spelling_of_an_address_is_the_same_node(spelling: str) -> None:
+    host = Host("second", spelling)
+    assert match([node("n2", ("InternalIP", "fd00::2"))], host) == {"n2": host}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_another_spelling_of_another_nodes_address_is_refused(spelling: str) -> None:
+    nodes = [node("n1", ("InternalIP", "fd00::1")), node("n2", ("InternalIP", "fd00::2"))]
+    with pytest.raises(InventoryError, match="of node n2"):
+        match(nodes, Host("n1", spelling))
+
+
 NAMES = st.lists(st.sampled_from("abcde"), unique=True)
 
 

@@ -93,10 +93,10 @@ class _LoginTransport(ServiceRequestingTransport):
         self._offered = dict[str, list[str]]()
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
-    def _really_parse_kex_init(self, m: paramiko.Message, ignore_first_byte: bool = False) -> Any:
+    def _really_parse_kex_init(self, message: paramiko.Message, **how: Any) -> Any:
         """Keep what the host offers: the exception only says that nothing of it fits."""
-        parsed = super()._really_parse_kex_init(m, ignore_first_byte)  # type: ignore[misc]
-        if not ignore_first_byte:
+        parsed = super()._really_parse_kex_init(message, **how)  # type: ignore[misc]
+        if not how:
             self._offered = parsed
         return parsed
 

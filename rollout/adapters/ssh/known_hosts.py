@@ -23,6 +23,7 @@ from pathlib import Path
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import open_output
 from rollout.errors import HostKeyError, InputError
+from rollout.model.addresses import same_place
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
 from rollout.model.text import shell_word
 
@@ -72,12 +73,14 @@ class Names:
             self._others.append((partial(_matches, names), key))
         else:
             for name in names.split(","):
-                self._plain[name.lower()].append(key)
+                self._plain[same_place(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
         """Every key of this name, in lower case."""
-        others = (key for is_named, key in self._others if is_named(name))
-        return (*self._plain.get(name, ()), *others)
+        # Hashes and patterns are of one spelling: that of the host, or the usual one.
+        spellings = {name, same_place(name)}
+        others = (key for is_named, key in self._others if any(map(is_named, spellings)))
+        return (*self._plain.get(same_place(name), ()), *others)
 
 
 class KnownHosts:

@@ -32,6 +32,7 @@ from rollout.gather.hosts.identity import identified, match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.inventory import SshDefaults
+from rollout.model.addresses import same_form
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.host import Host, HostObservation
@@ -326,8 +327,8 @@ def close_names(name: str, nodes: Sequence[Node]) -> str:
         return "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
     present = [node.name for node in nodes]
     host = name.lower().partition(".")[0]
-    addresses = {node.name: {address.address for address in node.addresses} for node in nodes}
-    alike = [known for known in present if host == known.partition(".")[0] or name in addresses[known]]
+    addresses = {node.name: {same_form(address.address) for address in node.addresses} for node in nodes}
+    alike = [known for known in present if host == known.partition(".")[0] or same_form(name) in addresses[known]]
     close = alike[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
     return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
+from rollout.model.addresses import same_form
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, is_address
@@ -38,11 +39,11 @@ def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: Ss
     if inventory is None:
         return {node.name: _from_node(node, defaults) for node in nodes}
     names = {node.name for node in nodes}
-    by_address = _owners((node.name, address.address.lower()) for node in nodes for address in node.addresses)
+    by_address = _owners((node.name, same_form(address.address)) for node in nodes for address in node.addresses)
     by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
     by_node: dict[str, Host] = {}
     for host in inventory.hosts:
-        at_address = by_address.get(host.address.lower())
+        at_address = by_address.get(same_form(host.address))
         node = host.name if host.name in names else at_address or by_label.get(host.name)
         if node is None:
             continue
