@@ -100,7 +100,8 @@ class NodeSilences:
                 self._is_away = True
 
     def _post(self, node: str, known: str) -> str:
-        now, address = self._clock.now(), self._addresses.get(node, "")
+        now = self._clock.now()
+        address = self._addresses.get(node, "")
         names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
         silence = {
             "matchers": [{"name": self._label, "value": f"({names})(:[0-9]+)?", "isRegex": True, "isEqual": True}],

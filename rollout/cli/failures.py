@@ -50,7 +50,8 @@ def _command(program: Callable[..., Any], typed_name: str, arguments: Sequence[s
 
 def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
     """Tell the operator on standard error; `verbose` adds what is behind it, and where a bug came from."""
-    lines, cause = list(_lines(error, command)), error.__cause__
+    lines = list(_lines(error, command))
+    cause = error.__cause__
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
         cause = cause.__cause__

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.reading import SettingsFile, assignments, given, read_file, variables
+from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, read_file, variables
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.settings.values import Setting, written
@@ -67,65 +67,83 @@ def takes(
     arguments: Any = None,
     reads: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
+    """Give a command the flags of these tables or settings, and call it with `settings`.
 
-    The file that it names counts for itself, unless it is that `of_another` process. `formats` are those of `-o` that
-    it can print. Its `arguments` are NODE_ARGUMENTS, which mean the same as `--node`, or PLAN_OR_NODES, from which it
-    gets a plan as `file`. It `reads` the variables of some settings without their flags, to tell what they do not
-    change.
+    of_another: the settings file is for another process, so its settings do not apply to this one.
+    formats: what the command can print with `-o`.
+    arguments: NODE_ARGUMENTS, which mean the same as `--node`; or PLAN_OR_NODES, where a saved
+    plan is passed to the command as `file`.
+    reads: settings without flags here whose environment variables are read all the same, so that
+    the command can say that they have no effect.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command)
-        own = []
-        for name, item in inspect.signature(command).parameters.items():
-            if hints[name] is bool and not item.default.param_decls:
-                # by its parameter, without the `--no-` that typer would give it
-                item.default.param_decls = (f"--{name.replace('_', '-')}",)
-            if name not in ("settings", *(["file"] if arguments is PLAN_OR_NODES else [])):
-                own.append(_parameter(name, hints[name], item.default))
+        takes_file = arguments is PLAN_OR_NODES
+        shared = _shared_settings(names)
+        parameters = _own_parameters(command, is_file_given=takes_file)
         if arguments is not None:
-            own.insert(0, _parameter("words", list[str] | None, arguments))
-        shared = {
-            item.flag.replace("-", "_"): item
-            for name in (*names, "output")
-            for item in every_setting().values()
-            if item.flag and name in (item.name, item.name.partition(".")[0])
-        }
+            parameters.insert(0, _parameter("words", list[str] | None, arguments))
+        parameters += [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
+        parameters.append(_parameter("config", Path | None, _FILE))
+        parameters.append(_parameter("set_", list[str] | None, _KEYS))
 
         @functools.wraps(command)
         def run(**received: Any) -> None:
             from rollout.cli.log import logged
 
             values = {setting: received.pop(name) for name, setting in shared.items()}
-            typed = {item.name: (value, f"--{item.flag}") for item, value in values.items() if value not in (None, [])}
-            file = received.pop("config")
-            read = SettingsFile(str(file or "")) if of_another else read_file(file)
+            config = received.pop("config")
+            file = SettingsFile(str(config or "")) if of_another else read_file(config)
             words = received.pop("words", None) or ()
-            if arguments is PLAN_OR_NODES:
+            if takes_file:
                 received["file"], words = split_file(words)
-            if words:
-                flagged, _ = typed.get("nodes.node", ([], ""))
-                typed["nodes.node"] = ([*flagged, *words], "--node")
-            # a flag goes before
-            typed = {**typed, **assignments(received.pop("set_") or ()), **typed}
+            typed = _typed(values, assignments(received.pop("set_") or ()), words)
             known = [*values, *(item for name, item in every_setting().items() if name in reads)]
-            settings = given(read, variables(os.environ, known), typed)
+            settings = given(file, variables(os.environ, known), typed)
             _check_format(settings.output.format, formats)
             with logged(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
-        flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
-        parameters = [
-            *(*own, *flags),
-            _parameter("config", Path | None, _FILE),
-            _parameter("set_", list[str] | None, _KEYS),
-        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {item.name: item.annotation for item in parameters}
         return run
 
     return decorated
+
+
+def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
+    """Return the settings of these names or tables that have a flag, by their parameters."""
+    shared = {}
+    for name in (*names, "output"):
+        for item in every_setting().values():
+            if item.flag and name in (item.name, item.name.partition(".")[0]):
+                shared[item.flag.replace("-", "_")] = item
+    return shared
+
+
+def _own_parameters(command: Callable[..., None], *, is_file_given: bool) -> list[inspect.Parameter]:
+    """Return the options and arguments that the command declares itself."""
+    hints = get_type_hints(command)
+    from_takes = {"settings", "file"} if is_file_given else {"settings"}
+    own = []
+    for name, item in inspect.signature(command).parameters.items():
+        if name in from_takes:
+            continue
+        if hints[name] is bool and not item.default.param_decls:
+            # Without this, typer would add a `--no-` flag.
+            item.default.param_decls = (f"--{name.replace('_', '-')}",)
+        own.append(_parameter(name, hints[name], item.default))
+    return own
+
+
+def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]) -> Source:
+    """Return the settings of the command line with their origins. A flag wins over `--set`."""
+    flags = {item.name: (value, f"--{item.flag}") for item, value in values.items() if value not in (None, [])}
+    if words:
+        flagged, _ = flags.get("nodes.node", ([], ""))
+        flags["nodes.node"] = ([*flagged, *words], "--node")
+    # The first of these sets the order, the last the value.
+    return {**flags, **assigned, **flags}
 
 
 def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:  # noqa: A002 - the flag's name

@@ -69,7 +69,8 @@ def interrupted_by_signals(ending: StopRequest, echo: Echo | None = None) -> Ite
     An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
     the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
     """
-    before, over = sys.unraisablehook, threading.Event()
+    before = sys.unraisablehook
+    over = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if number in _ASKING and not over.is_set():

@@ -40,7 +40,8 @@ def doctor_text(
     """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
     listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
-    tallies, where = tally(checks), "" if every else " (-v lists them)"
+    tallies = tally(checks)
+    where = "" if every else " (-v lists them)"
     others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
     figures = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
     if len(checks) == tallies[Verdict.PASS]:

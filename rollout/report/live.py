@@ -126,7 +126,8 @@ class LiveProgress:
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
         """Yield a node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
-        phase, now = node.phase or Phase.PENDING, self._monotonic()
+        phase = node.phase or Phase.PENDING
+        now = self._monotonic()
         row = Text.assemble(
             f"{self._spinner.render(now)}",
             (f" {excerpt(node.name, width):<{width}}", "bold"),

@@ -115,7 +115,8 @@ class Noteworthy:
         if held < self.held_after or key in self._held:
             return
         self._held.add(key)
-        by, left = printable(event.held_by), elapsed(max(0.0, event.seconds_left))
+        by = printable(event.held_by)
+        left = elapsed(max(0.0, event.seconds_left))
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,

@@ -249,14 +249,16 @@ def _wave_rows(
         if len(groups) <= most:
             break
     everywhere = {zones.get(node.name, "") for node in plan.nodes}
-    is_wide, is_mixed = width is None, width is None or len(set(map(planned_version, plan.nodes))) > 1
+    is_wide = width is None
+    is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
 
     def row(group: Sequence[Wave]) -> Row:
         nodes = [node for wave in group for node in _in_order(wave)]
         here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
         is_everywhere = len(here) > 2 and everywhere == here.keys() and not is_wide  # noqa: PLR2004 - one or two are named
         seconds = sum(wave.estimate.seconds for wave in group)
-        first, last = group[0].index, group[-1].index
+        first = group[0].index
+        last = group[-1].index
         notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
         told = dict.fromkeys(printable(note) for note in notes if note)
         return (
@@ -348,7 +350,8 @@ def _in_words(seconds: float) -> str:
 
 def nobody(plan: RolloutPlan) -> str:
     """Tell that no node is planned; that there is nothing to do only where every node was judged."""
-    missing, left_out = excluded_by_trouble(plan.excluded), RunResult((), excluded=plan.excluded).left_out
+    missing = excluded_by_trouble(plan.excluded)
+    left_out = RunResult((), excluded=plan.excluded).left_out
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
     head = "No node is planned" if missing else "Nothing to do: no node is planned"

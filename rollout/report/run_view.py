@@ -58,7 +58,9 @@ class NodeView:
             if self.phase is None:
                 self.begun = heard
             self.leave(event.at)
-            self.phase, self.since, self.entered = event.phase, event.at, heard
+            self.phase = event.phase
+            self.since = event.at
+            self.entered = heard
             if event.phase in PART_OF:
                 self.end = None
         self.detail = event.detail
@@ -214,7 +216,8 @@ class RunView:
         for name in event.reverted:
             node = self._node(name)
             if node.end is None and node.phases:
-                phase, version = node.phases[-1].phase, versions.get(name, "")
+                phase = node.phases[-1].phase
+                version = versions.get(name, "")
                 node.end = NodeFinished(event.at, name, Outcome.ABORTED, phase, version=version)
 
     def _node(self, name: str) -> NodeView:

@@ -135,7 +135,9 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
 def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
     """Tell the same within so many columns: what matters least goes first, and what is left has two lines at most."""
     left = elapsed(max(0.0, event.seconds_left - since))
-    holder, pod, why = printable(event.held_by), printable(event.pod), why_held(event)
+    holder = printable(event.held_by)
+    pod = printable(event.pod)
+    why = why_held(event)
     namespace, slash, _ = event.budget.partition("/")
     own = pod.removeprefix(f"{namespace}/") if slash else pod
     is_counted = event.needs is not None and event.has is not None

@@ -68,8 +68,10 @@ def _held_until(world: World, slot: Slot) -> float:
 
 def _look(world: World, slot: Slot, node: Node) -> None:
     """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
-    policy, cluster = world.settings.policy, PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
-    report, entry = world.quiet, planned(node, slot, policy)
+    policy = world.settings.policy
+    cluster = PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
+    report = world.quiet
+    entry = planned(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
         task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)
@@ -82,7 +84,8 @@ def _look(world: World, slot: Slot, node: Node) -> None:
 
 def _check_version(world: World, slot: Slot, node: Node) -> None:
     """`Denied` where what the node would boot into is held by now."""
-    memory, settings = read_memory(world.patient_api, world.settings.namespace), world.settings
+    memory = read_memory(world.patient_api, world.settings.namespace)
+    settings = world.settings
     try:
         require_memory(memory)
     except BlockedError as error:

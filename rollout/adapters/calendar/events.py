@@ -142,7 +142,8 @@ class CalendarEvent:
 
         None is an occurrence outside it, so that a caller may lose its patience.
         """
-        first, last = _wall(self.start, self.zone), _wall(horizon.end, self.zone)
+        first = _wall(self.start, self.zone)
+        last = _wall(horizon.end, self.zone)
         wall_length = self._end - first
         length = _moment(self._end, self.zone) - _moment(first, self.zone)
         periods = self._periods()
@@ -226,7 +227,8 @@ class CalendarEvent:
         line = self.block.one("DTEND") or self.block.one("DURATION")
         if line is None:
             return
-        first, end = _instant(self.start, self.zone), _moment(self._end, self.zone)
+        first = _instant(self.start, self.zone)
+        end = _moment(self._end, self.zone)
         if line.name == "DTEND":
             end = _instant(self._date(line), self.zone)
         if end < first:

@@ -74,7 +74,8 @@ def read_calendar_block(content: bytes) -> Block:
     root = Block("", 1)
     ahead = [root]
     for number, raw in _unfolded(content):
-        line, block = _content_line(number, raw), ahead[-1]
+        line = _content_line(number, raw)
+        block = ahead[-1]
         if line.name == "BEGIN":
             if len(ahead) > _DEEPEST:
                 line.refuse("it is nested too deeply")

@@ -142,7 +142,8 @@ class _Merged:
     """The files as one: of entries of one name the first counts, as for kubectl."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
-        self.files, read = files, [_read(path) for path in reversed(files)]
+        self.files = files
+        read = [_read(path) for path in reversed(files)]
         self.current = next((file.current_context for file in reversed(read) if file.current_context), None)
         self.contexts = {entry.name: entry.context or Context() for file in read for entry in file.contexts or ()}
         self.clusters = {entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()}
@@ -159,7 +160,8 @@ class _Merged:
             raise self._incomplete(f"{self} has no current context")
         if name not in self.contexts:
             raise self._incomplete(f"{self} has no context {name!r}")
-        cluster, user = self.contexts[name].cluster, self.contexts[name].user
+        cluster = self.contexts[name].cluster
+        user = self.contexts[name].user
         if not cluster:
             raise self._incomplete(f"context {name!r} of {self} names no cluster")
         for kind, wanted, known in (("cluster", cluster, self.clusters.keys()), ("user", user, self.users.keys())):

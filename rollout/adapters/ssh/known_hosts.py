@@ -146,7 +146,8 @@ class KnownHosts:
             hint = f"{revoked.place} names it as @revoked: give the host a new key."
             raise HostKeyError(f"its host key is revoked: {key}", hint=hint)
         names = _names(host)
-        known, elsewhere = self._keys(names[0]), self._keys(names[-1])
+        known = self._keys(names[0])
+        elsewhere = self._keys(names[-1])
         # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
         if key in (known or elsewhere):
             # From now on they are those of the port: it may not show another key in this run.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,16 +15,21 @@ from rollout.cli.settings.schema import Metrics
 from rollout.cli.settings.standing import overruled
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy
 from rollout.model.text import counted
 
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Run
+
 _DRY_RUN = "Change nothing: client or server, as kubectl [server]"
-# A saved plan leaves open what is tried although it is blocked.
+# --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
 class DryRun(StrEnum):
-    """What `--dry-run` asks for, in kubectl's words."""
+    """The values of `--dry-run`, as in kubectl."""
 
     NONE = "none"
     CLIENT = "client"
@@ -58,35 +64,49 @@ def apply(
         raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
     file = file or filename
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
-    consent.refuse_if_nobody_can_be_asked(
-        given=yes or is_rehearsal or file is not None, as_json=settings.output.as_json, hint=_CONSENT
-    )
+    is_agreed = yes or file is not None
+    as_json = settings.output.as_json
+    consent.refuse_if_nobody_can_be_asked(given=is_agreed or is_rehearsal, as_json=as_json, hint=_CONSENT)
     policy = policy_of(settings)
-    if saved := plan.load_saved(file) if file else None:
-        policy = saved.policy
-        refuse_another_process(settings, policy)
-        hint = "Drop them, or make a new plan with them."
-        settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which has its own rules", hint)
-        for sentence in overruled(settings, policy, saved.selection, open_settings=_OPEN):
-            say(f"note: {sentence}")
+    saved = plan.load_saved(file) if file else None
+    if saved:
+        policy = _fixed_policy(saved, settings)
     gates = wiring.gates(settings, policy.gates.alerts)
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
-    metering = observers.metered(replace(settings, metrics=Metrics()) if is_rehearsal else settings, session.api.server)
+    metered = replace(settings, metrics=Metrics()) if is_rehearsal else settings
+    metering = observers.metered(metered, session.api.server)
     with metering as metrics, observers.measured_pass(metrics):
         session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)
         session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
-        run = plan.planned_run(session, asks=is_rehearsal or not (yes or saved))
+        run = plan.planned_run(session, asks=is_rehearsal or not is_agreed)
         refusals.refuse_unfit(session, run.plan)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(run, asks_server=dry_run is DryRun.SERVER))
         if saved or session.as_json:
-            # elsewhere the plan that is shown has them
+            # Otherwise the plan that is shown has them.
             plan.warn_of_held(run.plan)
-        if not (yes or saved):
-            if run.plan.waves:
-                question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {session.place}"
-                consent.ask(question, plan.about_to_happen(run))
-            elif run.deferred:
-                consent.ask("Mark the node under this process for the next run")
+        if not is_agreed:
+            _ask(run)
         raise typer.Exit(execute.execute(run))
+
+
+def _fixed_policy(saved: RolloutPlan, settings: Given) -> Policy:
+    """Return the rules of a saved plan; refuse flags that differ, and name settings without effect."""
+    policy = saved.policy
+    refuse_another_process(settings, policy)
+    hint = "Drop them, or make a new plan with them."
+    settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which has its own rules", hint)
+    for sentence in overruled(settings, policy, saved.selection, open_settings=_OPEN):
+        say(f"note: {sentence}")
+    return policy
+
+
+def _ask(run: "Run") -> None:
+    from rollout.cli.stages.plan import about_to_happen
+
+    if run.plan.waves:
+        question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.session.place}"
+        consent.ask(question, about_to_happen(run))
+    elif run.deferred:
+        consent.ask("Mark the node under this process for the next run")

@@ -60,15 +60,19 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test of no
       rollout doctor
       rollout doctor -l pool=web -o json
     """
-    output, policy, outlook = settings.output, policy_of(settings), Outlook()
+    output = settings.output
+    policy = policy_of(settings)
+    outlook = Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks, every = in_order((*places, *_examined(settings, policy, outlook))), bool(output.verbose)
-    way = _way_on(checks, outlook)
-    way = replace(way, command=way.command and settings.repeated(way.command))
+    checks = in_order((*places, *_examined(settings, policy, outlook)))
+    every = bool(output.verbose)
+    next_step = _next_step(checks, outlook)
+    if next_step.command:
+        next_step = replace(next_step, command=settings.repeated(next_step.command))
     output.show(
         doctor_document(checks),
-        lambda: doctor_text(checks, every=every, width=output.width, way_on=way),
+        lambda: doctor_text(checks, every=every, width=output.width, way_on=next_step),
     )
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
@@ -76,21 +80,25 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test of no
 
 @dataclass(slots=True)
 class Outlook:
-    """What could be done next: the way on with another rollout, and whether a node waits that could be planned."""
+    """What `doctor` learns about the next step, besides its checks.
+
+    beside: the next step for a rollout that runs or was interrupted.
+    has_pending: whether a node that can be planned waits for a reboot.
+    """
 
     beside: FollowUp = field(default_factory=FollowUp)
     has_pending: bool = False
 
 
-def _way_on(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
-    """Return the next command, which never leads back to these findings as they are."""
+def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
+    """Return the next command. It is `doctor` only after something has to be fixed."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", once="what failed is fixed")
     beside = outlook.beside
     if beside.command and (beside.is_first or beside.once or not outlook.has_pending):
-        is_rest = beside.command == _RESUME and not (outlook.has_pending or beside.is_first)
-        return replace(beside, sentence="", once=_ONCE_FREE) if is_rest else replace(beside, sentence="")
+        waits_for_nodes = beside.command == _RESUME and not (outlook.has_pending or beside.is_first)
+        return replace(beside, sentence="", once=_ONCE_FREE if waits_for_nodes else beside.once)
     if outlook.has_pending:
         return FollowUp("", "rollout plan")
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
@@ -100,7 +108,8 @@ def _way_on(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
 
 def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Check]:
     """Check after check, until one stands in the way of all that follow."""
-    stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
+    stage = CheckName.KUBECONFIG
+    subject = settings.cluster.context or "current context"
     try:
         session = connect(settings, policy)
         subject = session.api.server
@@ -112,7 +121,8 @@ def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Che
         yield from rights
         yield _lock(session)
         yield from _unwritable(session, rights)
-        stage, subject = CheckName.NODES, session.selection.selector or "all nodes"
+        stage = CheckName.NODES
+        subject = session.selection.selector or "all nodes"
         nodes = read_nodes(session.api)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         meant = targets.among(nodes)
@@ -151,7 +161,8 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
 
 def _forecast(session: Session, targets: Targets, outlook: Outlook) -> Iterator[Check]:
     """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
-    snapshot, policy = read_cluster(session), session.policy
+    snapshot = read_cluster(session)
+    policy = session.policy
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)

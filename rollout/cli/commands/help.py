@@ -46,7 +46,6 @@ def help(  # noqa: A001 - the command's name
 
 
 def _write(folder: Path, root: Any) -> None:
-    """Write the pages, by the program's own name, whatever name it was started by."""
     from rollout.adapters.local_files import write_whole
     from rollout.cli.man_pages import man_pages
 

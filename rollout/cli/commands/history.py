@@ -40,7 +40,8 @@ def history(
     """
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
-    output, file = settings.output, settings.output.journal
+    output = settings.output
+    file = settings.output.journal
     if run or file:
         chosen, records = _recorded(run, file)
         text = partial(timeline_text, chosen, records, details=bool(output.verbose))

@@ -45,7 +45,8 @@ def inventory(
       ansible-inventory -i inventory/ --graph
     """
     session = connect(settings, policy_of(settings))
-    targets, ssh = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh
+    targets = ask_hosts(session, nodes := read_nodes(session.api))
+    ssh = settings.ssh
     connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     listed = [node for node in targets.among(nodes) if not why_unsupported(node)]
     shown = inventory_document(listed, targets.hosts, targets.observations, connection)
@@ -82,10 +83,12 @@ def known_hosts(
     from rollout.adapters.ssh import host_keys
     from rollout.adapters.ssh.known_hosts import text_of
 
-    ssh, output = settings.ssh, settings.output
+    ssh = settings.ssh
+    output = settings.output
     file = out or ssh.known_hosts
     check_target(file)
-    before, api = text_of(file) if file else "", wiring.cluster_api(settings)
+    before = text_of(file) if file else ""
+    api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
@@ -150,7 +153,8 @@ def check_update(settings: Given) -> None:
     from rollout.report.console import asking_progress
 
     session = connect(settings)
-    targets, concurrency = ask_hosts(session, nodes := read_nodes(session.api)), settings.ssh.probe_concurrency
+    targets = ask_hosts(session, nodes := read_nodes(session.api))
+    concurrency = settings.ssh.probe_concurrency
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(names)) as advance:

@@ -109,7 +109,8 @@ def up(
         say(f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:")
         show("\n".join(exports))
         steps = "\n".join(f"    {step}" for step in steps_of(loaded))
-        env, inventory = shlex.quote(str(lab.directory / "env")), lab.directory / "inventory.yaml"
+        env = shlex.quote(str(lab.directory / "env"))
+        inventory = lab.directory / "inventory.yaml"
         for line in _NEXT.format(env=env, steps=steps, inventory=inventory).splitlines():
             say(line)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -96,16 +97,16 @@ def unpause(
       rollout unpause --unattended
     """
     api, nodes = _meant(settings, node, everything=all, nothing=unattended)
-    ended = [one.name for one in nodes if not all and pause_on(one) is not None]
+    ended = [] if all else [one.name for one in nodes if pause_on(one) is not None]
     change = partial(_without_pauses, all_nodes=all, unattended=unattended)
     before = _change_memory(settings, change)[0] if all or unattended else NO_MEMORY
     for name in ended:
         unpause_node(api, name)
     rest = [one for one in nodes if one.name not in ended]
     now = api.server_time()
-    standing = _Pauses(
+    left = _PausesLeft(
         is_aborted=before.aborted is not None and not unattended,
-        by_name=tuple(one.name for one in rest if (pause := pause_on(one)) and not pause.is_over(now)) if all else (),
+        by_name=_paused_by_name(rest, now) if all else (),
     )
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if all and before.pause is not None:
@@ -114,22 +115,30 @@ def unpause(
         lines.append("Unattended passes may start nodes again.")
     if rest and not all:
         lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
-    text = "\n".join([*(lines or ["Nothing to end: nothing is paused here."]), *standing.lines])
+    text = "\n".join([*(lines or ["Nothing to end: nothing is paused here."]), *left.lines])
     has_ended_all = all and before.pause is not None
     has_ended_stop = unattended and before.aborted is not None
     document = UnpauseReport(all=has_ended_all, nodes=ended, unattended=has_ended_stop)
     settings.output.show(document, lambda: text, is_prose=True)
-    if left := [one.name for one in rest if pause_on(one) is None and why_paused(one, None)]:
-        say(f"still paused, by another tool's annotation: {shortened(left)}")
+    if foreign := [one.name for one in rest if pause_on(one) is None and why_paused(one, None)]:
+        say(f"still paused, by another tool's annotation: {shortened(foreign)}")
 
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
-    memory = with_pause(memory, pause=None) if all_nodes else memory
-    return without_abort(memory) if unattended else memory
+    if all_nodes:
+        memory = with_pause(memory, pause=None)
+    if unattended:
+        memory = without_abort(memory)
+    return memory
+
+
+def _paused_by_name(nodes: Sequence[Node], now: datetime | None) -> tuple[str, ...]:
+    pauses = ((node.name, pause_on(node)) for node in nodes)
+    return tuple(name for name, pause in pauses if pause is not None and not pause.is_over(now))
 
 
 @dataclass(frozen=True, slots=True)
-class _Pauses:
+class _PausesLeft:
     """What still keeps nodes from starting once a pause has ended."""
 
     is_aborted: bool
@@ -137,7 +146,7 @@ class _Pauses:
 
     @property
     def lines(self) -> Iterator[str]:
-        """Each with the command that ends it."""
+        """Say what keeps nodes from starting, each with the command that ends it."""
         if self.by_name:
             names = " ".join(map(shell_word, self.by_name))
             yield f"Still paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause {names}"
@@ -151,7 +160,10 @@ class _Pauses:
 def _meant(
     settings: Given, names: list[str] | None, *, everything: bool, nothing: bool = False
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API server, and the nodes of these names, which exist; or all of them; or none, if none is fine."""
+    """Return the API server and the nodes to act on.
+
+    These are the nodes of these names, or `everything`: all nodes. `nothing` allows to name none.
+    """
     if (names and everything) or not (names or everything or nothing):
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(settings)
@@ -183,7 +195,8 @@ def release(
       rollout release 4081.2.1
       rollout release --node worker-2
     """
-    versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))
+    versions = tuple(dict.fromkeys(version or ()))
+    nodes = tuple(dict.fromkeys(map(node_name, node or ())))
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
     before, after = _change_memory(
@@ -202,8 +215,12 @@ def release(
 
 
 def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
-    """Return the memory before and after the change; `BlockedError` where it is not understood, unless begun `anew`."""
-    api, namespace = wiring.cluster_api(settings), settings.lock.namespace
+    """Change the memory and return it as it was before and is after.
+
+    A memory that cannot be read raises `BlockedError`; `anew` replaces it instead.
+    """
+    api = wiring.cluster_api(settings)
+    namespace = settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content
     if not anew:
         require_memory(before)
@@ -228,9 +245,9 @@ def evidence(
     """
     if sign_key is not None and out is None:
         raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
-    folder = Path(out) if out is not None and (names_folder(out) or Path(out).is_dir()) else None
-    if folder is not None:
-        check_folder(folder)
+    is_folder = out is not None and (names_folder(out) or Path(out).is_dir())
+    if out is not None and is_folder:
+        check_folder(Path(out))
     elif out is not None:
         check_target(Path(out))
     api = wiring.cluster_api(settings)
@@ -245,9 +262,9 @@ def evidence(
         return
     signature = sign(content, sign_key) if sign_key else None
     file = Path(out)
-    if folder is not None:
-        make_folder(folder)
-        file = folder / f"{document.version}.json"
+    if is_folder:
+        make_folder(file)
+        file = file / f"{document.version}.json"
     write_whole(file, content)
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)

@@ -1,5 +1,6 @@
 """`rollout plan`."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.text import shell_word
 
+_EXPLAIN = "Show why this node is in its wave, and its pods"
+_SNAPSHOT = "Save what the plan was made of, for rollout lab up --like FILE"
 _FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
 
 
@@ -26,13 +29,9 @@ def plan(
     out: Path | None = option(None, "Save the plan, for apply FILE", "FILE", parser=output_file),
     markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE", parser=output_file),
     detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
-    explain: str | None = option(
-        None, "Show why this node is in its wave, and its pods", "NODE", autocompletion=node_names
-    ),
+    explain: str | None = option(None, _EXPLAIN, "NODE", autocompletion=node_names),
     finish_by: str | None = option(None, _FINISH_BY, "TIME"),
-    snapshot: Path | None = option(
-        None, "Save what the plan was made of, for rollout lab up --like FILE", "FILE", parser=output_file
-    ),
+    snapshot: Path | None = option(None, _SNAPSHOT, "FILE", parser=output_file),
     anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
@@ -48,18 +47,15 @@ def plan(
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli import wiring
     from rollout.cli.stages import plan as stage
     from rollout.cli.stages.gather import connect
 
     if file is not None:
         stage.show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
         return
-    # rules that contradict each other are told before anything is asked
+    # Errors in flags come before the first request.
     policy = policy_of(settings)
-    if finish_by:
-        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
-    date = time_meant(finish_by, wiring.now(), "--finish-by")
+    date = _finish_date(finish_by, settings)
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
@@ -74,3 +70,11 @@ def plan(
         stage.show_explanation(node_name(explain), session, inputs)
         return
     raise typer.Exit(stage.preview(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode))
+
+
+def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:
+    from rollout.cli import wiring
+
+    if finish_by:
+        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
+    return time_meant(finish_by, wiring.now(), "--finish-by")

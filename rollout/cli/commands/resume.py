@@ -88,8 +88,9 @@ def resume(
 
 
 def _with_patience(unfinished: Unfinished, settings: Given) -> Unfinished:
-    """Return it with the time-outs that are set now: nothing else that is set changes its rules."""
-    plan, allowed = unfinished.record.plan, settings.nodes.allow if "nodes.allow" in settings.typed else ()
+    """Return the rollout with the time-outs that are set now; refuse other flags about its rules."""
+    plan = unfinished.record.plan
+    allowed = settings.nodes.allow if "nodes.allow" in settings.typed else ()
     if closed := [word for word in allowed if word not in _OPEN]:
         hint = f"resume takes {', '.join(_OPEN)}."
         raise UsageError(f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=hint)
@@ -135,7 +136,8 @@ def abort(
     from rollout.cli.stages.execute import run_options
 
     session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
-    unfinished, has_slots = gather.find_unfinished(session, deferred=True), False
+    unfinished = gather.find_unfinished(session, deferred=True)
+    has_slots = False
     with suppress(ApiError):
         # where this user may see them
         has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
@@ -150,7 +152,8 @@ def abort(
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
         what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
         consent.ask(f"{what} {session.place}")
-    targets, stop = gather.ask_hosts(session, gather.read_nodes(session.api), named=()), StopRequest()
+    targets = gather.ask_hosts(session, gather.read_nodes(session.api), named=())
+    stop = StopRequest()
     # each node's end is told on standard error
     ports = Ports(
         session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr, rephrase=as_started))

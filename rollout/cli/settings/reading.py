@@ -72,7 +72,8 @@ class Given(Settings):
             rules = ()
         refused = () if rules and rules != PATIENCE else set(PLANNED).difference(rules)
         for name, (value, origin) in self.typed.items():
-            setting, is_flag = settings()[name], not origin.startswith("--set")
+            setting = settings()[name]
+            is_flag = not origin.startswith("--set")
             if setting.hidden_in or name in command or name in refused:
                 continue
             if is_flag and {name, name.partition(".")[0]}.isdisjoint(("cluster", "ssh", *rules)):

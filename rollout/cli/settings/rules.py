@@ -59,7 +59,9 @@ def _alike(rules: type[Policy | DrainPolicy | GatePolicy], *tables: Table) -> di
 
 
 def _gates(settings: Settings) -> GatePolicy:
-    gates, alerts, events = settings.gates, settings.alerts, list[str]()
+    gates = settings.gates
+    alerts = settings.alerts
+    events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
         from rollout.adapters.clock import SystemClock

@@ -26,7 +26,9 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
     def latest(name: str, standing: Duration, now: Duration) -> Duration:
         return now if name in given.said else standing
 
-    gates, hooks, reboot = rules.gates, rules.gates.hooks, given.reboot
+    gates = rules.gates
+    hooks = rules.gates.hooks
+    reboot = given.reboot
     drain_timeout = latest("drain.timeout", rules.drain.timeout, given.drain.timeout)
     gate_timeout = latest("gates.timeout", gates.timeout, given.gates.timeout)
     hook_timeout = latest("gates.hook-timeout", hooks.timeout, given.gates.hook_timeout)
@@ -56,12 +58,14 @@ def _with_pool_patience(pool: Pool, given: PoolTable | None) -> Pool:
 
 def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
     """Yield a sentence for each time-out that changed, and for each pool that keeps its own."""
-    old, new = _written(before), _written(after)
+    old = _written(before)
+    new = _written(after)
     changed = [rule for rule in new if new[rule] != old[rule] and rule != POOL]
     yield from (f"{rule} is {new[rule]} from now on; it was {old[rule]}" for rule in changed)
     for pool, earlier in zip(after.pools, before.pools, strict=True):
         for name in ("drain_timeout", "reboot_timeout", "ready_timeout"):
-            value, was = getattr(pool, name), getattr(earlier, name)
+            value = getattr(pool, name)
+            was = getattr(earlier, name)
             rule = f"--{name.replace('_', '-')}"
             if value != was:
                 yield f"the pool {pool.name} has {name.replace('_', '-')} {value} from now on; it was {was or 'unset'}"

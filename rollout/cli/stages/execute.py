@@ -69,10 +69,12 @@ def execute(run: Run) -> ExitCode:
 
 def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
-    session, asked = run.session, bool(run.session.gates and run.session.gates.confirmation)
+    session = run.session
+    asked = bool(run.session.gates and run.session.gates.confirmation)
     if not (run.plan.waves or run.inherited is not None or run.deferred):
         return nothing_done(run, stop)
-    began, names_pods = wiring.system_clock().monotonic(), session.settings.output.verbose > 0
+    began = wiring.system_clock().monotonic()
+    names_pods = session.settings.output.verbose > 0
     shown = display(as_json=session.as_json, live=not asked, stop=stop, names_pods=names_pods)
     with shown as observer, stage("run") as note:
         result = _executed(run, observer, stop)

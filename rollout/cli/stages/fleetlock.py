@@ -42,9 +42,11 @@ def serve(settings: Settings) -> None:
     from rollout.server.service import under_way
     from rollout.server.state import ServerSettings, World
 
-    options, api = settings.fleetlock, wiring.cluster_api(settings)
+    options = settings.fleetlock
+    api = wiring.cluster_api(settings)
     name = name_of(settings, api.server)
-    metrics, tally = Metrics(name), FleetLockMetrics(name)
+    metrics = Metrics(name)
+    tally = FleetLockMetrics(name)
     grants = ServerSettings(
         groups=groups_of(options),
         selection=selection_of(settings),
@@ -61,7 +63,8 @@ def serve(settings: Settings) -> None:
         listening = Listening(*parsed_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
         with under_way(world) as server:
-            tally.slots, tally.in_hand = lambda: world.book.latest, lambda: server.worker.working
+            tally.slots = lambda: world.book.latest
+            tally.in_hand = lambda: server.worker.working
             exposition = wiring.exposition(metrics, tally)
             asyncio.run(http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/")))
     say("stopped on request: nodes are left as they stand, another server goes on with them")

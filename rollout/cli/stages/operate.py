@@ -200,7 +200,8 @@ class _Pass:
         # a right that is missing is told with all others
         if not memory.denied:
             require_memory(memory)
-        schedule, now = Schedule.of(self.session.policy.gates.windows), self.session.api.server_time()
+        schedule = Schedule.of(self.session.policy.gates.windows)
+        now = self.session.api.server_time()
         return memory.why_paused(now) or schedule.closed(wiring.now()) or why_aborted(memory)
 
     def _left(self, why: str) -> ExitCode:

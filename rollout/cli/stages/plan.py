@@ -96,11 +96,13 @@ def planned_run(session: Session, *, asks: bool = False) -> Run:
 
 def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = False) -> Run:
     """Return what an interrupted rollout has left to run, after showing it; refuse what stands in its way."""
-    nodes, is_begun = session.settings.nodes, bool(unfinished.begun)
+    nodes = session.settings.nodes
+    is_begun = bool(unfinished.begun)
     snapshot = gather.read_cluster(session, warns=is_begun)
     if not is_begun:
         require_memory(snapshot.memory)
-    before, here = unfinished.record.plan, snapshot.identity.uid
+    before = unfinished.record.plan
+    here = snapshot.identity.uid
     if before is not None and here and before.cluster.uid not in ("", here):
         # as a backup that was restored here has it
         raise BlockedError(
@@ -114,14 +116,16 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     if session.metrics:
         session.metrics.observe_hosts(targets.observations, among_others=True)
     inputs = inputs_of(session, snapshot, targets)
-    skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
+    skip = Skip.BLOCKED in (nodes.skip or ())
+    held = Allow.HELD in nodes.allow
     rest = continuation(unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held)
     run = Run(session, rest.plan, targets, rest.selected, rest.inherited)
     warn(*conceded(run))
     if session.as_json:
         warn_of_held(rest.plan)
     else:
-        lock, planned = refusals.glance_at_lock(session), {node.name for node in rest.plan.nodes}
+        lock = refusals.glance_at_lock(session)
+        planned = {node.name for node in rest.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry))
         again = " --retry-failed" if retry else ""
         show("\n" + shown(session, snapshot, rest.plan, f"rollout resume{again} -o wide"))
@@ -191,16 +195,20 @@ def preview(
     detailed: bool,
 ) -> ExitCode:
     """Make a plan, by the smallest limit that is done by the date if there is one; show and write it."""
-    limit, is_late = "", False
+    limit = ""
+    is_late = False
     if date is not None:
         with shown_meanwhile("looking for the smallest --max-unavailable"):
             finish = smallest_limit(inputs, date)
         say(finish_text(finish, date))
-        limit, is_late = f" --max-unavailable {finish.limit}", not finish.is_by(date)
+        limit = f" --max-unavailable {finish.limit}"
+        is_late = not finish.is_by(date)
         inputs = replace(inputs, policy=finish.plan.policy)
     planned = decide(inputs)
-    blockers, places = refusals.refused(session, planned), zones(inputs.snapshot)
-    output, document = session.settings.output, encode_plan(planned)
+    blockers = refusals.refused(session, planned)
+    places = zones(inputs.snapshot)
+    output = session.settings.output
+    document = encode_plan(planned)
     next_step = next_without_waves(planned, session.settings)
     if planned.waves and not (blockers or is_late):
         next_step = (
@@ -210,7 +218,8 @@ def preview(
     beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
     if beside and output.as_json:
         say(f"{beside} See: {other.command}")
-    width, now = output.width, wiring.now()
+    width = output.width
+    now = wiring.now()
     text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
     is_way_out = bool(beside) or not (planned.waves or other.once)
     step = other.command if is_way_out and other.command else next_step
@@ -244,7 +253,8 @@ def show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> Non
     blocked = blocked_line(plan.blockers)
     next_step = f"rollout apply {shell_word(str(file))}" if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
-    width, now = settings.output.width, wiring.now()
+    width = settings.output.width
+    now = wiring.now()
     text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
     settings.output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
     if blocked:

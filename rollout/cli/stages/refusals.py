@@ -127,7 +127,9 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
     One without a node in flight that has nodes left to start is replaced only by whoever is asked: return what to say
     before the question, empty if there is nothing. An operating process goes by its own rules for those.
     """
-    api, namespace, replaced = session.api, session.namespace, ""
+    api = session.api
+    namespace = session.namespace
+    replaced = ""
     unfinished = find_unfinished_among(session, nodes)
     if unfinished is not None and unfinished.blocks:
         alive = glance_at_lock(session).alive

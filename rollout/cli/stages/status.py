@@ -63,7 +63,9 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
 
     A user who may not see it is told nothing.
     """
-    word, unfinished, api = RunWord.UNFINISHED, None, session.api
+    word = RunWord.UNFINISHED
+    unfinished = None
+    api = session.api
     with suppress(ApiError):
         unfinished = assess(read_record(api, session.namespace), nodes)
         if unfinished is not None:
@@ -102,9 +104,12 @@ def keeps_apply_out(unfinished: Unfinished) -> bool:
 
 def show_nodes(session: Session, *, only_pending: bool) -> None:
     """Show a row a node, and what to do next."""
-    settings, policy, output = session.settings, session.policy, session.settings.output
+    settings = session.settings
+    policy = session.policy
+    output = session.settings.output
     targets = ask_hosts(session, nodes := read_nodes(session.api))
-    (memory, proven), now = seen_before(session), session.api.server_time()
+    memory, proven = seen_before(session)
+    now = session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
     rules = Rules(now, memory, proven=proven, own=targets.own_node, versions=versions)
@@ -132,7 +137,8 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
 
 def why_closed(policy: Policy) -> str:
     """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
-    schedule, now = Schedule.of(policy.gates.windows), wiring.now()
+    schedule = Schedule.of(policy.gates.windows)
+    now = wiring.now()
     if why := schedule.closed(now):
         return f"No node is started now: {why}."
     pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}
@@ -234,7 +240,8 @@ def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
 
     from rollout.report.console import painted, take_turns
 
-    seen, has_begun = "", False
+    seen = ""
+    has_begun = False
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     take_turns(live)
     with live:

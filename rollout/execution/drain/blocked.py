@@ -133,9 +133,11 @@ class HeldPods:
                 self._tell(hold, now)
 
     def _tell(self, hold: _Hold, now: float) -> None:
-        hold.reported, hold.reported_at = hold.reason, now
+        hold.reported = hold.reason
+        hold.reported_at = now
         needs, has = hold.reason.figures or (None, None)
-        owner, denial = hold.pod.owner, hold.reason.denial
+        owner = hold.pod.owner
+        denial = hold.reason.denial
         denier = denial.name if denial else ""
         self.task.report.tell(
             PodBlocked(

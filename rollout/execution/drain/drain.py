@@ -182,7 +182,8 @@ def _empty(
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
         held = HeldPods(task, deadline)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
-        waiting, returning = Waiting(task, evictor, held), ReturningPods(task, pods.items())
+        waiting = Waiting(task, evictor, held)
+        returning = ReturningPods(task, pods.items())
         try:
             while remaining := returning.without(_left(pods.items(), owners)):
                 evictor.collect()

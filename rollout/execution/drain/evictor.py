@@ -190,7 +190,8 @@ class Evictor:
         future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _take(self, attempt: Attempt) -> None:
-        now, pending = self.task.now, self.of(attempt.pod)
+        now = self.task.now
+        pending = self.of(attempt.pod)
         pending.last = attempt.message
         if attempt.answer is not Answer.AWAY:
             self._outage.pause = 0.0

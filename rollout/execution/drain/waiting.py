@@ -71,7 +71,8 @@ class Waiting:
             self.going.setdefault(pod.uid, now)
         detail = self._detail(remaining, going)
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
-            self.reported, self.reported_at = detail, now
+            self.reported = detail
+            self.reported_at = now
             self.task.step(Phase.DRAINING, detail)
 
     def _detail(self, remaining: Sequence[Pod], going: Sequence[Pod]) -> str:
@@ -96,7 +97,8 @@ class Waiting:
         The time since this process evicted it is measured by this process's own clock. What somebody else has deleted
         is measured by the API server's clock, which has stamped it.
         """
-        now, accepted = self.task.now, self.evictor.of(pod).accepted
+        now = self.task.now
+        accepted = self.evictor.of(pod).accepted
         own_grace = self.task.policy.drain.grace_of(pod.grace_period)
         grace = own_grace if pod.deletion_grace is None else pod.deletion_grace
         if accepted is not None:
@@ -108,7 +110,8 @@ class Waiting:
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
         """Note how long those evicted pods took to end that are gone since the last look."""
-        now, left = self.task.now, {pod.uid for pod in remaining}
+        now = self.task.now
+        left = {pod.uid for pod in remaining}
         for pod in self.seen:
             accepted = self.evictor.of(pod).accepted
             if pod.uid in left or accepted is None:
@@ -137,16 +140,21 @@ class Waiting:
     def _tell_evicted(self) -> None:
         if self.evicted:
             self.evicted_told_at = self.task.now
-            pods, self.evicted = tuple(self.evicted), []
+            pods = tuple(self.evicted)
+            self.evicted = []
             self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
 
     def doubt(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where the watches have long said nothing of pods that go, or may not go."""
-        now, state = self.task.now, tuple((pod.uid, pod.terminating) for pod in remaining)
+        now = self.task.now
+        state = tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.doubted:
-            self.doubted, self.quiet_since, self.quiet_limit = state, now, _QUIET
+            self.doubted = state
+            self.quiet_since = now
+            self.quiet_limit = _QUIET
         elif now - self.quiet_since > self.quiet_limit:
-            self.quiet_since, self.quiet_limit = now, self.quiet_limit * 2
+            self.quiet_since = now
+            self.quiet_limit = self.quiet_limit * 2
             if self.going:
                 pods.resync()
             if len(self.held):
@@ -166,7 +174,8 @@ class Waiting:
 
     def _why_terminating(self, pod: Pod) -> str:
         state = self.termination(pod)
-        spent, grace = Duration(round(state.spent)), Duration(round(state.grace))
+        spent = Duration(round(state.spent))
+        grace = Duration(round(state.grace))
         terminating = f"{pod.key} is still terminating after {spent}"
         if state.left > 0:
             left = Duration(max(1, round(state.left)))

@@ -129,7 +129,8 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
-    missing, has_reported = "", False
+    missing = ""
+    has_reported = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()

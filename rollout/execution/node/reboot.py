@@ -150,7 +150,8 @@ def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult |
     None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
     can take long. On this connection the host also says what it has staged.
     """
-    started, host = context.cluster.deadline(_ASK_SECONDS), context.host
+    started = context.cluster.deadline(_ASK_SECONDS)
+    host = context.host
 
     def may_reboot(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
@@ -207,7 +208,8 @@ def await_boot(context: NodeContext, targets: Mapping[Source, str], *, in_doubt:
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, targets) if in_doubt else None
     absence = Absence(context)
-    began, last = context.now, "no attempt was made"
+    began = context.now
+    last = "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.now - began))
         facts, last = look(context.host, deadline.remaining)

@@ -48,7 +48,8 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None:
     """Ask the gate command about the version that is staged now, and mark the Node with it; `WithheldError`."""
-    before, now = context.planned.staged_version, detection.version
+    before = context.planned.staged_version
+    now = detection.version
     staged = at_version(context, now)
     context.step(phase, f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}")
     try:

@@ -82,7 +82,8 @@ def _taken_through(context: NodeContext, steps: Mapping[Phase, Step], stack: Exi
                 context = replace(context, watched=stack.enter_context(watched_node(context)))
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
             context.step(progress.phase, endings=endings, staged=_restaged(context, progress))
-            step, current = steps[progress.phase], _current(context, progress)
+            step = steps[progress.phase]
+            current = _current(context, progress)
             progress = step(until_given_back(current, progress.phase), progress)
     except RefusedError as error:
         return NodeResult(context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True)
@@ -124,7 +125,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     facts = check_eligible(context, node, observation)
-    staged_version, targets = facts.detection.version, facts.detection.targets
+    staged_version = facts.detection.version
+    targets = facts.detection.targets
     staged = at_version(context, staged_version)
     # what is held against the planned one was asked when its turn came, and is asked again at the cordon
     if staged is not context and (withheld := context.objection(staged.planned, staged_version)):
@@ -345,7 +347,8 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     is_refused = context.host.shell.is_refused
     remembered = blamed(context.planned, outcome, progress.version, is_refused=is_refused)
     context.remember(remembered, outcome, progress.phase, 0)
-    message, left_cordoned = error.message, False
+    message = error.message
+    left_cordoned = False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         # whatever a host runs that is not back, or whose reboot is not proven
         is_unknown = outcome is Outcome.NOT_BACK or (outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT)

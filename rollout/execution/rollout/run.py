@@ -46,8 +46,12 @@ class Run:
     cluster: PatientApi
 
     def __post_init__(self) -> None:
-        plan, options, inherited, cluster = self.plan, self.options, self.inherited, self.cluster
-        namespace, limit = options.lease_namespace, plan.policy.failures_allowed(options.selected)
+        plan = self.plan
+        options = self.options
+        inherited = self.inherited
+        cluster = self.cluster
+        namespace = options.lease_namespace
+        limit = plan.policy.failures_allowed(options.selected)
         run = (plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
         self.memory = RunMemory(cluster, self.check, self.report, *run, proven=options.proven)
         self.gates = PolicyGates(plan, cluster, self.report, self.stop, self.ports.gates, self.memory)
@@ -55,7 +59,8 @@ class Run:
         self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
         self.tainting = Tainting(cluster, self.check, self.report, self.stop)
         self.settler = Settler(cluster, self.report, plan.policy)
-        self.precedence, self.moved = Precedence(), set[str]()
+        self.precedence = Precedence()
+        self.moved = set[str]()
         self._strangers = set[str]()
 
     def carry_out(self, *, is_new: bool) -> RunResult:
@@ -230,8 +235,11 @@ class Run:
 
     def context(self, planned: PlannedNode) -> NodeContext:
         """Return what the steps of a node have at hand."""
-        ports, options, begun = self.ports, self.options, self.inherited.begun
-        policy, own = self.plan.policy, options.own_node
+        ports = self.ports
+        options = self.options
+        begun = self.inherited.begun
+        policy = self.plan.policy
+        own = options.own_node
         return NodeContext(
             planned,
             begun.get(planned.name, self.plan.plan_id),

@@ -100,7 +100,8 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
 
 def node(read: wire.WireNode) -> Node:
     """Return a Node."""
-    meta, info = read.metadata, read.status.node_info
+    meta = read.metadata
+    info = read.status.node_info
     ready = _by_type(read.status.conditions).get("Ready", _UNTOLD)
     return Node(
         name=meta.name,
@@ -129,9 +130,13 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
 
 def pod(read: wire.WirePod, shared: Shared) -> Pod:
     """Return a pod."""
-    meta, spec, conditions = read.metadata, read.spec, _by_type(read.status.conditions)
-    placed, began = conditions.get("PodScheduled", _UNTOLD), conditions.get("Ready", _UNTOLD)
-    ready, since = began.status == ReadyState.TRUE, began.last_transition_time or placed.last_transition_time or ""
+    meta = read.metadata
+    spec = read.spec
+    conditions = _by_type(read.status.conditions)
+    placed = conditions.get("PodScheduled", _UNTOLD)
+    began = conditions.get("Ready", _UNTOLD)
+    ready = began.status == ReadyState.TRUE
+    since = began.last_transition_time or placed.last_transition_time or ""
     owner = _owner(meta.owner_references, shared)
     mirror = MIRROR_ANNOTATION in meta.annotations
     # it belongs to its node: it is never placed anew, and what it demands names the node

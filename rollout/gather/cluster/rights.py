@@ -107,7 +107,8 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     """List what a rollout takes: planning, acting on nodes and pods, its Lease and ConfigMap in that namespace."""
     one = partial(_all, namespace=lease_namespace, name=marks.LEASE_NAME)
     other = partial(_all, namespace=lease_namespace, optional=True)
-    memory, slots = marks.MEMORY_NAME, marks.SLOTS_NAME
+    memory = marks.MEMORY_NAME
+    slots = marks.SLOTS_NAME
     return (
         *plan_rights(),
         *_all("watch", "", "nodes", "see nodes come back"),

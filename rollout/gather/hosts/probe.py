@@ -76,7 +76,8 @@ def machine_id(text: str) -> str:
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
     """Return what the answer to the last question says of the boot and of what is staged; None where it was cut off."""
-    answers, complaints = sections(result.stdout), sections(result.stderr)
+    answers = sections(result.stdout)
+    complaints = sections(result.stderr)
     boot = parse_boot(result)
     if boot is None or "end" not in answers:
         return None
@@ -104,14 +105,16 @@ _SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands o
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
     """Facts in the answer to this probe, or why there are none. Never raises, whatever the host printed."""
-    answers, complaints = sections(result.stdout), sections(result.stderr)
+    answers = sections(result.stdout)
+    complaints = sections(result.stderr)
     if "end" not in answers:
         return _incomplete(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # without one a reboot could never be proven, so such a host has no usable facts
         cause = last_words(complaints.get("boot-id", "")) or "it is not what a kernel prints"
-        why, hint = f"the boot id cannot be read: {cause}", f"{_BOOT_ID_FILE} must be readable for the SSH user."
+        why = f"the boot id cannot be read: {cause}"
+        hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = assignments(answers.get("os-release", ""))
     wants_a_password = wants_password(answers.get("sudo-rules", ""))

@@ -65,10 +65,8 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     if CUT_OFF in codes.values():
         return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
     if codes.get("client") == NOT_FOUND:
-        said, why = (
-            last_words(stderr.get("bus", "")),
-            "update_engine_client is not on this host, and D-Bus gave no answer",
-        )
+        said = last_words(stderr.get("bus", ""))
+        why = "update_engine_client is not on this host, and D-Bus gave no answer"
         # where the bus does not know it either, there is nothing more to say
         unknown = said.endswith(_NO_SUCH_SERVICE)
         return EngineTrouble.MISSING, "update_engine is not on this host" if unknown else _with_cause(why, said)
@@ -127,7 +125,8 @@ def shown_sources(section: str, os_release: Mapping[str, str], asked: Sequence[S
 
 
 def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
-    source, answer = Source.REBOOT_REQUIRED, stdout.get("reboot-required", "")
+    source = Source.REBOOT_REQUIRED
+    answer = stdout.get("reboot-required", "")
     if answer not in {Answer.NEEDED, Answer.NOT_NEEDED}:
         why = last_words(stderr.get("reboot-required", "")) or "no answer"
         return Sign(source, Answer.NONE, f"whether /run/reboot-required exists is not known: {why}")
@@ -140,7 +139,8 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
-    source, section = Source.RPM_OSTREE, stdout.get("rpm-ostree", "")
+    source = Source.RPM_OSTREE
+    section = stdout.get("rpm-ostree", "")
     if exit_status(section) == NOT_FOUND:
         return Sign(source, Answer.ABSENT, "rpm-ostree is not on this host")
     try:

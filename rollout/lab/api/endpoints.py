@@ -73,7 +73,8 @@ class Endpoints:
 
     def answer(self, call: Call) -> Answer | Watch:
         """Answer a request; raises StatusError for every refusal."""
-        resource, part = call.target.resource, call.target.subresource
+        resource = call.target.resource
+        part = call.target.subresource
         if resource is NOTHING:
             return self._plain(call)
         if part and part not in resource.subresources:

@@ -14,7 +14,8 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 def scale_of(workload: Json) -> Json:
     """Return the Scale of a workload."""
-    spec, metadata = spec_of(workload), workload["metadata"]
+    spec = spec_of(workload)
+    metadata = workload["metadata"]
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
     return {
         "kind": "Scale",
@@ -38,7 +39,8 @@ def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
     """Replace the Scale of a workload; 409 if it was based on another version, 422 for less than none."""
     target = call.target
     workload = writer.current(target.resource, target.name, target.namespace)
-    metadata, replicas = scale.get("metadata") or {}, (scale.get("spec") or {}).get("replicas", 0)
+    metadata = scale.get("metadata") or {}
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
     if metadata.get("name", target.name) != target.name:
         raise bad_request("the name of the object does not match the name on the URL")
     if not isinstance(replicas, int) or isinstance(replicas, bool):

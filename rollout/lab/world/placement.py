@@ -131,7 +131,8 @@ def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
     a limit and no request requests as much as its limit.
     """
     spec = spec_of(pod)
-    together, alone = Counter[str](), Counter[str]()
+    together = Counter[str]()
+    alone = Counter[str]()
     for container in spec.get("containers") or ():
         together.update(_requests_of_container(container))
     for container in spec.get("initContainers") or ():

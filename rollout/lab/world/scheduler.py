@@ -227,7 +227,8 @@ class Scheduler:
         self._retry()
 
     def _account(self, pod: Json, sign: int) -> None:
-        node, (cpu, memory, others) = node_name(pod), requests_of(pod)
+        node = node_name(pod)
+        (cpu, memory, others) = requests_of(pod)
         used = self._used[node]
         for name, amount in others.items():
             used.others[name] += sign * amount

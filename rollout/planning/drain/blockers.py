@@ -30,13 +30,15 @@ def drain_findings(
     node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
     """Return what keeps this node from being drained by these rules, and what the operator should know of that."""
-    patience, verdicts = rules.timeout, tuple(verdicts)
+    patience = rules.timeout
+    verdicts = tuple(verdicts)
 
     def unready_only(budget: Budget) -> bool:
         evicted = (verdict.pod for verdict in verdicts if verdict.action is Action.EVICT)
         return not any(pod.ready and budget.covers(pod) for pod in evicted)
 
-    of_pods, of_drain = list[PlanWarning](), list[Blocker | PlanWarning]()
+    of_pods = list[PlanWarning]()
+    of_drain = list[Blocker | PlanWarning]()
     for verdict in verdicts:
         pod = verdict.pod
         if verdict.action is Action.REFUSE:
@@ -55,7 +57,8 @@ def drain_findings(
 
 
 def _overdue(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[Blocker | PlanWarning]:
-    seconds, subject = headcount.overdue(pod), f"pod/{pod.key}"
+    seconds = headcount.overdue(pod)
+    subject = f"pod/{pod.key}"
     if not seconds:
         return
     held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
@@ -108,7 +111,8 @@ def _held_by_budgets(
         yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
         return
     for budget in budgets:
-        subject, is_open = finding_of(budget.key), budget.disruptions_allowed > 0
+        subject = finding_of(budget.key)
+        is_open = budget.disruptions_allowed > 0
         if bypasses(pod, budget) or (is_open and way_given(pod)):
             continue
         if way := way_given(pod):

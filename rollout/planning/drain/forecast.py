@@ -151,6 +151,7 @@ class DrainForecaster:
             for key in tight:
                 lost = [pod for pod in staying if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)]
                 if len(lost) > most[key]:
-                    names, nowhere = [pod.name for pod in lost], self.scheduler.nowhere(lost[0])
+                    names = [pod.name for pod in lost]
+                    nowhere = self.scheduler.nowhere(lost[0])
                     stuck.append(stuck_budget(node, self.budgets[key], self.headcount, names, nowhere))
         return holds, tuple(stuck)

@@ -73,7 +73,8 @@ VERSION_FAILURES: Mapping[str, str] = {
 def why_failed(node: Node, version: str) -> str:
     """How this version failed on a node, by the node's own annotations; empty where they do not say that it did."""
     result = last_result(node)
-    outcome, failed_version = result.get("failed_as", ""), result.get("failed_version", "")
+    outcome = result.get("failed_as", "")
+    failed_version = result.get("failed_version", "")
     if not failed_version:
         # as results were written before they named it
         outcome = result.get("outcome", "")

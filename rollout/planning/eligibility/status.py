@@ -226,8 +226,12 @@ def node_statuses(
 
 
 def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) -> NodeStatus:
-    node, observation, facts, rules = candidate.node, candidate.observation, candidate.facts, candidate.rules
-    objection, detection = exclusion(candidate), facts.detection if facts else Detection()
+    node = candidate.node
+    observation = candidate.observation
+    facts = candidate.facts
+    rules = candidate.rules
+    objection = exclusion(candidate)
+    detection = facts.detection if facts else Detection()
     failures = rules.memory.nodes.get(node.name)
     is_judged = facts is not None and not detection.unanswered
     if objection and objection.reason is ExclusionReason.UNSUPPORTED:

@@ -122,7 +122,8 @@ def _compared(facts: HostFacts, newest: str) -> UpdateState:
         return UpdateState.IDLE
     if facts.os_id not in _CHANNELS:
         return UpdateState.BEHIND
-    mine, theirs = _numbers(running), _numbers(newest)
+    mine = _numbers(running)
+    theirs = _numbers(newest)
     if not mine or mine == theirs:
         return UpdateState.IDLE
     return UpdateState.BEHIND if mine < theirs else UpdateState.UP_TO_DATE

@@ -142,7 +142,8 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 def with_patience(rules: Policy, patient: Policy) -> Policy:
     """Return the first rules with the time-outs of the second; pools are matched by name."""
-    gates, hooks = rules.gates, rules.gates.hooks
+    gates = rules.gates
+    hooks = rules.gates.hooks
     return replace(
         rules,
         drain=replace(rules.drain, timeout=patient.drain.timeout),

@@ -49,9 +49,11 @@ def report_of(
             f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
         )
     whole = Stretch(view.begun_at, view.heard_at)
-    nodes, policy = [*_nodes(view)], _policy(view)
+    nodes = [*_nodes(view)]
+    policy = _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
-    openings, servers = _openings_in(policy, whole), (plan.cluster.server for plan in view.plans)
+    openings = _openings_in(policy, whole)
+    servers = (plan.cluster.server for plan in view.plans)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
