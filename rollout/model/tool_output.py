@@ -1,10 +1,12 @@
 """The line of a tool's output that says why the tool failed.
 
 Tools print banners before the reason, and their log prefixes change from one release to the next. So nothing here
-depends on a prefix: the last line that says something is shown as it is. Only lines that never are a reason count less.
+depends on a prefix: the last line that says something is shown as it is. Only lines that never are a reason count less,
+and warnings count less than what else is printed before or after them.
 """
 
 import re
+from collections.abc import Sequence
 
 from rollout.model.text import excerpt
 
@@ -22,6 +24,20 @@ _IN_PASSING = re.compile(
     r"|Connection (?:closed|reset) by UNKNOWN\b"
     r"|(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset) by"
     r"|Killed by signal \d+"
+    r"|.*: terminating, \d+ bad configuration options?$"
+)
+# Warnings of OpenSSH, Ansible, Python, shells, glog and structured logs; the last is how OpenSSH frames its notices.
+_WARNING = re.compile(
+    r"(?:\x1b\[[\d;]*m)?(?:"
+    r"\W{0,4}(?:deprecation )?warning\b"
+    r"|[\w./-]{1,80}: warning: "
+    r"|.{0,300}: (?-i:\w+Warning): "
+    r"|W\d{4} [\d:.]+\s"
+    r"|(?-i:[^a-z]{0,60}\bWARN(?:ING)?\b)"
+    r"|.{0,80}\blevel=\"?warn"
+    r"|\*\* "
+    r")",
+    re.IGNORECASE,
 )
 
 
@@ -30,11 +46,22 @@ def last_words(text: str, limit: int = _LIMIT) -> str:
 
     Of a line that is too long the middle is left out: the cause often stands at its end.
     """
-    lines = [line.strip() for line in text.splitlines()]
-    telling = [line for line in lines if _WORD.search(line)]
-    reasons = [line for line in telling if not _IN_PASSING.match(line)]
-    last = (reasons or telling or [""])[-1]
+    telling = [line for line in text.splitlines() if _WORD.search(line)]
+    reasons = [line for line in telling if not _IN_PASSING.match(line.strip())]
+    last = (_without_warnings(reasons) or reasons or telling or [""])[-1].strip()
     return _fitted(_without_prefix(last), limit)
+
+
+def _without_warnings(lines: Sequence[str]) -> list[str]:
+    """Leave out warnings, and the indented lines in which they go on, such as the code that Python quotes."""
+    kept = list[str]()
+    is_warning = False
+    for line in lines:
+        goes_on = is_warning and line[:1].isspace()
+        is_warning = goes_on or _WARNING.match(line.strip()) is not None
+        if not is_warning:
+            kept.append(line)
+    return kept
 
 
 def _without_prefix(line: str) -> str:

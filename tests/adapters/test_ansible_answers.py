@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.ansible.answers import HostAnswer, host_answer, unreachable
+from rollout.adapters.ansible.answers import HostAnswer, host_answer, inventory_refusal, program_messages, unreachable
 from rollout.adapters.ansible.inventory import is_reachable_by_name, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
@@ -138,3 +138,67 @@ def test_nothing_from_the_cluster_is_taken_for_a_template(tmp_path: Path) -> Non
 def test_no_address_becomes_an_option_of_ssh(address: str) -> None:
     assert not is_reachable_by_name(Host("worker-1", address))
     assert is_reachable_by_name(Host("worker-1", "fe80::1%eth0"))
+
+
+# What `ansible-inventory` prints of version 2.19, and of 2.15, which wraps its lines.
+
+
+BY_WORLD_WRITABLE = (
+    "[WARNING]: Ansible is being run in a world writable directory (/tmp), ignoring it as an ansible.cfg source. "
+    "For more information see https://docs.ansible.com/ansible/devel/reference_appendices/config.html\n"
+) * 3
+BY_INI = """\
+[WARNING]: Failed to parse inventory with 'ini' plugin: Failed to parse inventory: Expected key=value, got: b
+
+Failed to parse inventory with 'ini' plugin.
+
+<<< caused by >>>
+
+Failed to parse inventory: Expected key=value, got: b
+Origin: /srv/hosts.ini
+
+[ERROR]: Completely failed to parse inventory source /srv/hosts.ini
+"""
+BY_SCRIPT = """\
+[WARNING]: Failed to parse inventory with 'script' plugin: Inventory script returned non-zero exit code 3.
+
+Failed to parse inventory with 'script' plugin.
+
+Standard error from inventory script:
+connecting
+the token has expired
+
+[WARNING]: Failed to parse inventory with 'ini' plugin: Failed to parse inventory: Expected key=value, got: x
+
+[ERROR]: Completely failed to parse inventory source /srv/hosts
+"""
+WRAPPED = """\
+[WARNING]:  * Failed to parse /srv/hosts.ini with ini plugin: /srv/hosts.ini:1: Expected key=value host
+variable assignment, got: b
+[WARNING]: Unable to parse /srv/hosts.ini as an inventory source
+ERROR! Completely failed to parse inventory source /srv/hosts.ini
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (BY_INI, "'ini' plugin: Failed to parse inventory: Expected key=value, got: b"),
+        (BY_SCRIPT, "'script' plugin: Inventory script returned non-zero exit code 3: the token has expired"),
+        (WRAPPED, "/srv/hosts.ini:1: Expected key=value host variable assignment, got: b"),
+        ("ERROR! no vault secrets\n[WARNING]: something else\n", "ERROR! no vault secrets"),
+        ("Traceback (most recent call last):\n  File x\nImportError: no module named yaml\n", "no module named yaml"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", BY_WORLD_WRITABLE])
+def test_why_an_inventory_is_refused_stands_at_the_end_whatever_comes_before(
+    before: str, printed: str, reason: str
+) -> None:
+    assert inventory_refusal(before + printed).endswith(reason)
+
+
+def test_each_warning_about_an_inventory_is_told_once() -> None:
+    printed = f"{BY_WORLD_WRITABLE}[WARNING]: Invalid characters in group names\nare not replaced\n"
+    messages = program_messages(printed)
+    assert len(messages) == 2
+    assert messages[-1] == "[WARNING]: Invalid characters in group names are not replaced"

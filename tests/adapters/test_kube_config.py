@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
+from rollout.adapters.kube.client_parts import client_parts
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 from rollout.execution.base.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -211,6 +212,7 @@ def authorization(exchange: Exchange) -> None:
     ("body", "text"),
     [
         ("import sys; sys.exit('log in first')", "log in first"),
+        ("import sys; sys.exit('\\n'.join(('v2 is out', *'abc', 'log in first', 'Warning: old')))", ": log in first"),
         ("print('hello')", "failed to decode"),
         (credential(), "missing token"),
     ],
@@ -257,6 +259,68 @@ def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monk
         down.unlink()
         api.create("/x", {})
         assert server.exchanges[-1].headers["Authorization"] == "Bearer t3"
+
+
+def test_a_new_login_keeps_the_context_that_was_current_at_first(tmp_path: Path) -> None:
+    """As when somebody works on another cluster meanwhile, and switches the kubeconfig's context."""
+    user, _, _ = failing_later(tmp_path)
+    with scripted(the_first_has_expired) as server, scripted(authorization) as other:
+        document = Kubeconfig(server.url, user=user).document()
+        document["clusters"].append({"name": "d", "cluster": {"server": other.url}})
+        document["contexts"].append({"name": "y", "context": {"cluster": "d", "user": "u"}})
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(document))
+        api = connect(path, None)
+        path.write_text(json.dumps({**document, "current-context": "y"}))
+        api.create("/x", {})
+        assert server.exchanges[-1].headers["Authorization"] == "Bearer t2"
+        assert other.exchanges == []
+
+
+@pytest.mark.parametrize("context", [None, "x"])
+def test_a_new_login_never_leads_to_another_server(tmp_path: Path, context: str | None) -> None:
+    user, _, _ = failing_later(tmp_path)
+    with scripted(the_first_has_expired) as server, scripted(authorization) as other:
+        path = Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig")
+        api = connect(path, context)
+        Kubeconfig(other.url, user=user).write(path)
+        with pytest.raises(ApiUnavailableError, match="now leads to another API server") as caught:
+            api.create("/x", {})
+        assert other.url in caught.value.message
+        assert server.url in caught.value.hint
+        assert other.exchanges == []
+
+
+@pytest.mark.parametrize(("mode", "gets"), [("Never", "nothing"), ("IfAvailable", "our stdin")])
+def test_a_program_gets_our_stdin_only_where_it_may_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, gets: str
+) -> None:
+    monkeypatch.setattr(client_parts().programs, "_may_ask", True)
+    # What gets no stdin of ours is started in a session of its own, which has no terminal either.
+    body = (
+        "import json, os; gets = 'nothing' if os.getsid(0) == os.getpid() else 'our stdin'; "
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
+        "'status': {'token': gets}}))"
+    )
+    user = program(tmp_path, body)
+    user["exec"]["interactiveMode"] = mode
+    with scripted(authorization) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+        assert json.loads(api.get("/x")) == {"authorization": f"Bearer {gets}"}
+
+
+def test_a_program_without_our_stdin_is_told_that_nobody_can_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    body = (
+        "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['interactive']; "
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
+        "'status': {'token': str(told)}}))"
+    )
+    with scripted(authorization) as server:
+        api = connect(Kubeconfig(server.url, user=program(tmp_path, body)).write(tmp_path / "kubeconfig"), None)
+        assert json.loads(api.get("/x")) == {"authorization": "Bearer False"}
 
 
 def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(

@@ -117,6 +117,12 @@ def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, 
     assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host("a", "10.0.0.1", user="admin")
 
 
+def test_a_wrong_option_is_named_whatever_commands_of_the_configuration_print(tmp_path: Path) -> None:
+    noise = 'Match exec "for n in 1 2 3 4; do echo notice >&2; done"\n  User admin\n'
+    with pytest.raises(InputError, match=r"config: line 3: Bad configuration option: foobar$"):
+        configured(untold("a", "10.0.0.1"), tmp_path, f"{noise}FooBar yes\n")
+
+
 def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'

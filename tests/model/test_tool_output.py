@@ -2,6 +2,11 @@ import pytest
 
 from rollout.model.tool_output import last_words
 
+POST_QUANTUM = """\
+** WARNING: connection is not using a post-quantum key exchange algorithm.
+** This session may be vulnerable to "store now, decrypt later" attacks.
+** The server may need to be upgraded. See https://openssh.com/pq.html
+"""
 REASON = "Could not connect to the update engine: permission denied"
 
 
@@ -45,6 +50,40 @@ def test_what_stands_on_earlier_lines_does_not_hide_it(before: str) -> None:
 )
 def test_what_is_said_in_passing_afterwards_is_no_reason(after: str) -> None:
     assert last_words(REASON + after) == REASON
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "Warning: Permanently added 'worker-1' (ED25519) to the list of known hosts.",
+        "WARNING: the option --old is ignored",
+        "[WARNING]: Platform linux on host worker-1 is using the discovered interpreter",
+        "\x1b[1;35m[WARNING]: Platform linux on host worker-1 is using another interpreter\x1b[0m",
+        "[DEPRECATION WARNING]: this feature is removed in 2.23",
+        POST_QUANTUM,
+        "/usr/lib/python3/x.py:12: DeprecationWarning: 'crypt' is deprecated\n  import crypt",
+        "bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)",
+        "perl: warning: Please check that your locale settings:\n\tLC_ALL = (unset)",
+        "W0813 10:11:13.345678  1234 client.cc:200] slow disk",
+        "2027-08-13T10:11:13Z WARN client: slow disk",
+        'time="2027-08-13T10:11:12Z" level=warning msg="slow disk"',
+    ],
+)
+def test_a_warning_after_the_reason_does_not_hide_it(warning: str) -> None:
+    assert last_words(f"{REASON}\n{warning}\n") == REASON
+
+
+def test_a_warning_is_shown_when_there_is_nothing_else() -> None:
+    assert last_words("Warning: the disk is full\nINFO done\n") == "Warning: the disk is full"
+
+
+def test_an_error_about_a_warning_is_no_warning() -> None:
+    assert last_words(f"{REASON}\ncannot write a warning: disk full") == "cannot write a warning: disk full"
+
+
+def test_the_count_of_bad_options_is_no_reason() -> None:
+    option = "/home/ann/.ssh/config: line 2: Bad configuration option: foobar"
+    assert last_words(f"{option}\n/home/ann/.ssh/config: terminating, 1 bad configuration options\n") == option
 
 
 def test_what_is_said_in_passing_is_shown_when_there_is_nothing_else() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, joined
 from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult
 
@@ -19,6 +19,12 @@ _ANSWERS = frozenset(
 _TURN = "rollout_turn"
 _LONGEST = 300
 _SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
+
+# Where messages of Ansible's programs begin: `[WARNING]: …`, `[ERROR]: …`, and `ERROR! …` before version 2.19.
+_MESSAGE = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
+_IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
+_ATTEMPT = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
+_OF_SCRIPT = "Standard error from inventory script:"
 
 _PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
 
@@ -95,6 +101,34 @@ def unreachable(host: str, message: str) -> SshError:
         change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
         reason = f"its host key {change}: {reason}"
     return kind(reason, hint=hint)
+
+
+def program_messages(printed: str) -> tuple[str, ...]:
+    """Return the messages of a program of Ansible's, each on one line; of other words the last that say something."""
+    found = [message for message in _MESSAGE.split(printed) if message.strip()]
+    shown = [_on_one_line(message) if _MESSAGE.match(message) else last_words(message, _LONGEST) for message in found]
+    return tuple(dict.fromkeys(filter(None, shown)))
+
+
+def inventory_refusal(printed: str) -> str:
+    """Return why `ansible-inventory` reads no inventory, by what it printed; empty when it does not say.
+
+    Its error names the file alone. Why is in the warnings, one for each plugin that has tried: the plugin that the file
+    is meant for is the first.
+    """
+    messages = [message for message in _MESSAGE.split(printed) if _MESSAGE.match(message)]
+    attempts = filter(None, map(_ATTEMPT.search, messages))
+    if attempt := next(attempts, None):
+        _, _, by_script = attempt.string.partition(_OF_SCRIPT)
+        what = _on_one_line(attempt.string[attempt.start() :]).removesuffix(".")
+        return joined(": ", what, last_words(by_script, _LONGEST))
+    errors = [message for message in messages if not _IS_WARNING.match(message)]
+    return _on_one_line(errors[-1]) if errors else last_words(printed, _LONGEST)
+
+
+def _on_one_line(message: str) -> str:
+    """Return a message up to its first empty line, behind which Ansible repeats it and quotes its source."""
+    return excerpt(message.strip().partition("\n\n")[0], _LONGEST)
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:

@@ -15,13 +15,14 @@ from typing import Final
 
 import yaml
 
+from rollout.adapters.ansible.answers import inventory_refusal, program_messages
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
 from rollout.model.host import DEFAULT_SSH_USER, Host
-from rollout.model.text import excerpt
+from rollout.model.text import joined
 
 TARGETS: Final = "rollout_targets"
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
@@ -114,14 +115,17 @@ def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults,
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"inventory {path}: ansible-inventory does not answer: {error}") from error
     by_hand = f"Try: ansible-inventory -i {path} --list"
-    said = excerpt(ended.stderr.decode(errors="replace"), 400)
+    printed = ended.stderr.decode(errors="replace")
     try:
         document = json.loads(ended.stdout) if ended.returncode == 0 else None
     except (ValueError, RecursionError):
         document = None
     if document is None:
-        raise InventoryError(f"inventory {path}: {said or 'ansible-inventory prints no JSON'}", hint=by_hand)
+        why = inventory_refusal(printed) or "ansible-inventory prints no JSON"
+        raise InventoryError(f"inventory {path}: {why}", hint=by_hand)
     inventory = inventory_of(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
-        raise InventoryError(f"inventory {path} names no host{': ' + said if said else ''}", hint=by_hand)
-    return replace(inventory, warnings=(*([f"inventory {path}: {said}"] if said else ()), *inventory.warnings))
+        why = inventory_refusal(printed)
+        raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=by_hand)
+    heard = (f"inventory {path}: {message}" for message in program_messages(printed))
+    return replace(inventory, warnings=(*heard, *inventory.warnings))

@@ -22,7 +22,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.answers import continue_token, exchange_error, is_broken_off
-from rollout.adapters.kube.session import Access, Recovery, Session, open_session
+from rollout.adapters.kube.session import Access, Recovery, Session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.background import in_background
@@ -95,7 +95,7 @@ def connect(
     Raises:
         KubeconfigError: It cannot be used.
     """
-    access = Access(partial(open_session, kubeconfig, context))
+    access = Access(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 

@@ -12,6 +12,7 @@ terminal may be asked, but at the beginning only.
 """
 
 import importlib
+import json
 import logging
 import subprocess
 import sys
@@ -39,6 +40,7 @@ _LATER: Mapping[str, Mapping[str, str]] = {
 _EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
 _TURN = threading.Lock()
 
+_EXEC_INFO = "KUBERNETES_EXEC_INFO"
 _SENTENCE = "no answer within {:.0f}s"
 # Seconds that a program has for its answer; those of cloud providers take one to ten.
 LOGIN_LIMIT = 30.0
@@ -46,7 +48,10 @@ _PAUSE = 30.0
 
 
 def client_parts() -> SimpleNamespace:
-    """Return its modules, imported once: `configuration`, `rest`, and to log in `kube_config`, `incluster_config`."""
+    """Return its modules, imported once: `configuration`, `rest`, and to log in `kube_config`, `incluster_config`.
+
+    `programs` is what runs the programs that give credentials.
+    """
     with _TURN:
         return _loaded()
 
@@ -67,9 +72,14 @@ def _imported() -> SimpleNamespace:
     from kubernetes.client import configuration, rest  # noqa: PLC0415 - not before its packages are in place
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415 - as above
 
-    vars(exec_provider)["subprocess"] = Programs()
+    programs = Programs()
+    vars(exec_provider)["subprocess"] = programs
     return SimpleNamespace(
-        configuration=configuration, rest=rest, kube_config=kube_config, incluster_config=incluster_config
+        configuration=configuration,
+        rest=rest,
+        kube_config=kube_config,
+        incluster_config=incluster_config,
+        programs=programs,
     )
 
 
@@ -130,12 +140,20 @@ class Programs:
         self._may_ask = sys.stdin is not None and sys.stdin.isatty()
         self._hung_until: dict[str, float] = {}
 
+    def ask_nothing(self) -> None:
+        """Keep the terminal from programs, as `interactiveMode: Never` wants it."""
+        self._may_ask = False
+
     def Popen(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any) -> Any:  # noqa: N802
         """Return what answers as a process that has ended; one that has just hung is not waited for again."""
         environment = child_environment(env)
         if self._may_ask:
             self._may_ask = False
-            return subprocess.Popen(arguments, env=environment, cwd=cwd, **given)  # noqa: S603 - the operator's
+            asking = subprocess.Popen(arguments, env=environment, cwd=cwd, **given)  # noqa: S603 - the operator's
+            stdout, stderr = asking.communicate()
+            # What went to the terminal is None here, which the package cannot take.
+            return _ended((stdout or "", stderr or ""), asking.returncode)
+        environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
             raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT))
         try:
@@ -145,4 +163,19 @@ class Programs:
             # not the exception's own words: they have the arguments, which may hold secrets
             raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT)) from None
         printed = tuple(stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
-        return SimpleNamespace(communicate=lambda: printed, wait=lambda: done.returncode)
+        return _ended(printed, done.returncode)
+
+
+def _ended(printed: tuple[str, ...], status: int) -> Any:
+    """Return what answers as a process that has ended."""
+    return SimpleNamespace(communicate=lambda: printed, wait=lambda: status)
+
+
+def _without_terminal(info: str) -> str:
+    """Return what a program is told of its run, with nobody there to be asked.
+
+    The package goes by stdout, though what counts is whether the program gets our stdin.
+    """
+    told = json.loads(info)
+    told["spec"]["interactive"] = False
+    return json.dumps(told)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,7 @@ from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
+from rollout.model.tool_output import last_words
 
 _UNAUTHORIZED = 401
 _MOST_HEARD = 100
@@ -59,12 +60,14 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 class Session:
     """One way in: where, over which connections, with which credentials and as whom.
 
-    `impersonation` are headers; a name may stand there several times.
+    `context` is the kubeconfig's, empty in a pod without one. `impersonation` are headers; a name may stand there
+    several times.
     """
 
     server: str
     pool: urllib3.PoolManager
     configuration: Any
+    context: str = ""
     impersonation: tuple[tuple[str, str], ...] = ()
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -100,7 +103,7 @@ def open_session(kubeconfig: Path | None, context: str | None) -> Session:
     login = find_login(kubeconfig, context)
     with _no_file_left():
         session = _session(_configuration(login), proxy=login.proxy)
-    return replace(session, impersonation=_impersonation(login))
+    return replace(session, context=login.context, impersonation=_impersonation(login))
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
@@ -136,6 +139,8 @@ def _service_account(context: str | None) -> Any:
 
 def _configuration(login: Login) -> Any:
     parts = client_parts()
+    if login.program and login.program.interactive_mode == "Never":
+        parts.programs.ask_nothing()
     configuration = parts.configuration.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001 - only it knows when credentials expire
@@ -144,8 +149,9 @@ def _configuration(login: Login) -> Any:
         loader.load_and_set(configuration)
         Renewal(loader).watch_over(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
+        why = f": {last_words(heard[-1].getMessage())}" if heard else ""
         raise KubeconfigError(
-            f"{login.program.command} gave no credentials" + (f": {heard[-1].getMessage()}" if heard else ""),
+            f"{login.program.command} gave no credentials{why}",
             hint=login.program.install_hint or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
@@ -293,14 +299,17 @@ def _listening() -> Iterator[list[logging.LogRecord]]:
 class Access:
     """The session in use.
 
-    `login` gives a new one: called at once, and again when the server no longer accepts the credentials, which a
-    rollout of many hours may well outlive. Where it fails by then it may succeed later, when the network of its program
-    is back or somebody has logged in anew: that is told as a server that is away, for whoever asks to wait out.
+    It is opened at once, and again when the server no longer accepts the credentials, which a rollout of many hours may
+    well outlive. Where that fails it may succeed later, when the network of its program is back or somebody has logged
+    in anew: that is told as a server that is away, for whoever asks to wait out.
+
+    The context is the one that was chosen at first, whatever the kubeconfig's current one is by then, and the server
+    stays the same: a rollout never goes on in another cluster.
     """
 
-    def __init__(self, login: Callable[[], Session]) -> None:
-        self._login = login
-        self._session = login()
+    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
+        self._kubeconfig = kubeconfig
+        self._session = open_session(kubeconfig, context)
         self._renewing = threading.Lock()
         self._refusal = KubeconfigError("")
         self._locked_out_until = float("-inf")
@@ -321,11 +330,21 @@ class Access:
         """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
         if time.monotonic() >= self._locked_out_until:
             try:
-                return self._login()
+                return self._same_server()
             except KubeconfigError as error:
                 self._refusal, self._locked_out_until = error, time.monotonic() + _LOGIN_PAUSE
         message = f"the credentials have expired and cannot be renewed: {self._refusal.message}"
         raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=self._refusal.hint) from self._refusal
+
+    def _same_server(self) -> Session:
+        first = self._session
+        session = open_session(self._kubeconfig, first.context or None)
+        if session.server != first.server:
+            raise KubeconfigError(
+                f"the kubeconfig now leads to another API server, {without_userinfo(session.server)}",
+                hint=f"This run stays with {without_userinfo(first.server)}. Restore that address, or start again.",
+            )
+        return session
 
 
 class Recovery:

@@ -33,7 +33,7 @@ from rollout.model.host import (
     Identities,
     is_address,
 )
-from rollout.model.text import printable
+from rollout.model.tool_output import last_words
 
 # Ignored, these would send the connection elsewhere, log in with something else, or trust a key that is not to be.
 _REFUSED = (
@@ -77,6 +77,7 @@ NO_FILE = Path("none")
 # With more dots than CanonicalizeHostname completes.
 _NOBODY = "no.such.host.of.rollout.invalid"
 _SECONDS = 15.0
+_LONGEST = 300
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
 _NEXT_FILE = re.compile(r" (?=[/~])")
 
@@ -194,8 +195,8 @@ class Client:
                 hint="Does a Match exec of the configuration wait for something, or its CanonicalizeHostname?",
             ) from error
         if done.returncode:
-            lines = done.stderr.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
-            said = "; ".join(map(printable, lines)) or f"exit status {done.returncode}"
+            printed = done.stderr.decode(errors="replace").replace(str(self._file), self._shown)
+            said = last_words(printed, _LONGEST) or f"exit status {done.returncode}"
             raise InputError(f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none.")
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
