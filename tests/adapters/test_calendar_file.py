@@ -1,6 +1,7 @@
 """Calendars as programs export them, read as freezes."""
 
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,33 @@ def test_dates_are_understood_in_every_form(event: str, freezes: tuple[str, ...]
     assert read(tmp_path, event, head=TIMEZONE) == freezes
 
 
+BERLINS = "DTSTART;TZID=Europe/Berlin:20261201T220000\r\nDURATION:PT1H"
+
+
+@pytest.mark.parametrize(
+    ("event", "until", "last"),
+    [
+        # a date, of an event with times, is that whole day by its clocks
+        (BERLINS, "20261203", "2026-12-03T21:00..2026-12-03T22:00"),
+        ("DTSTART:20261201T233000Z\r\nDURATION:PT1H", "20261203", "2026-12-03T23:30..2026-12-04T00:30"),
+        # a time without a timezone: by its clocks, or in UTC, whichever is later
+        (BERLINS, "20261203T220000", "2026-12-03T21:00..2026-12-03T22:00"),
+        (BERLINS, "20261203T210000", "2026-12-03T21:00..2026-12-03T22:00"),
+        (BERLINS, "20261203T205959", "2026-12-02T21:00..2026-12-02T22:00"),
+        (BERLINS, "20261203T210000Z", "2026-12-03T21:00..2026-12-03T22:00"),
+        # a time, of an event of whole days
+        ("DTSTART;VALUE=DATE:20261203", "20261203T000000Z", "2026-12-02T23:00..2026-12-03T23:00"),
+        ("DTSTART;VALUE=DATE:20261203", "20261202T230000Z", "2026-12-02T23:00..2026-12-03T23:00"),
+        ("DTSTART;VALUE=DATE:20261203", "20261203T000000", "2026-12-02T23:00..2026-12-03T23:00"),
+    ],
+)
+def test_a_rule_ends_where_programs_that_write_its_end_differently_end_it(
+    event: str, until: str, last: str, tmp_path: Path
+) -> None:
+    freezes = read(tmp_path, f"{event}\r\nRRULE:FREQ=DAILY;UNTIL={until}", head=BERLIN)
+    assert freezes[-1] == last
+
+
 def test_an_occurrence_that_is_moved_freezes_where_it_is_now(tmp_path: Path) -> None:
     moved = "UID:series\r\nRECURRENCE-ID;VALUE=DATE:20261208\r\nDTSTART;VALUE=DATE:20261210"
     assert read(tmp_path, SERIES, moved) == ("2026-12-01T00:00..2026-12-02T00:00", "2026-12-10T00:00..2026-12-11T00:00")
@@ -189,7 +217,6 @@ NOT_UNDERSTOOD = [
             "COUNT=2",
             "FREQ=DAILY;COUNT=2;UNTIL=20261230",
             "FREQ=DAILY;COUNT=2;COUNT=3",
-            "FREQ=DAILY;UNTIL=20261230T000000Z",
             "FREQ=DAILY;UNTIL=later",
             "FREQ=DAILY;RSCALE=CHINESE",
             "FREQ=DAILY;COUNT",
@@ -254,6 +281,20 @@ def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
     file.write_text(f"BEGIN:VCALENDAR\r\n{event * 1000}END:VCALENDAR\r\n")
     with pytest.raises(UsageError, match=r"line \d+: VEVENT: the calendar takes too long"):
         read_calendar(file, NOW, seconds=0.5)
+
+
+def test_too_many_timezones_are_refused_in_bounded_time(tmp_path: Path) -> None:
+    file = tmp_path / "many.ics"
+    zones = "".join(f"{TIMEZONE.replace('Office', f'Office{number}')}\r\n" for number in range(1000))
+    file.write_text(f"BEGIN:VCALENDAR\r\n{zones}END:VCALENDAR\r\n")
+    with pytest.raises(UsageError, match=r"line \d+: VTIMEZONE: the calendar takes too long"):
+        read_calendar(file, NOW, seconds=0.01)
+
+
+def test_a_busy_machine_refuses_no_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour passes each time that somebody looks at the clock, and nothing was done meanwhile."""
+    monkeypatch.setattr("time.monotonic", count(0.0, 3600.0).__next__)
+    assert read(tmp_path, DAY) == (CHRISTMAS,)
 
 
 def test_a_rule_that_never_comes_ends_with_the_last_year(tmp_path: Path) -> None:

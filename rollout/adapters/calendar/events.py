@@ -71,6 +71,7 @@ _OTHERS = frozenset(
 )
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
+_LAST_OF_DAY = _DAY - timedelta.resolution
 # Moments beyond these are not told apart: a timezone takes none of them out of what a date can be.
 _FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -195,10 +196,21 @@ class CalendarEvent:
         return periods
 
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
+        """Return what the clocks show at a rule's end: the latest that programs mean where it is not as DTSTART is.
+
+        Google and Outlook have written dates there for events with times, Exchange times for whole days.
+        """
         if not _PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
         (until,) = _read(line, rule.until, None)
-        return _wall(self._alike(line, until), self.zone)
+        if not isinstance(until, datetime):
+            day = _wall(cast("date", until), self.zone)
+            return _later(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
+        as_written = until.replace(tzinfo=None)
+        by_clocks = _wall(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
+        if isinstance(self.start, datetime) and bool(until.tzinfo) >= bool(self.start.tzinfo):
+            return by_clocks if until.tzinfo else as_written
+        return max(as_written, by_clocks)
 
     def _alike(self, line: ContentLine, value: Value) -> date:
         """Return a date that is written as DTSTART is; `CalendarError` for another."""

@@ -2,17 +2,16 @@
 
 An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC where it has none; so are times without
 one. Overlapping events are one freeze. What is not understood is an error, never a freeze less; and it takes a bounded
-time: each rule ends with the year 9999, and `_SECONDS` are looked at after each occurrence and each event.
+time: each rule ends with the year 9999, and the processor time is looked at with each timezone, event and occurrence.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from rollout.adapters.calendar.events import CalendarEvent
-from rollout.adapters.calendar.lines import Block, ContentLine, read_calendar_block
+from rollout.adapters.calendar.lines import Block, ContentLine, Patience, read_calendar_block
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
@@ -37,7 +36,7 @@ def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tu
         raise UsageError(f"cannot read the calendar {path}: {error.strerror}", hint=_HINT) from error
     horizon = Opening(now - _BEHIND, now + _AHEAD)
     try:
-        freezes = join(_openings(content, horizon, time.monotonic() + seconds))
+        freezes = join(_openings(content, horizon, Patience.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         # a CalendarError; the others are what libraries meet in a file that no program has written
         raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
@@ -48,26 +47,21 @@ def _minute(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
-def _openings(content: bytes, horizon: Opening, until: float) -> Iterator[Opening]:
+def _openings(content: bytes, horizon: Opening, patience: Patience) -> Iterator[Opening]:
     calendar = read_calendar_block(content)
-    zones = read_zones(calendar)
+    zones = read_zones(calendar, patience)
     _check_calendar(calendar)
     events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
     for event in events:
         event.check()
-        _check_patience(event, until)
+        patience.check(event.block)
     replaced = _replaced(events)
     for event in events:
         own = () if event.replaced else replaced.get(event.uid, ())
         for opening in event.openings(own, horizon):
             if opening is not None and not event.is_cancelled:
                 yield opening
-            _check_patience(event, until)
-
-
-def _check_patience(event: CalendarEvent, until: float) -> None:
-    if time.monotonic() > until:
-        event.block.refuse("the calendar takes too long to read as far as here: there are too many events")
+            patience.check(event.block)
 
 
 def _replaced(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -67,6 +68,23 @@ class Block:
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much work a calendar may be. `end` is processor time of this thread: a busy machine takes none of it."""
+
+    end: float
+
+    @classmethod
+    def of(cls, seconds: float) -> "Patience":
+        """Begin to count now."""
+        return cls(time.thread_time() + seconds)
+
+    def check(self, block: Block) -> None:
+        """`CalendarError` where it is over before this block."""
+        if time.thread_time() > self.end:
+            block.refuse("the calendar takes too long to read as far as here: there are too many events or timezones")
 
 
 def read_calendar_block(content: bytes) -> Block:

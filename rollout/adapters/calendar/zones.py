@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from rollout.adapters.calendar.lines import Block, CalendarError
+from rollout.adapters.calendar.lines import Block, CalendarError, Patience
 from rollout.adapters.calendar.repeats import read_rule
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import checked_zone
@@ -27,22 +27,24 @@ class Zones:
         return name in self.defined or name in WINDOWS_TO_OLSON or _is_in_database(name)
 
 
-def read_zones(calendar: Block) -> Zones:
+def read_zones(calendar: Block, patience: Patience) -> Zones:
     """Return the timezones of a calendar; `CalendarError` for a definition that is not understood."""
     line = calendar.one(_OF_CALENDAR)
     name = line.value.strip() if line else "UTC"
     if line and not _is_in_database(name):
         line.refuse(f"{name!r} is not in the IANA timezone database")
-    return Zones(ZoneInfo(name), _define([block for block in calendar.blocks if block.name == "VTIMEZONE"]))
+    blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
+    return Zones(ZoneInfo(name), _define(blocks, patience))
 
 
-def _define(blocks: list[Block]) -> frozenset[str]:
+def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
     """Have icalendar know the timezones of this file, and none of a file that was read before."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - where there is a calendar
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
     names = set[str]()
     for block in blocks:
+        patience.check(block)
         line = block.one("TZID")
         if line is None:
             block.refuse("a timezone without TZID")
