@@ -22,12 +22,14 @@ _LONGEST_PAUSE = 400
 
 
 def moment(stamp: str) -> datetime | None:
-    """Return a written time; None for none, and for what is not one."""
+    """Return a written time; None for none, and for what is not one, in UTC either."""
     try:
         read = datetime.fromisoformat(stamp)
-    except ValueError:
+        aware = read if read.tzinfo else read.replace(tzinfo=UTC)
+        aware.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
+    return aware
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:

@@ -8,6 +8,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import AdmissionDenial, DenierKind, DrainError
+from rollout.execution.drain import evictor
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -113,6 +114,22 @@ def test_a_webhook_that_no_longer_denies_lets_the_drain_end(server: StandaloneAp
     fault(server, FaultAnswer.FORBIDDEN, requests=2)
     drained()
     assert statuses(server) == [403, 403, 201]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [FaultAnswer.FORBIDDEN, FaultAnswer.DENIED, FaultAnswer.CONFLICT, FaultAnswer.TOO_MANY_REQUESTS],
+)
+def test_no_pause_lasts_beyond_the_deadline(
+    answer: FaultAnswer, server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was denied for long, or comes with a long Retry-After, is asked for once more before the drain ends."""
+    monkeypatch.setattr(evictor, "_FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(evictor, "_LONGEST_PAUSE", 60.0)
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, answer, retry_after=3600)
+    drained(40)
+    assert statuses(server)[1:] == [201]
 
 
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
@@ -245,6 +262,7 @@ MEANINGS = [
     (status(403, "Forbidden", f'{GROUP} "web" is forbidden: pdb disruptions allowed is negative'), Answer.LATER),
     (status(403, "Forbidden", 'User "ann" cannot create resource "pods/eviction"'), Answer.REFUSED),
     (page(302, "Found"), Answer.REFUSED),
+    (status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", f"needs {'9' * 5000} healthy pods")), Answer.BLOCKED),
 ]
 
 
@@ -284,6 +302,7 @@ def test_a_denial_has_its_name_and_its_message(
         (status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web is still being processed"), wait=10), {}, 10),
         (page(503, "Service Unavailable"), {"Retry-After": "Sat, 21 Nov 2026 12:00:00 GMT"}, None),
         (page(503, "Service Unavailable"), {"Retry-After": "10"}, 10),
+        (status(504, "Timeout", "not now", wait=-5), {}, None),
     ],
 )
 def test_whoever_asks_for_patience_is_given_it(

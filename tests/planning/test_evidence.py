@@ -56,3 +56,9 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_is_not_the_versions_failure_is_none(what: str) -> None:
     assert made(OTHERS[what]).failed == {}
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9" * 5000, ""])
+def test_a_success_at_no_time_proves_nothing_and_ends_nothing(at: str) -> None:
+    strange = ended("strange", "succeeded", more={"at": at})
+    assert made(strange).last_reboot == NOW.isoformat().replace("+00:00", "Z")

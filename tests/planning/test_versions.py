@@ -139,3 +139,11 @@ def test_a_rollback_is_over_once_the_host_runs_another_version() -> None:
 def test_what_update_engine_does_goes_before_the_version(operation: UpdateOperation, state: UpdateState) -> None:
     host = facts("a", update=UpdateStatus(operation), running_version=NEW, sources=(Source.UPDATE_ENGINE,))
     assert states(host) == [state]
+
+
+@pytest.mark.parametrize("version", [f"{'9' * 6000}.2.0", f"4152.{'9' * 6000}.0"], ids=["major", "channel"])
+def test_a_number_that_no_version_has_is_not_computed_with(version: str) -> None:
+    """Whoever writes the status of one Node could end every plan."""
+    strange = node("b", os_image=f"Flatcar Container Linux by Kinvolk {version}")
+    assert states(running("a", NEW), others=(strange,)) == [UpdateState.UP_TO_DATE]
+    assert states(running("a", version), running("b", NEW)) == [UpdateState.IDLE, UpdateState.UP_TO_DATE]

@@ -76,7 +76,7 @@ _BUDGET_CONFLICT = "PodDisruptionBudget"
 # A budget whose controller is behind with what it was told of: the server forbids what it will allow once that is over.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
-_FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
+_FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class Answer(StrEnum):

@@ -30,6 +30,10 @@ _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
 # Most webhooks deny while they move the pod themselves, which the watch shows; the others change their mind unseen.
 _LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
+# What an answer may name as a pause: longer ones say nothing of when the next answer is another.
+_LONGEST_NAMED = 60.0
+# Before the deadline: whatever was answered last is asked for once more, and the pod has as long to end.
+_LAST_QUESTION = 5.0
 
 
 @dataclass(slots=True)
@@ -44,9 +48,9 @@ class PutOff:
     pause: float = 0.0
 
     def put_off(self, now: float, longest: float, seconds: float | None = None) -> None:
-        """Ask again in so many seconds, else after the next pause."""
+        """Ask again in so many seconds, as an answer named them, else after the next pause."""
         self.pause = min(longest, self.pause * 2 or self.first)
-        self.at = now + (seconds or self.pause)
+        self.at = now + (min(max(seconds, self.first), _LONGEST_NAMED) if seconds else self.pause)
 
 
 @dataclass(slots=True)
@@ -205,12 +209,12 @@ class Evictor:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, Reason("", attempt.message, denial=denial))
                 pending.again = True
-                pending.due.put_off(now, _LONGEST_DENIAL, attempt.retry_after)
+                self._put_off(pending.due, _LONGEST_DENIAL, attempt.retry_after)
             case Answer.LATER:
                 pending.again = True
-                pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
+                self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
             case Answer.AWAY:
-                self._away(attempt, pending, now)
+                self._away(attempt, pending)
             case Answer.REFUSED:
                 raise DrainError(
                     f"the API server will not evict {attempt.pod.key}: {attempt.message}",
@@ -218,6 +222,14 @@ class Evictor:
                 )
             case _:
                 assert_never(attempt.answer)
+
+    def _put_off(self, put_off: PutOff, longest: float, seconds: float | None) -> None:
+        """Ask again after a pause, and once more right before the deadline if the pause is longer than that."""
+        now = self.task.now
+        put_off.put_off(now, longest, seconds)
+        last = now + self.deadline.remaining - _LAST_QUESTION
+        if now < last < put_off.at:
+            put_off.at = last
 
     def _note_moved(self, attempt: Attempt) -> None:
         again = self.of(attempt.pod).again
@@ -242,14 +254,14 @@ class Evictor:
         figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
         self.held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
         if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
-            pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
+            self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
 
-    def _away(self, attempt: Attempt, pending: Pending, now: float) -> None:
+    def _away(self, attempt: Attempt, pending: Pending) -> None:
         pending.again = True
-        self._outage.put_off(now, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
+        self._put_off(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:
             return
         if attempt.error.status:
             # An answer may be about this pod; that there was none is not.
-            pending.due.put_off(now, _LONGEST_PAUSE, attempt.retry_after)
+            self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

@@ -115,7 +115,11 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 _Others = tuple[tuple[str, int], ...]
 
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII)
+# An API server writes less than 20 digits; numbers of thousands of them are not computed with.
+_DIGITS = r"\d{1,100}"
+_QUANTITY = re.compile(
+    rf"([+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{{1,3}})?", re.ASCII
+)
 _DECIMAL = {suffix: 3 * power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)}
 _BINARY = {suffix: 1 << (10 * power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 

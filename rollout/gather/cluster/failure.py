@@ -126,12 +126,13 @@ def _build(status: int, message: str, answer: Status, retry_after: str = "", *, 
     causes = answer.details.causes
     denial = _denial(answer.message)
     header = float(retry_after) if retry_after.strip().isdecimal() else None
+    named = answer.details.retry_after_seconds
     return kind(
         message,
         status=status,
         reason=answer.reason,
         causes=causes,
-        retry_after=answer.details.retry_after_seconds or header,
+        retry_after=named if named and named > 0 else header,
         denial=denial,
         hint=_DENIAL_HINTS[denial.kind].format(name=denial.name) if denial else _hint(status, causes, message),
     )

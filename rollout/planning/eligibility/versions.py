@@ -29,9 +29,11 @@ _IMAGES = {
     "Container Linux by CoreOS": "coreos",
     "Fedora CoreOS": "fedora",
 }
-_VERSION_IN_IMAGE = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
+# A Node's osImage is whatever its kubelet writes: no number of a version has more digits than these.
+_NUMBER = r"[0-9]{1,18}"
+_VERSION_IN_IMAGE = re.compile(rf"(?<![\w.]){_NUMBER}(?:\.{_NUMBER})+(?:[-+~.][-+~.\w]*)?(?!\w)")
 # A suffix such as +nightly-20250102 says nothing about the order.
-_NUMBERS = re.compile(r"(\d+(?:\.\d+)*)(?:[-+~].*)?")
+_NUMBERS = re.compile(rf"({_NUMBER}(?:\.{_NUMBER})*)(?:[-+~].*)?")
 _UPDATING = frozenset(
     {
         UpdateOperation.AVAILABLE,
