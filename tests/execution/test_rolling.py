@@ -12,8 +12,8 @@ from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.layout.rolling import slow_first
-from rollout.planning.layout.sharing import Piece
-from rollout.planning.layout.waves import Placed
+from rollout.planning.layout.sharing import NodeDemand
+from rollout.planning.layout.waves import Batch
 from tests.execution.simulated import World
 from tests.planning.builders import may_begin
 
@@ -36,7 +36,7 @@ MIXED = [30, 30, 30, 600] * 15
 def test_slow_hosts_and_quick_ones_side_by_side_take_no_longer_than_their_work_asks_for(limit: int) -> None:
     """In the order of a plan whose nodes remember their last runs: the slow ones first."""
     seconds = named(MIXED)
-    part = Placed(tuple(Piece(name, "", control_plane=False, load={}) for name in seconds), rolling=Rolling(limit))
+    part = Batch(tuple(NodeDemand(name, "", control_plane=False, load={}) for name in seconds), rolling=Rolling(limit))
     order = slow_first(part, {name: int(each) for name, each in seconds.items()}).names
     world = World({name: seconds[name] for name in order}, policy=quick())
     world.run(Rolling(limit), limit=limit)

@@ -25,7 +25,7 @@ from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.layout.rolling import Following
+from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.plan.build import PlanInputs
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -148,7 +148,7 @@ def ago(seconds: int) -> str:
 
 def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
     """Whether a node may be away beside those in flight."""
-    return name in Following(rules, [name], in_flight=in_flight).candidates()
+    return name in RollingQueue(rules, [name], in_flight=in_flight).candidates()
 
 
 # Random clusters as large as real ones: three zones, many small workloads, budgets of every kind.

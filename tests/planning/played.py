@@ -33,7 +33,7 @@ from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, W
 from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.eligibility.pools import pools_of
-from rollout.planning.layout.rolling import Following
+from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.report.runs.report import past_of
@@ -255,7 +255,7 @@ class _Rolling(_Wave):
     def _admit(self) -> None:
         self._free()
         rules, begun, waiting = self._wave.rolling or Rolling(1), list[str](), list(self._waiting)
-        while name := next(Following(rules, self._order, waiting, [*self._measured, *begun]).candidates(), None):
+        while name := next(RollingQueue(rules, self._order, waiting, [*self._measured, *begun]).candidates(), None):
             begun.append(name)
             waiting.remove(name)
         earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())

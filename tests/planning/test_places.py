@@ -254,7 +254,7 @@ def test_a_pool_is_not_emptied_at_once_though_the_cluster_has_room() -> None:
 
 def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> None:
     made = decide(small_pool())
-    late = made.waves[-1].pieces[0].name
+    late = made.waves[-1].demands[0].name
     found = explain(made, late)
     assert found.wave > 1
     reasons = [reason for entry in found.not_earlier for reason in entry.because]

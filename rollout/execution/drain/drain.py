@@ -22,7 +22,7 @@ from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_no
 from rollout.model.cluster import DaemonSet, Pod
 from rollout.model.placement import CORDON
 from rollout.model.text import counted, listed
-from rollout.planning.drain.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
+from rollout.planning.drain.verdicts import Action, DrainRules, judge_all, of_daemon_set, with_action
 
 _TICK = 0.25
 
@@ -148,7 +148,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     `begun`: others have been touched already.
     """
     verdicts = judge_all(pods, rules)
-    refused = having(Action.REFUSE, verdicts)
+    refused = with_action(Action.REFUSE, verdicts)
     if refused:
         reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], NAMED)
         why = (
@@ -157,7 +157,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
             else "no pod was touched, because some must not be"
         )
         raise DrainError(f"{why}: {reasons}")
-    return tuple(verdict.pod for verdict in having(Action.EVICT, verdicts))
+    return tuple(verdict.pod for verdict in with_action(Action.EVICT, verdicts))
 
 
 def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:

@@ -20,7 +20,7 @@ from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
 from rollout.planning.eligibility.away import AwayLimit
-from rollout.planning.layout.rolling import Following
+from rollout.planning.layout.rolling import RollingQueue
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
@@ -70,7 +70,7 @@ class Admission:
         if self.wave.rolling is None:
             return iter(waiting)
         nodes, order = {node.name: node for node in waiting}, [node.name for node in self.wave.nodes]
-        return (nodes[name] for name in Following(self.wave.rolling, order, nodes, in_flight).candidates())
+        return (nodes[name] for name in RollingQueue(self.wave.rolling, order, nodes, in_flight).candidates())
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
         """Measure what is well before these begin: what others in flight have taken is not held against them."""

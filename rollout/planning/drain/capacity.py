@@ -66,7 +66,7 @@ class FreeCapacity:
 
 
 @dataclass(slots=True)
-class Matching:
+class MatchingNodes:
     """What pods that ask the same of a node itself have to choose from: the nodes that match them and take new pods.
 
     `returns`: what is closed takes these pods all the same, for they tolerate cordons.
@@ -82,7 +82,7 @@ class Matching:
     next: int = 0
     too_much: Resources | None = None
     closing: int = 0
-    untainted: "Matching | None" = None
+    untainted: "MatchingNodes | None" = None
     known: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:

@@ -12,7 +12,7 @@ from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, stuck_budget, way_given
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
+from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, judge_all, movable, with_action
 from rollout.planning.eligibility.candidates import Candidate
 
 _Keys = Mapping[str, tuple[str, ...]]
@@ -56,8 +56,8 @@ class Drainable:
             node_uid=self.node.uid,
             running_version=self.facts.running_version,
             staged_version=detection.version,
-            evict=len(having(Action.EVICT, self.verdicts)),
-            leave=len(having(Action.LEAVE, self.verdicts)),
+            evict=len(with_action(Action.EVICT, self.verdicts)),
+            leave=len(with_action(Action.LEAVE, self.verdicts)),
             cordoned=self.node.unschedulable,
             staged=detection.needs_reboot,
             arrivals=arrivals,
@@ -106,7 +106,7 @@ class DrainForecaster:
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, candidate.policy.drain)
-        evicted = (verdict.pod for verdict in having(Action.EVICT, verdicts))
+        evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
         guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
         moving = movable(verdicts)
         holds, stuck = self._tried(name, moving, guarded) if guarded else ({}, ())
@@ -118,7 +118,7 @@ class DrainForecaster:
             (*blockers, *stuck),
             warnings,
             Counter(key for keys in guarded.values() for key in keys),
-            () if having(Action.REFUSE, verdicts) else moving,
+            () if with_action(Action.REFUSE, verdicts) else moving,
             self.index,
             holds,
             guarded,

@@ -15,15 +15,15 @@ from rollout.model.selectors import first_naming_values, has_labels
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The values of a topology key, by the names of the nodes that count as places."""
+class TopologyDomains:
+    """The values of a topology key, by the names of the nodes that count as domains."""
 
     topology: str
     by_node: Mapping[str, str]
     values: frozenset[str]
 
     @classmethod
-    def of(cls, topology: str, nodes: Iterable[Node]) -> "Places":
+    def of(cls, topology: str, nodes: Iterable[Node]) -> "TopologyDomains":
         """Of these nodes, those that carry the key."""
         by_node = {node.name: node.labels[topology] for node in nodes if topology in node.labels}
         return cls(topology, by_node, frozenset(by_node.values()))
@@ -39,7 +39,7 @@ class Places:
 class Tally:
     """The count of each value that has any; `_heights` counts the values by their counts, to know the least at once."""
 
-    places: Places
+    domains: TopologyDomains
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     _heights: Counter[int] = field(default_factory=Counter)
@@ -47,7 +47,7 @@ class Tally:
     def move(self, node: str, by: int) -> None:
         """Count a pod that came to a node (1) or left it (-1)."""
         self.total += by
-        value = self.places.by_node.get(node)
+        value = self.domains.by_node.get(node)
         if value is None:
             return
         before = self.counts.get(value, 0)
@@ -69,7 +69,7 @@ class Tally:
         return (count for count, number in self._heights.items() if count and number > 0)
 
     def _has_zero(self) -> bool:
-        return len(self.places.values) > sum(self._heights[count] for count in self._reached())
+        return len(self.domains.values) > sum(self._heights[count] for count in self._reached())
 
 
 _ANY_NUMBER = 1 << 30
@@ -88,7 +88,7 @@ class Check:
 
     def admits(self, node: Node) -> bool:
         """Whether it lets the pod run there."""
-        value = node.labels.get(self.tally.places.topology)
+        value = node.labels.get(self.tally.domains.topology)
         if value is None:
             return not self.needed
         return self.least <= self.tally.counts.get(value, 0) <= self.most
@@ -100,7 +100,7 @@ class Check:
 
 
 @dataclass(slots=True, eq=False)
-class _Kind:
+class _PodGroup:
     """Pods that say and are the same, as far as others mind: those of one owner, mostly.
 
     `counted` are the tallies that they are part of, `shunned` those of pods that keep them away.
@@ -122,7 +122,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Demands:
-    """A kind's own terms, each with what it counts; `joins_itself` is whether its pods satisfy their own affinity."""
+    """A group's own terms, each with what it counts; `joins_itself` is whether its pods satisfy their own affinity."""
 
     repulsions: tuple[Tally, ...]
     attractions: tuple[Tally, ...]
@@ -138,30 +138,30 @@ class Neighbours:
     ) -> None:
         self._nodes = nodes
         self._namespaces = namespaces or {}
-        self._kinds = _kinds_of(pods)
-        self.any_minds = bool(self._kinds)
-        self._kind_of = {pod.uid: kind for kind in self._kinds for pod in kind.pods}
-        self._by_label: dict[tuple[str, str, str], list[_Kind]] = defaultdict(list)
-        self._spaces: dict[str, list[_Kind]] = defaultdict(list)
-        for kind in self._kinds:
-            self._spaces[kind.namespace].append(kind)
-            for key, value in kind.labels.items():
-                self._by_label[kind.namespace, key, value].append(kind)
-        self._where: dict[str, str] = {}
-        self._places: dict[tuple[object, ...], Places] = {}
+        self._groups = _groups_of(pods)
+        self.any_minds = bool(self._groups)
+        self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
+        self._by_label: dict[tuple[str, str, str], list[_PodGroup]] = defaultdict(list)
+        self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
+        for group in self._groups:
+            self._by_namespace[group.namespace].append(group)
+            for key, value in group.labels.items():
+                self._by_label[group.namespace, key, value].append(group)
+        self._node_of: dict[str, str] = {}
+        self._domains: dict[tuple[object, ...], TopologyDomains] = {}
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._carriers: dict[tuple[object, ...], Tally] = {}
-        for kind in self._kinds:
-            self._count_repulsions(kind)
+        for group in self._groups:
+            self._count_repulsions(group)
 
     def move(self, pod: Pod, *, to: str) -> None:
         """Note that the pod is on this node from now on; empty: nowhere."""
-        kind = self._kind_of.get(pod.uid)
-        if kind is None:
+        group = self._group_of.get(pod.uid)
+        if group is None:
             return
-        before = self._where.get(pod.uid, pod.node)
-        self._where[pod.uid] = to
-        for tally in kind.counted:
+        before = self._node_of.get(pod.uid, pod.node)
+        self._node_of[pod.uid] = to
+        for tally in group.counted:
             if before:
                 tally.move(before, -1)
             if to:
@@ -169,32 +169,32 @@ class Neighbours:
 
     def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
         """Return what a node must pass to take the pod, which itself stands nowhere just now."""
-        kind = self._kind_of.get(pod.uid)
-        if kind is None or not (kind.placement.minds_others or kind.shunned):
+        group = self._group_of.get(pod.uid)
+        if group is None or not (group.placement.minds_others or group.shunned):
             return ()
-        if kind.demands is None:
-            kind.demands = self._demands(kind)
-        return tuple(_checks(kind, kind.demands, closed))
+        if group.demands is None:
+            group.demands = self._demands(group)
+        return tuple(_checks(group, group.demands, closed))
 
-    def _count_repulsions(self, kind: _Kind) -> None:
-        """Tell those whom this kind keeps away; kinds with the same term are counted together."""
-        for term in kind.placement.repulsions:
-            term_key = self._term_key(term, kind)
+    def _count_repulsions(self, group: _PodGroup) -> None:
+        """Tell those whom this group keeps away; groups with the same term are counted together."""
+        for term in group.placement.repulsions:
+            term_key = self._term_key(term, group)
             carriers = self._carriers.get(term_key)
             if carriers is None:
-                carriers = self._carriers[term_key] = Tally(self._places_of(term.topology))
+                carriers = self._carriers[term_key] = Tally(self._domains_of(term.topology))
                 for target in self._selected(term_key):
                     target.shunned.append(carriers)
-            self._fill(carriers, [kind])
+            self._fill(carriers, [group])
 
-    def _demands(self, kind: _Kind) -> _Demands:
-        placement = kind.placement
-        drawn = [self._term_key(term, kind) for term in placement.attractions]
+    def _demands(self, group: _PodGroup) -> _Demands:
+        placement = group.placement
+        drawn = [self._term_key(term, group) for term in placement.attractions]
         return _Demands(
-            tuple(self._term((self._term_key(term, kind),)) for term in placement.repulsions),
+            tuple(self._term((self._term_key(term, group),)) for term in placement.repulsions),
             tuple(self._term((term_key, *(other for other in drawn if other != term_key))) for term_key in drawn),
-            all(kind in self._selected(term_key) for term_key in drawn),
-            tuple(self._spread(spread, kind) for spread in placement.spreads),
+            all(group in self._selected(term_key) for term_key in drawn),
+            tuple(self._spread(spread, group) for spread in placement.spreads),
         )
 
     def _term(self, terms: tuple[_TermKey, ...]) -> Tally:
@@ -202,81 +202,83 @@ class Neighbours:
         first, *others = terms
         return self._tally(
             terms,
-            self._places_of(first[0]),
+            self._domains_of(first[0]),
             lambda: set(self._selected(first)).intersection(*map(self._selected, others)),
         )
 
-    def _tally(self, key: tuple[object, ...], places: Places, selected: Callable[[], Iterable[_Kind]]) -> Tally:
+    def _tally(
+        self, key: tuple[object, ...], domains: TopologyDomains, selected: Callable[[], Iterable[_PodGroup]]
+    ) -> Tally:
         if key not in self._tallies:
-            tally = self._tallies[key] = Tally(places)
+            tally = self._tallies[key] = Tally(domains)
             self._fill(tally, selected())
         return self._tallies[key]
 
-    def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
-        selector, places = spread.selects_for(kind.labels), self._places_for(spread, kind)
-        key = (id(places), kind.namespace, selector)
-        tally = self._tally(key, places, lambda: self._within(kind.namespace, selector))
-        return spread, tally, int(selector.matches(kind.labels))
+    def _spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
+        selector, domains = spread.selects_for(group.labels), self._domains_for(spread, group)
+        key = (id(domains), group.namespace, selector)
+        tally = self._tally(key, domains, lambda: self._within(group.namespace, selector))
+        return spread, tally, int(selector.matches(group.labels))
 
-    def _fill(self, tally: Tally, counted: Iterable[_Kind]) -> None:
-        for kind in counted:
-            kind.counted.append(tally)
-            for pod in kind.pods:
-                if where := self._where.get(pod.uid, pod.node):
+    def _fill(self, tally: Tally, counted: Iterable[_PodGroup]) -> None:
+        for group in counted:
+            group.counted.append(tally)
+            for pod in group.pods:
+                if where := self._node_of.get(pod.uid, pod.node):
                     tally.move(where, 1)
 
-    def _places_of(self, topology: str) -> Places:
-        if (topology,) not in self._places:
-            self._places[topology,] = Places.of(topology, self._nodes)
-        return self._places[topology,]
+    def _domains_of(self, topology: str) -> TopologyDomains:
+        if (topology,) not in self._domains:
+            self._domains[topology,] = TopologyDomains.of(topology, self._nodes)
+        return self._domains[topology,]
 
-    def _places_for(self, spread: Spread, kind: _Kind) -> Places:
+    def _domains_for(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
         """Return the nodes that a spread counts: with all keys that the pod is spread by, and open to it as it says."""
-        placement = kind.placement
+        placement = group.placement
         keys = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-        chosen = None if spread.ignores_affinity else (tuple(kind.node_selector.items()), placement.node_terms)
+        selected = None if spread.ignores_affinity else (tuple(group.node_selector.items()), placement.node_terms)
         tolerations = placement.tolerations if spread.heeds_taints else None
-        if len(keys) == 1 and chosen in (None, ((), None)) and tolerations is None:
-            return self._places_of(spread.topology)
-        key = (spread.topology, keys, chosen, tolerations)
-        if key not in self._places:
-            counting = (node for node in self._nodes if _counts(node, spread, kind))
-            self._places[key] = Places.of(spread.topology, counting)
-        return self._places[key]
+        if len(keys) == 1 and selected in (None, ((), None)) and tolerations is None:
+            return self._domains_of(spread.topology)
+        key = (spread.topology, keys, selected, tolerations)
+        if key not in self._domains:
+            counting = (node for node in self._nodes if _counts(node, spread, group))
+            self._domains[key] = TopologyDomains.of(spread.topology, counting)
+        return self._domains[key]
 
-    def _term_key(self, term: PodTerm, kind: _Kind) -> _TermKey:
-        """Return a term as a kind means it: topology, selector and namespaces."""
-        return term.topology, term.selects_for(kind.labels), tuple(self._looked_in(term, kind.namespace))
+    def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
+        """Return a term as a group means it: topology, selector and namespaces."""
+        return term.topology, term.selects_for(group.labels), tuple(self._namespaces_of(term, group.namespace))
 
-    def _selected(self, term_key: _TermKey) -> list[_Kind]:
+    def _selected(self, term_key: _TermKey) -> list[_PodGroup]:
         _topology, selector, namespaces = term_key
-        return [kind for name in namespaces for kind in self._within(name, selector)]
+        return [group for name in namespaces for group in self._within(name, selector)]
 
-    def _looked_in(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces that a term means; those chosen by labels are known only as far as they were read."""
+    def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
+        """Return the namespaces that a term means; those selected by labels are known only as far as they were read."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
-        chosen = {name for name in self._spaces if term.namespace_selector.matches(self._labels_of(name))}
-        return sorted(chosen | set(term.namespaces))
+        selected = {name for name in self._by_namespace if term.namespace_selector.matches(self._labels_of(name))}
+        return sorted(selected | set(term.namespaces))
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return a namespace's labels; the one for its name is always there."""
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
-    def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_Kind]:
+    def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
         demanded = first_naming_values(selector.requirements)
         if demanded is None:
-            candidates: Iterable[_Kind] = self._spaces.get(namespace, ())
+            candidates: Iterable[_PodGroup] = self._by_namespace.get(namespace, ())
         else:
-            shelves = (self._by_label.get((namespace, demanded.key, value), ()) for value in demanded.values)
-            candidates = (kind for shelf in shelves for kind in shelf)
-        return (kind for kind in candidates if selector.matches(kind.labels))
+            buckets = (self._by_label.get((namespace, demanded.key, value), ()) for value in demanded.values)
+            candidates = (group for bucket in buckets for group in bucket)
+        return (group for group in candidates if selector.matches(group.labels))
 
 
-def _checks(kind: _Kind, demands: _Demands, closed: frozenset[str]) -> Iterator[Check]:
+def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[Check]:
     for tally in demands.repulsions:
         yield Check(tally, "its anti-affinity", most=0)
-    for tally in kind.shunned:
+    for tally in group.shunned:
         yield Check(tally, "another pod's anti-affinity", most=0)
     first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     for tally in demands.attractions:
@@ -288,31 +290,31 @@ def _checks(kind: _Kind, demands: _Demands, closed: frozenset[str]) -> Iterator[
 
 def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
     """Return the number that no place may exceed by more than the skew."""
-    places = tally.places.among(closed) if spread.heeds_taints else tally.places.values
-    if len(places) < spread.min_domains:
+    domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
+    if len(domains) < spread.min_domains:
         return 0
-    return min((tally.counts.get(value, 0) for value in places), default=0) if spread.heeds_taints else tally.least()
+    return min((tally.counts.get(value, 0) for value in domains), default=0) if spread.heeds_taints else tally.least()
 
 
-def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
+def _counts(node: Node, spread: Spread, group: _PodGroup) -> bool:
     return (
-        all(constraint.topology in node.labels for constraint in kind.placement.spreads)
-        and (spread.ignores_affinity or kind.matches(node))
-        and (not spread.heeds_taints or kind.placement.tolerates(node.taints))
+        all(constraint.topology in node.labels for constraint in group.placement.spreads)
+        and (spread.ignores_affinity or group.matches(node))
+        and (not spread.heeds_taints or group.placement.tolerates(node.taints))
     )
 
 
-def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
-    """Return the kinds of these pods; none where no pod minds any other."""
+def _groups_of(pods: Iterable[Pod]) -> list[_PodGroup]:
+    """Return the groups of these pods; none where no pod minds any other."""
     present = tuple(pods)
     if not any(pod.placement.minds_others for pod in present):
         return []
-    kinds: dict[tuple[object, ...], _Kind] = {}
+    groups: dict[tuple[object, ...], _PodGroup] = {}
     for pod in present:
         selector = tuple(pod.node_selector.items())
         key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
-        kind = kinds.get(key)
-        if kind is None:
-            kind = kinds[key] = _Kind(pod.namespace, pod.labels, pod.placement, pod.node_selector)
-        kind.pods.append(pod)
-    return list(kinds.values())
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)
+        group.pods.append(pod)
+    return list(groups.values())

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import Demand
-from rollout.planning.drain.capacity import FreeCapacity, Matching, requests_in_words, shortage
+from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
 from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
@@ -40,8 +40,8 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
-    _matchings: dict[tuple[object, ...], Matching] = field(default_factory=dict)
-    _alike: dict[Demand, Matching] = field(default_factory=dict)
+    _matchings: dict[tuple[object, ...], MatchingNodes] = field(default_factory=dict)
+    _alike: dict[Demand, MatchingNodes] = field(default_factory=dict)
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -149,29 +149,29 @@ class Scheduler:
             best = self._best(pod, matching, checks)
         return best.name if best else self._place_back(pod, matching)
 
-    def _is_full_for(self, pod: Pod, matching: Matching) -> bool:
+    def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
         """Whether a smaller pod has found no room since the last change of what is open."""
         if matching.closing != self._closing:
             matching.closing, matching.too_much = self._closing, None
         return matching.is_too_small_for(pod.requests)
 
-    def _best(self, pod: Pod, matching: Matching, checks: Sequence[Check]) -> FreeCapacity | None:
+    def _best(self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check]) -> FreeCapacity | None:
         """Return the emptiest of the first few that take it."""
         best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
         return best
 
-    def _has_room(self, pod: Pod, matching: Matching) -> bool:
+    def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
         """Whether what keeps the pod from all these nodes is something else than their room."""
         return any(free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes)
 
-    def _without_taint(self, matching: Matching) -> Matching | None:
+    def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
         """Return the matching's nodes that have no soft taint by now; None where that is no preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
-            matching.untainted = Matching([free for free in matching.nodes if free.name not in self._tainted])
+            matching.untainted = MatchingNodes([free for free in matching.nodes if free.name not in self._tainted])
         else:
             more = [self.nodes[name] for name in self._untainted[matching.known :] if name in matching.names]
             if more:
@@ -180,7 +180,7 @@ class Scheduler:
         matching.known = len(self._untainted)
         return matching.untainted
 
-    def _place_back(self, pod: Pod, matching: Matching) -> str:
+    def _place_back(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.returns:
             return ""
         free = next(self._open(pod, matching, self.neighbours.checks(pod, self.closed), closed=True), None)
@@ -229,7 +229,7 @@ class Scheduler:
         return free is not None and any(term.holds(node, free.node.labels) for term in volume.node_terms)
 
     def _open(
-        self, pod: Pod, matching: Matching, checks: Sequence[Check], *, closed: bool = False
+        self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check], *, closed: bool = False
     ) -> Iterator[FreeCapacity]:
         """Yield the first few nodes that take the pod, of open or closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
@@ -246,7 +246,7 @@ class Scheduler:
                 matching.next = (place + 1) % len(nodes)
                 return
 
-    def _matching(self, pod: Pod) -> Matching:
+    def _matching(self, pod: Pod) -> MatchingNodes:
         """Return the pod's matching, found by identity, as pods of one read share what they say, or by what it says."""
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
@@ -255,11 +255,11 @@ class Scheduler:
             matching = self._matchings[key] = self._matching_of(Demand.of(pod, volumes))
         return matching
 
-    def _matching_of(self, demand: Demand) -> Matching:
+    def _matching_of(self, demand: Demand) -> MatchingNodes:
         if demand not in self._alike:
             nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
-            self._alike[demand] = Matching(nodes, demand.tolerates_cordons, demand.minds_soft_taint, names)
+            self._alike[demand] = MatchingNodes(nodes, demand.tolerates_cordons, demand.minds_soft_taint, names)
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[FreeCapacity]:

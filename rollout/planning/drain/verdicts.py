@@ -205,7 +205,7 @@ def judge_all(pods: Iterable[Pod], rules: DrainRules) -> tuple[PodVerdict, ...]:
     return tuple(judge(pod, rules) for pod in pods)
 
 
-def having(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerdict, ...]:
+def with_action(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerdict, ...]:
     """Those verdicts that carry this action."""
     return tuple(verdict for verdict in verdicts if verdict.action is action)
 

@@ -16,8 +16,8 @@ from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import Pools, predecessors
-from rollout.planning.layout.sharing import Limits, Piece, pool_key
-from rollout.planning.layout.waves import Layout, Placed, joining, lay_out
+from rollout.planning.layout.sharing import Limits, NodeDemand, pool_key
+from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ def within(quotas: Mapping[str, Quota], limits: Limits) -> Limits:
     return replace(limits, allowed={**limits.allowed, **scarce})
 
 
-def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
-    """All pieces in waves; `limits` are the rollout's, `quotas` by pool."""
+def lay_out_pools(demands: Sequence[NodeDemand], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
+    """All demands in waves; `limits` are the rollout's, `quotas` by pool."""
     layouts = {
         name: lay_out(
-            [piece for piece in pieces if piece.pool == name],
+            [demand for demand in demands if demand.pool == name],
             replace(limits, size=min(limits.size, quota.size)),
             pools.rules(name),
             quota.ramp,
@@ -66,7 +66,7 @@ def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas:
     return Layout(waves, _bound(layouts, before), limits.wider)
 
 
-def _named(wave: Placed, pool: str) -> Placed:
+def _named(wave: Batch, pool: str) -> Batch:
     """Return the wave with its pool in its part."""
     return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
 
@@ -81,8 +81,8 @@ def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) 
 
 
 def _in_order(
-    queues: Mapping[str, list[Placed]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
-) -> Iterator[Placed]:
+    queues: Mapping[str, list[Batch]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
+) -> Iterator[Batch]:
     """Yield the waves of all queues, which end empty."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
@@ -99,14 +99,14 @@ def _in_order(
         yield wave
 
 
-def _taken_part(queue: list[Placed]) -> list[Placed]:
+def _taken_part(queue: list[Batch]) -> list[Batch]:
     """Return the waves of the part that is next, taken off the queue."""
     part = _part_ahead(queue)
     del queue[: len(part)]
     return part
 
 
-def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Placed]:
+def _common_part(parts: Sequence[list[Batch]], limits: Limits) -> Iterator[Batch]:
     """Yield the parts as one, in which nodes of all follow one another."""
     title = "; ".join(part[0].part for part in parts)
     most = limits.size if len(parts) > 1 else parts[0][0].most
@@ -114,20 +114,20 @@ def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Plac
         yield from (replace(wave, part=title, most=most) for wave in waves if wave)
 
 
-def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
+def _with_company(wave: Batch, queue: list[Batch], limits: Limits) -> Batch:
     """Return the wave with those nodes of the queue's next part that may be away beside it; the others stay there."""
-    title, pieces = queue[0], wave.pieces
+    title, demands = queue[0], wave.demands
     for place, head in enumerate(_part_ahead(queue)):
-        if len(pieces) >= limits.size:
+        if len(demands) >= limits.size:
             break
-        pieces, staying = joining(pieces, head.pieces, limits)
-        queue[place] = replace(head, pieces=tuple(staying))
-    queue[:] = [other for other in queue if other.pieces]
-    if len(pieces) == len(wave.pieces):
+        demands, staying = join_wave(demands, head.demands, limits)
+        queue[place] = replace(head, demands=tuple(staying))
+    queue[:] = [other for other in queue if other.demands]
+    if len(demands) == len(wave.demands):
         return wave
     part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
-    return replace(wave, part=part, most=limits.size, pieces=pieces)
+    return replace(wave, part=part, most=limits.size, demands=demands)
 
 
-def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:
+def _part_ahead(queue: Sequence[Batch]) -> list[Batch]:
     return [wave for wave in queue if wave.part == queue[0].part]

@@ -6,8 +6,8 @@ from itertools import zip_longest
 
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import is_storage
-from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool, sum_of
-from rollout.planning.layout.waves import Placed, used_by
+from rollout.planning.layout.sharing import Limits, NodeDemand, is_owner, is_pool, sum_of
+from rollout.planning.layout.waves import Batch, used_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ _TOGETHER = "side by side, as far as their limits and the rollout's allow"
 _NOTHING = Reason("")
 
 
-def explained(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+def with_reasons(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
     """Return the waves with their reasons."""
     return tuple(
-        _explained(wave, following.pieces if following and following.part == wave.part else (), limits)
+        _with_reason(wave, following.demands if following and following.part == wave.part else (), limits)
         for wave, following in zip_longest(waves, waves[1:])
     )
 
 
-def _explained(wave: Placed, following: Sequence[Piece], limits: Limits) -> Placed:
+def _with_reason(wave: Batch, following: Sequence[NodeDemand], limits: Limits) -> Batch:
     """Part, reason and price of a wave; `following` are the nodes of the next one of its part."""
     own = wave.own(limits)
-    why, price = _why(wave, following, own), _NOTHING if wave.rolling else _price(wave.pieces, own)
+    why, price = _why(wave, following, own), _NOTHING if wave.rolling else _price(wave.demands, own)
     because, note = (
         "; ".join(filter(None, (": ".join(filter(None, (wave.part, reason))), cost)))
         for reason, cost in ((why.sentence, price.sentence), (why.note, price.note))
@@ -43,18 +43,18 @@ def _explained(wave: Placed, following: Sequence[Piece], limits: Limits) -> Plac
     return replace(wave, because=because, note=note)
 
 
-def _why(wave: Placed, following: Sequence[Piece], own: Limits) -> Reason:
+def _why(wave: Batch, following: Sequence[NodeDemand], own: Limits) -> Reason:
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return _ALONE
     if wave.rolling:
         return _noted(f"the next begins as soon as one of {wave.rolling.in_flight} is back")
-    if len(wave.pieces) >= own.size:
+    if len(wave.demands) >= own.size:
         return _full(own)
     if wave.refused:
         return _NO_ROOM
-    if len({piece.pool for piece in wave.pieces}) > 1:
+    if len({demand.pool for demand in wave.demands}) > 1:
         return _noted(_TOGETHER)
-    conflicts = (reason for piece in following for reason in _conflicts(wave.pieces, piece, own))
+    conflicts = (reason for demand in following for reason in _conflicts(wave.demands, demand, own))
     return next(conflicts, Reason("the remaining nodes"))
 
 
@@ -67,16 +67,16 @@ def _full(limits: Limits) -> Reason:
     return Reason(f"full wave: at most {limits.size} at once")
 
 
-def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
-    """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
+def obstacles(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -> tuple[str, ...]:
+    """Every reason that keeps this demand out of this wave, in sentences; none where it could join."""
     full = [_full(limits)] if len(wave) >= limits.size else []
-    return tuple(reason.sentence for reason in (*_conflicts(wave, piece, limits), *full))
+    return tuple(reason.sentence for reason in (*_conflicts(wave, demand, limits), *full))
 
 
-def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[Reason, ...]:
+def _conflicts(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -> tuple[Reason, ...]:
     """Return what of budgets, owners and pools keeps them apart."""
-    used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
-    held = piece.holds.keys() | {key for other in wave for key in other.holds}
+    used, uses = used_by(wave, limits), limits.use(demand.load, demand.holds)
+    held = demand.holds.keys() | {key for other in wave for key in other.holds}
     barring = (key for key, need in uses.items() if used[key] and used[key] + need > limits.capacity.get(key, 0))
     return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in sorted(barring)))
 
@@ -101,9 +101,9 @@ def _at_a_time(pods: int) -> str:
     return f"{'one pod' if pods == 1 else f'{pods} pods'} at a time"
 
 
-def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
+def _price(wave: Sequence[NodeDemand], limits: Limits) -> Reason:
     """Return which budget keeps these drains waiting longest, and how many seconds that costs."""
-    load = sum_of(piece.load for piece in wave)
+    load = sum_of(demand.load for demand in wave)
     over = {key: limits.rates[key] for key, need in load.items() if key in limits.rates and need > limits.allowed[key]}
     if not over:
         return _NOTHING
@@ -111,7 +111,7 @@ def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
     if not over[key].permits:
         note = f"budget {key} allows nothing now"
         return Reason(f"the {note}", note)
-    if not (seconds := limits.drain(wave) - max(piece.ending for piece in wave)):
+    if not (seconds := limits.drain(wave) - max(demand.ending for demand in wave)):
         return _NOTHING
     more = f"+{Duration(seconds)}"
     return Reason(f"waits for {key}, {_at_a_time(over[key].permits)}: {more}", f"waits for budget {key}, {more}")

@@ -18,14 +18,14 @@ from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import Limits
-from rollout.planning.layout.waves import Placed
+from rollout.planning.layout.waves import Batch
 
 # So many times as long as the median takes a slow node.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
-class Following:
+class RollingQueue:
     """The nodes of a part that wait and that are in flight, and which of the waiting may begin next.
 
     A node begins beside others where nothing that both hold runs short. One that may not holds nobody up, until as many
@@ -99,25 +99,25 @@ class Following:
                 self._used_up &= ~self._bits[key]
 
 
-def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+def roll_parts(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
     """Return the waves of each part of the rollout as one, whose nodes follow one another in the same order."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
-    return tuple(_rolled(part, limits) for part in parts)
+    return tuple(_roll_part(part, limits) for part in parts)
 
 
-def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
-    first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
+def _roll_part(part: Sequence[Batch], limits: Limits) -> Batch:
+    first, demands = part[0], tuple(demand for wave in part for demand in wave.demands)
     # However the waves were packed: to begin early costs no time here, for permits go to the nodes that end first.
-    holds, capacity = {piece.name: limits.use(piece.load, piece.holds) for piece in pieces}, limits.capacity
+    holds, capacity = {demand.name: limits.use(demand.load, demand.holds) for demand in demands}, limits.capacity
     scarce = _scarce(holds.values(), capacity, first.most)
     kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
     rules = Rolling(
-        min(first.most, len(pieces)),
+        min(first.most, len(demands)),
         capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
         holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
     )
     refused = {name: why for wave in part for name, why in wave.refused.items()}
-    return replace(first, pieces=pieces, refused=refused, rolling=rules)
+    return replace(first, demands=demands, refused=refused, rolling=rules)
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
@@ -133,19 +133,19 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
     }
 
 
-def slow_first(part: Placed, seconds: Mapping[str, int]) -> Placed:
+def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
     """Return a part with those nodes first that take much longer than most: begun last, one would run on alone."""
     if part.rolling is None:
         return part
     much = _SLOW * median(seconds.values())
-    ordered = sorted(part.pieces, key=lambda piece: -seconds[piece.name] if seconds[piece.name] >= much else 0)
-    return replace(part, pieces=tuple(ordered))
+    ordered = sorted(part.demands, key=lambda demand: -seconds[demand.name] if seconds[demand.name] >= much else 0)
+    return replace(part, demands=tuple(ordered))
 
 
 Leaving = Mapping[str, Sequence[Pod]]
 
 
-def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
+def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
     """Return the wave with rules under which its pods find places; the `scheduler` is as before the rollout."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
@@ -155,7 +155,7 @@ def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
     return replace(wave, rolling=rules)
 
 
-def _bound_together(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+def _bound_together(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return the nodes of the wave that pods with the same demands leave, or can go to."""
     order = {name: place for place, name in enumerate(wave.names)}
     matching = (scheduler.nodes_for(pod) for name in order for pod in leaving.get(name, ()))
@@ -178,7 +178,7 @@ def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leavi
         staying = _staying(together, scheduler)
         return staying > 0 and staying > sum(_staying({name: pods}, scheduler) for name, pods in together.items())
 
-    worst = list(Following(rules, sorted(members, key=much, reverse=True)).begin())
+    worst = list(RollingQueue(rules, sorted(members, key=much, reverse=True)).begin())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
     if most >= len(worst):
         return rules

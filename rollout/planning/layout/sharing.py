@@ -20,7 +20,7 @@ _POOL = "pool:"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class NodeDemand:
     """A node to place. `group` is its value of the `--spread-by` label; `load` what its turn takes of what is shared.
 
     Shared are budgets, owners, and a pool with a limit of its own (`pool_key`).
@@ -104,7 +104,7 @@ class Limits:
         held = {key: need * (self._rounds(key) - 1) for key, need in holds.items() if key in load}
         return {**load, **{key: load[key] + more for key, more in held.items()}}
 
-    def drain(self, nodes: Sequence[Piece]) -> int:
+    def drain(self, nodes: Sequence[NodeDemand]) -> int:
         """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
         load, holds = sum_of(node.load for node in nodes), sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)

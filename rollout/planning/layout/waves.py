@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
-from rollout.planning.layout.sharing import Limits, Piece, sum_of
+from rollout.planning.layout.sharing import Limits, NodeDemand, sum_of
 
 _CANARY = "canary"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Batch:
     """One wave's nodes, and which part of the rollout it belongs to: a clause, or empty.
 
     `most` is how many nodes its part takes at once; `refused` says of nodes of later waves why there was no place for
@@ -33,7 +33,7 @@ class Placed:
     the wave is as it is, `note` of that what nobody would expect.
     """
 
-    pieces: tuple[Piece, ...]
+    demands: tuple[NodeDemand, ...]
     part: str = ""
     most: int = 1
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class Placed:
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes' names."""
-        return tuple(piece.name for piece in self.pieces)
+        return tuple(demand.name for demand in self.demands)
 
     @property
     def goes_alone(self) -> bool:
         """Whether it is of canaries or the control plane, which go one at a time."""
         # "pool canary" is the part of a pool of that name
         is_canary = self.part == _CANARY or self.part.endswith(f", {_CANARY}")
-        return is_canary or any(piece.control_plane for piece in self.pieces)
+        return is_canary or any(demand.control_plane for demand in self.demands)
 
     def own(self, limits: Limits) -> Limits:
         """Return the limits that this wave was laid out by."""
@@ -63,93 +63,97 @@ class Placed:
 class Layout:
     """All waves, and a number of waves below which no layout under the same rules can go."""
 
-    waves: tuple[Placed, ...]
+    waves: tuple[Batch, ...]
     lower_bound: int
     limits: Limits
 
 
-def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
-    """Waves over all pieces: the canary first, then group by group, the control plane last or first.
+def lay_out(demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
+    """Waves over all demands: the canary first, then group by group, the control plane last or first.
 
     `ramp` holds the sizes of the first waves, the last for all that follow.
     """
-    control_plane = sorted((piece for piece in pieces if piece.control_plane), key=_by_name)
-    waves, bound = _workers([piece for piece in pieces if not piece.control_plane], limits, policy, ramp)
-    alone = [Placed((piece,), "control plane") for piece in control_plane]
+    control_plane = sorted((demand for demand in demands if demand.control_plane), key=_by_name)
+    waves, bound = _workers([demand for demand in demands if not demand.control_plane], limits, policy, ramp)
+    alone = [Batch((demand,), "control plane") for demand in control_plane]
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
     return Layout(tuple(ordered), bound + len(alone), limits)
 
 
-def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
-    ordered = sorted(pieces, key=_by_name)
-    waves = [Placed((piece,), _CANARY) for piece in ordered[: policy.canary]]
+def _workers(
+    demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int]
+) -> tuple[list[Batch], int]:
+    ordered = sorted(demands, key=_by_name)
+    waves = [Batch((demand,), _CANARY) for demand in ordered[: policy.canary]]
     bound = len(waves)
     for part, selected, narrower in _ramped(ordered[policy.canary :], limits, ramp):
-        groups: dict[str, list[Piece]] = defaultdict(list)
-        for piece in selected:
-            groups[piece.group].append(piece)
+        groups: dict[str, list[NodeDemand]] = defaultdict(list)
+        for demand in selected:
+            groups[demand.group].append(demand)
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
-            waves += [Placed(wave, label, narrower.size) for wave in _packed(groups[group], narrower)]
+            waves += [Batch(wave, label, narrower.size) for wave in _packed(groups[group], narrower)]
             bound += _lower_bound(groups[group], narrower)
-    return waves, max(bound, _budget_bound(pieces, limits))
+    return waves, max(bound, _budget_bound(demands, limits))
 
 
 def _ramped(
-    pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
-) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
-    """Yield the pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
-    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_price(piece)))
+    demands: Sequence[NodeDemand], limits: Limits, ramp: Sequence[int]
+) -> Iterator[tuple[str, Sequence[NodeDemand], Limits]]:
+    """Yield the demands step by step: as many as each step of the ramp says, the rest in waves of its last."""
+    remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
         yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
         remaining = remaining[size:]
     yield "", remaining, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
 
 
-def _by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
+def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
     """Sort key: names as people count them."""
-    return natural_key(piece.name)
+    return natural_key(demand.name)
 
 
-def _by_price(piece: Piece) -> tuple[object, ...]:
+def _by_price(demand: NodeDemand) -> tuple[object, ...]:
     """Sort key: the fewest pods first, then the least CPU, then by name."""
-    return piece.price, _by_name(piece)
+    return demand.price, _by_name(demand)
 
 
-def used_by(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
+def used_by(demands: Sequence[NodeDemand], limits: Limits) -> Counter[str]:
     """Return what these nodes take together of budgets and owners."""
-    return Counter(sum_of(limits.use(piece.load, piece.holds) for piece in pieces))
+    return Counter(sum_of(limits.use(demand.load, demand.holds) for demand in demands))
 
 
-def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
+def join_wave(
+    wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: Limits
+) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
     """Return the wave with those of the waiting that may join it, one after another, and those that may not."""
     used, capacity = dict(used_by(wave, limits)), limits.capacity
-    pieces, staying = list(wave), list[Piece]()
-    for place, piece in enumerate(waiting):
-        if len(pieces) >= limits.size:
-            return tuple(pieces), [*staying, *waiting[place:]]
-        uses = limits.use(piece.load, piece.holds)
+    demands, staying = list(wave), list[NodeDemand]()
+    for place, demand in enumerate(waiting):
+        if len(demands) >= limits.size:
+            return tuple(demands), [*staying, *waiting[place:]]
+        uses = limits.use(demand.load, demand.holds)
         # A node that exceeds a limit alone may go, but with no other that uses of it.
         if any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()):
-            staying.append(piece)
+            staying.append(demand)
             continue
-        pieces.append(piece)
+        demands.append(demand)
         for key, need in uses.items():
             used[key] = used.get(key, 0) + need
-    return tuple(pieces), staying
+    return tuple(demands), staying
 
 
-def _lower_bound(pieces: Sequence[Piece], limits: Limits) -> int:
+def _lower_bound(demands: Sequence[NodeDemand], limits: Limits) -> int:
     """Return a number of groups below which no packing can go: by size, and by each budget alone."""
-    return max(math.ceil(len(pieces) / limits.size), _budget_bound(pieces, limits))
+    return max(math.ceil(len(demands) / limits.size), _budget_bound(demands, limits))
 
 
-def _budget_bound(pieces: Iterable[Piece], limits: Limits) -> int:
+def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
     """Return how many groups the tightest budget demands: one for each node that uses it up, the rest by sum."""
     needs: dict[str, list[int]] = defaultdict(list)
-    for piece in pieces:
-        for budget, need in limits.use(piece.load, piece.holds).items():
+    for demand in demands:
+        for budget, need in limits.use(demand.load, demand.holds).items():
             needs[budget].append(need)
     return max((_groups_for(amounts, limits.capacity.get(budget, 0)) for budget, amounts in needs.items()), default=0)
 
@@ -160,43 +164,43 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
+def _packed(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDemand, ...]]:
     """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
 
     Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
     """
-    waves, waiting = list[tuple[Piece, ...]](), _most_contended_first(pieces, limits)
+    waves, waiting = list[tuple[NodeDemand, ...]](), _most_contended_first(demands, limits)
     while waiting:
-        wave, waiting = joining((), waiting, limits)
+        wave, waiting = join_wave((), waiting, limits)
         waves.append(tuple(sorted(wave, key=_by_price)))
     return _cheapest_first(_without_smallest(_cheapest_first(waves), limits.wider))
 
 
-def _without_smallest(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> Sequence[tuple[Piece, ...]]:
+def _without_smallest(waves: Sequence[tuple[NodeDemand, ...]], limits: Limits) -> Sequence[tuple[NodeDemand, ...]]:
     """Return the waves without the smallest, where its nodes find places in others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
-    waiting: Sequence[Piece] = smallest
+    waiting: Sequence[NodeDemand] = smallest
     for place, wave in enumerate(fuller):
-        fuller[place], waiting = joining(wave, waiting, limits)
+        fuller[place], waiting = join_wave(wave, waiting, limits)
     return waves if waiting else fuller
 
 
-def _most_contended_first(pieces: Sequence[Piece], limits: Limits) -> list[Piece]:
+def _most_contended_first(demands: Sequence[NodeDemand], limits: Limits) -> list[NodeDemand]:
     """By how much they are in the way: the larger a node's share of a budget, and the more nodes share that budget."""
-    capacity, ordered = limits.capacity, sorted(pieces, key=_by_price)
-    uses = [limits.use(piece.load, piece.holds) for piece in ordered]
+    capacity, ordered = limits.capacity, sorted(demands, key=_by_price)
+    uses = [limits.use(demand.load, demand.holds) for demand in ordered]
     sharing = Counter(key for load in uses for key in load)
     contention = {
-        piece.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
-        for piece, load in zip(ordered, uses, strict=True)
+        demand.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
+        for demand, load in zip(ordered, uses, strict=True)
     }
-    return sorted(ordered, key=lambda piece: -contention[piece.name])
+    return sorted(ordered, key=lambda demand: -contention[demand.name])
 
 
-def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:
+def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
     return sorted(waves, key=lambda wave: (_price(wave), -len(wave), _by_name(wave[0])))
 
 
-def _price(wave: Sequence[Piece]) -> tuple[int, int]:
-    pods, cpu = (sum(piece.price[part] for piece in wave) for part in (0, 1))
+def _price(wave: Sequence[NodeDemand]) -> tuple[int, int]:
+    pods, cpu = (sum(demand.price[part] for demand in wave) for part in (0, 1))
     return pods, cpu

@@ -42,10 +42,10 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, within
-from rollout.planning.layout.reasons import explained
-from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, Owners, Piece, pool_key, sum_of
-from rollout.planning.layout.waves import Layout, Placed
+from rollout.planning.layout.reasons import with_reasons
+from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
+from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, NodeDemand, Owners, pool_key, sum_of
+from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import sealed
 from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
@@ -108,7 +108,7 @@ class Decisions:
 
     plan: RolloutPlan
     drainable: Mapping[str, Drainable]
-    waves: tuple[Placed, ...]
+    waves: tuple[Batch, ...]
     limits: Limits
 
 
@@ -137,16 +137,16 @@ def decide(inputs: PlanInputs) -> Decisions:
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
-    pieces = [_piece(item, owners, inputs, pace, limits) for item in drainable]
+    demands = [_node_demand(item, owners, inputs, pace, limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
-    layout = _rolled(_layout(pieces, quotas, simulator), simulator, forecaster.scheduler)
+    layout = _roll_layout(_layout(demands, quotas, simulator), simulator, forecaster.scheduler)
     if inputs.policy.prefer_no_schedule_taint:
         forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
-    foresight = simulator.play(layout, forecaster.scheduler)
+    forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
-    waves = explained(foresight.waves, limits)
-    planned = _planned(waves, foresight.arrivals, items)
+    waves = with_reasons(forecast.waves, limits)
+    planned = _planned(waves, forecast.arrivals, items)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -158,23 +158,23 @@ def decide(inputs: PlanInputs) -> Decisions:
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         blockers=(
             *(rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals) if drainable else ()),
-            *left.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
+            *left.blockers(away, inputs.policy, {demand.pool for demand in demands}),
             *(blocker for item in drainable for blocker in item.blockers),
         ),
-        warnings=tuple(_warnings(inputs, items, owners, planned, foresight.warnings)),
+        warnings=tuple(_warnings(inputs, items, owners, planned, forecast.warnings)),
         summary=_summary(planned, layout.lower_bound),
         estimate=TimeEstimate(sum(wave.estimate.seconds for wave in waves), pace.basis if planned else ()),
     )
     return Decisions(sealed(plan), items, waves, limits)
 
 
-def _layout(pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Simulator) -> Layout:
+def _layout(demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator) -> Layout:
     """Return the layout that the rates of the budgets make the fastest."""
 
     def up_to(rounds: int) -> Layout:
-        return lay_out_pools(pieces, simulator.limits.up_to(rounds), simulator.pools, quotas)
+        return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
 
-    *fewer, most = _ROUNDS if len(pieces) <= _MANY else _ROUNDS_OF_MANY
+    *fewer, most = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
     widest = up_to(most)
     layouts = list[Layout]()
     for rounds in fewer:
@@ -183,24 +183,24 @@ def _layout(pieces: Sequence[Piece], quotas: Mapping[str, Quota], simulator: Sim
             break
     else:
         layouts.append(widest)
-    return min(layouts, key=simulator.reckoned)
+    return min(layouts, key=simulator.estimated_seconds)
 
 
-def _is_rolling(wave: Placed, pools: Pools) -> bool:
+def _is_rolling(wave: Batch, pools: Pools) -> bool:
     """Whether the pool whose nodes it has rolls; where it has those of several, all of them do."""
-    return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
+    return pools.rules(wave.demands[0].pool).strategy is Strategy.ROLLING
 
 
-def _rolled(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
+def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
     """Return the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
     if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
         return layout
-    parts = list[Placed]()
+    parts = list[Batch]()
     for is_rolling, alike in groupby(layout.waves, key=partial(_is_rolling, pools=simulator.pools)):
         group = list(alike)
-        parts += rolled(group, simulator.limits) if is_rolling else group
-    placed = [uncrowded(part, simulator.leaving, scheduler) for part in parts]
-    waves = tuple(slow_first(part, simulator.seconds(part)) for part in placed)
+        parts += roll_parts(group, simulator.limits) if is_rolling else group
+    batch = [without_crowding(part, simulator.leaving, scheduler) for part in parts]
+    waves = tuple(slow_first(part, simulator.seconds(part)) for part in batch)
     return replace(layout, waves=waves, lower_bound=len(waves))
 
 
@@ -241,11 +241,11 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
             yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
-def _planned(waves: Sequence[Placed], arrivals: Mapping[str, int], items: Mapping[str, Drainable]) -> tuple[Wave, ...]:
+def _planned(waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]) -> tuple[Wave, ...]:
     return tuple(
         Wave(
             index,
-            tuple(items[piece.name].planned(arrivals[piece.name]) for piece in wave.pieces),
+            tuple(items[demand.name].planned(arrivals[demand.name]) for demand in wave.demands),
             wave.because,
             wave.note,
             wave.estimate,
@@ -327,11 +327,11 @@ def _limits(
     return Limits(size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()})
 
 
-def _piece(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> Piece:
+def _node_demand(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> NodeDemand:
     name, policy = item.node.name, inputs.pools.rules(item.pool)
     own, place = owners.loads.get(name, {}), pool_key(item.pool)
     copies = copies_taken(name, inputs.snapshot.stored)
-    return Piece(
+    return NodeDemand(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),

@@ -9,7 +9,7 @@ from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
 from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import Limits
-from rollout.planning.layout.waves import Placed
+from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
 
 
@@ -74,17 +74,17 @@ def explain(decisions: Decisions, node: str) -> Explanation:
     return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
 
 
-def _not_earlier(waves: Sequence[Placed], index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
+def _not_earlier(waves: Sequence[Batch], index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
     own = waves[index - 1]
-    piece = next(candidate for candidate in own.pieces if candidate.name == name)
+    demand = next(candidate for candidate in own.demands if candidate.name == name)
 
-    def reasons(wave: Placed) -> tuple[str, ...]:
+    def reasons(wave: Batch) -> tuple[str, ...]:
         if wave.part != own.part:
             return (f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",)
-        if piece.control_plane:
+        if demand.control_plane:
             return ("control-plane nodes go one at a time",)
         refused = filter(None, (wave.refused.get(name),))
-        in_the_way = (*obstacles(wave.pieces, piece, wave.own(limits)), *refused)
+        in_the_way = (*obstacles(wave.demands, demand, wave.own(limits)), *refused)
         return in_the_way or ("it could go there too, but that would not save a wave",)
 
     return tuple(NotThere(number, reasons(wave)) for number, wave in enumerate(waves[: index - 1], start=1))

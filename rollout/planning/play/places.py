@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from rollout.model.cluster import Pod, finding_of
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import guards
-from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Placed, joining
+from rollout.planning.layout.sharing import Limits, NodeDemand
+from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
 
 _Found = Mapping[str, Sequence[PlanWarning]]
@@ -22,7 +22,7 @@ _RETURNING = (
 
 
 @dataclass(slots=True)
-class Places:
+class PodPlaces:
     """The places of a rollout that is played, and what its nodes are warned of.
 
     `allowed` is how many pods of each budget may be away; `arrivals` counts by node those that came before its turn.
@@ -33,20 +33,20 @@ class Places:
     arrivals: dict[str, int] = field(default_factory=dict)
     warnings: list[PlanWarning] = field(default_factory=list)
 
-    def fitted(self, wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
+    def fit(self, wave: Batch, waiting: Sequence[NodeDemand], limits: Limits) -> tuple[Batch, list[NodeDemand]]:
         """Return the nodes of a wave, and of those that wait, that can be away together, and those that wait then.
 
         Their pods have left for their places.
         """
-        pieces, late = joining(wave.pieces, waiting, wave.own(limits)) if waiting else (wave.pieces, [])
-        refused, names = dict[str, str](), [piece.name for piece in pieces]
+        demands, late = join_wave(wave.demands, waiting, wave.own(limits)) if waiting else (wave.demands, [])
+        refused, names = dict[str, str](), [demand.name for demand in demands]
         while crowded := self._crowded(names, found := self._leave(names)):
             kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
             refused |= {name: crowded[name] for name in names if name not in kept}
             names = kept
         self._note(names, found)
-        late += [piece for piece in pieces if piece.name in refused]
-        return replace(wave, pieces=tuple(piece for piece in pieces if piece.name in names), refused=refused), late
+        late += [demand for demand in demands if demand.name in refused]
+        return replace(wave, demands=tuple(demand for demand in demands if demand.name in names), refused=refused), late
 
     def foresee(self, name: str) -> None:
         """Note what becomes of a node that begins now, beside those that are closed."""

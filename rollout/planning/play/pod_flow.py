@@ -24,7 +24,7 @@ Action = Callable[[], None]
 """What happens at a moment."""
 
 
-class Agenda:
+class EventQueue:
     """What happens when, in seconds from the beginning of the rollout; of one moment in the order of its planning."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class PodFlow:
     `away` counts the pods that are not ready again, by the UID of their owner. `on_ready` hears of each that is.
     """
 
-    agenda: Agenda
+    events: EventQueue
     pace: Pace
     permits: Mapping[str, int]
     rules: DrainPolicy
@@ -197,7 +197,7 @@ class PodFlow:
         self._lives[pod.uid] += 1
         if traits.in_order:
             self._sequences[traits.owner].leave(pod)
-        self.agenda.at(self.agenda.now + traits.ending, partial(self._end, pod, traits, name))
+        self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
         if traits.at_once:
             self._leave(pod, name)
             self._place(pod, traits)
@@ -241,7 +241,7 @@ class PodFlow:
         self._minding.pop(pod.uid, None)
         self.scheduler.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
-        self.agenda.at(self.agenda.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid]))
+        self.events.at(self.events.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid]))
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:

@@ -16,14 +16,14 @@ from rollout.model.policy import DrainPolicy, Policy
 from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
-from rollout.planning.layout.rolling import Following
-from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Layout, Placed
+from rollout.planning.layout.rolling import RollingQueue
+from rollout.planning.layout.sharing import Limits, NodeDemand
+from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.play.pace import Pace, past_run
-from rollout.planning.play.places import Places
-from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
+from rollout.planning.play.places import PodPlaces
+from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Where nothing is known of the past, a rollout of more nodes times pods is reckoned by the rates of its budgets, which
+# Where nothing is known of the past, a rollout of more nodes times pods is estimated by the rates of its budgets, which
 # takes no time.
 _LARGE = 300_000
 
@@ -46,13 +46,13 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class Forecast:
     """What playing a layout has shown: its waves as they can be taken, each with its times.
 
     `arrivals` counts, by node, the pods that earlier waves moved there.
     """
 
-    waves: tuple[Placed, ...]
+    waves: tuple[Batch, ...]
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
 
@@ -72,7 +72,7 @@ class Simulator:
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
 
-    def play(self, layout: Layout, scheduler: Scheduler) -> Foresight:
+    def play(self, layout: Layout, scheduler: Scheduler) -> Forecast:
         """Play the waves one after another, on a cluster as it is before the rollout.
 
         Nodes whose pods find no place only because of those that are away with them take their turn in a later wave.
@@ -80,28 +80,28 @@ class Simulator:
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         limits = layout.limits
         permits = {key: rate.permits for key, rate in limits.rates.items()}
-        flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
-        places = Places(flow, limits.allowed)
+        flow = PodFlow(EventQueue(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
+        places = PodPlaces(flow, limits.allowed)
         # When a node begins that follows others is known only where all before it was played.
-        is_timed = self.pace.is_known or any(placed.rolling for placed in layout.waves)
+        is_timed = self.pace.is_known or any(batch.rolling for batch in layout.waves)
         moves = sum(map(len, self.leaving.values())) * len(self.leaving)
-        together = _Together if is_timed or moves <= _LARGE else _Assumed
-        played, ahead, waiting = list[Placed](), list(layout.waves), list[Piece]()
+        together = _SideBySideRun if is_timed or moves <= _LARGE else _EstimatedRun
+        played, ahead, waiting = list[Batch](), list(layout.waves), list[NodeDemand]()
         while ahead or waiting:
             if waiting and not (ahead and ahead[0].part == played[-1].part):
-                ahead.insert(0, replace(played[-1], pieces=()))
+                ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
             if wave.rolling is None:
-                wave, waiting = places.fitted(wave, waiting, limits)
-            run = (together if wave.rolling is None else _Following)(self, flow, places, wave)
+                wave, waiting = places.fit(wave, waiting, limits)
+            run = (together if wave.rolling is None else _RollingRun)(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
-        return Foresight(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
+        return Forecast(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
-    def reckoned(self, layout: Layout) -> int:
+    def estimated_seconds(self, layout: Layout) -> int:
         """How many seconds a layout takes by the rates of its budgets, without playing it."""
         other = self.wait + self.delay + self.pace.reboot(0, 1) + self.pace.usual_settle + self.policy.gates.soak
-        return sum(layout.limits.drain(wave.pieces) + round(other) for wave in layout.waves)
+        return sum(layout.limits.drain(wave.demands) + round(other) for wave in layout.waves)
 
     @property
     def wait(self) -> int:
@@ -113,12 +113,12 @@ class Simulator:
         """Seconds before each reboot."""
         return round(self.policy.courtesy.reboot_delay)
 
-    def seconds(self, placed: Placed) -> Mapping[str, int]:
+    def seconds(self, batch: Batch) -> Mapping[str, int]:
         """How long each of these nodes is away with no other beside it; a host may boot more slowly than most."""
         reboot = self.pace.reboot(0, 1)
         return {
-            piece.name: self.limits.drain((piece,)) + max(reboot, round(past_run(self.nodes[piece.name]) or 0))
-            for piece in placed.pieces
+            demand.name: self.limits.drain((demand,)) + max(reboot, round(past_run(self.nodes[demand.name]) or 0))
+            for demand in batch.demands
         }
 
     def slowest(self, names: Sequence[str]) -> int:
@@ -132,43 +132,43 @@ class _Run:
     All are seconds from the beginning of the rollout; `_most` is how many each drain may take.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, places: Places, placed: Placed) -> None:
-        self.simulator, self.flow, self.places, self.placed, self.names = simulator, flow, places, placed, placed.names
-        self._most = {piece.name: timeout(simulator.pools.rules(piece.pool)) for piece in placed.pieces}
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
+        self.simulator, self.flow, self.places, self.batch, self.names = simulator, flow, places, batch, batch.names
+        self._most = {demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands}
         self.begins, self.empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
         self.soonest = dict[str, int]()
-        self.begun_at = flow.agenda.now
+        self.begun_at = flow.events.now
 
     @property
     def now(self) -> int:
         """Seconds since the beginning of the rollout."""
-        return self.flow.agenda.now
+        return self.flow.events.now
 
     @property
     def are_back(self) -> bool:
         """Whether all of its nodes are."""
         return len(self.back) == len(self.names)
 
-    def timed(self) -> Placed:
+    def timed(self) -> Batch:
         """Return the wave with its times, once it has been played."""
         simulator, soak, seconds = self.simulator, round(self.simulator.policy.gates.soak), self.now - self.begun_at
         drain = max(self.empty[name] - self.begins[name] for name in self.names)
         reboot = simulator.pace.reboot(drain + simulator.delay, len(self.names)) + simulator.delay
-        if self.placed.rolling is None:
+        if self.batch.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
-            return replace(self.placed, estimate=Estimate(seconds, drain, reboot, settle, soak))
+            return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
         # Each is reckoned as most are, so that the slowest of them may end later than all of that.
         seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
-        rolling = replace(self.placed.rolling, begins={name: self.begins[name] for name in self.names})
-        return replace(self.placed, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak))
+        rolling = replace(self.batch.rolling, begins={name: self.begins[name] for name in self.names})
+        return replace(self.batch, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak))
 
     def begin(self, name: str, ending: int, nodes: int) -> None:
         """One of so many that go together begins; its last pod takes so many seconds `ending` at least."""
-        agenda, drains = self.flow.agenda, self.now + self.simulator.wait
+        events, drains = self.flow.events, self.now + self.simulator.wait
         self.begins[name] = self.now
         emptied = partial(self._emptied, name, drains + ending, nodes)
-        agenda.at(drains, lambda: self.flow.drain(name, emptied))
-        agenda.at(drains + self._most[name], lambda: self._give_up(name, emptied))
+        events.at(drains, lambda: self.flow.drain(name, emptied))
+        events.at(drains + self._most[name], lambda: self._give_up(name, emptied))
 
     def _give_up(self, name: str, emptied: Action) -> None:
         if name not in self.empty:
@@ -184,7 +184,7 @@ class _Run:
         self.empty[name] = empty = min(max(self.now, earliest), latest)
         rebooting = empty + simulator.delay
         back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
-        self.flow.agenda.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
+        self.flow.events.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
 
     def give_back(self, name: str) -> None:
         """Take it back: pods may go there."""
@@ -196,27 +196,27 @@ class _Run:
         return list(self.flow.residents.get(name, {}).values())
 
 
-class _Together(_Run):
+class _SideBySideRun(_Run):
     """Nodes side by side; the next wave begins once all pods are as well as before."""
 
     def play(self, *, is_last: bool) -> None:
         """Play it; behind the last wave the rollout does not wait for settling."""
-        names, agenda, simulator = self.names, self.flow.agenda, self.simulator
+        names, events, simulator = self.names, self.flow.events, self.simulator
         self.places.put_back(names)
         pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(simulator.policy.gates.soak)
         self.flow.close(names)
         slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
         for name in names:
             self.begin(name, slowest, len(names))
-        agenda.run(lambda: self.are_back)
+        events.run(lambda: self.are_back)
         if not is_last:
             back, moved = self.now, [pod for there in pods for pod in there]
-            agenda.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
-            agenda.pass_until(back + simulator.pace.settle(moved) if moved else back)
-        agenda.pass_until(self.now + soak)
+            events.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
+            events.pass_until(back + simulator.pace.settle(moved) if moved else back)
+        events.pass_until(self.now + soak)
 
 
-class _Assumed(_Run):
+class _EstimatedRun(_Run):
     """Nodes side by side whose pods move at once, by the rates of their budgets."""
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - asked of all
@@ -228,18 +228,18 @@ class _Assumed(_Run):
             self.flow.residents.setdefault(self.flow.scheduler.node_of(pod), {})[pod.uid] = pod
         self.flow.scheduler.untaint(self.names)
 
-    def timed(self) -> Placed:
+    def timed(self) -> Batch:
         """Return the wave with its times."""
         simulator, policy, names = self.simulator, self.simulator.policy, self.names
-        ending = max(simulator.limits.drain(self.placed.pieces), simulator.slowest(names))
+        ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(names))
         drain = simulator.wait + min(max(self._most.values()), ending)
         reboot, soak = simulator.delay + simulator.pace.reboot(drain, len(names)), round(policy.gates.soak)
         starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
         settle = max(starting - reboot, simulator.pace.settle(self._pods)) if self._pods else 0
-        return replace(self.placed, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
+        return replace(self.batch, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
 
 
-class _Following(_Run):
+class _RollingRun(_Run):
     """Nodes that follow one another: the next begins once the cluster has settled from one.
 
     `_before` is how many pods of its owners were away when each in flight began, by owner, `_befores` the same by owner
@@ -247,9 +247,9 @@ class _Following(_Run):
     that are back and wait, by the owner of which too few pods are ready.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, places: Places, placed: Placed) -> None:
-        super().__init__(simulator, flow, places, placed)
-        self._following = Following(placed.rolling or Rolling(1), self.names)
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
+        super().__init__(simulator, flow, places, batch)
+        self._following = RollingQueue(batch.rolling or Rolling(1), self.names)
         self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
         self._befores: dict[str, dict[str, int]] = defaultdict(dict)
         self._away: dict[str, set[str]] = defaultdict(set)
@@ -259,16 +259,16 @@ class _Following(_Run):
         """Play it; behind the last node the rollout does not wait for settling."""
         self.flow.on_ready = self._look_again
         self._admit()
-        self.flow.agenda.run(lambda: self.are_back and (is_last or not self._before))
+        self.flow.events.run(lambda: self.are_back and (is_last or not self._before))
 
     def give_back(self, name: str) -> None:
         """Take it back; it keeps its place until the cluster has settled from it."""
         super().give_back(name)
         for owner in self._before[name]:
             self._away[owner].discard(name)
-        agenda = self.flow.agenda
-        agenda.at(self.now + self._floor[name], lambda: self._look(name))
-        agenda.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
+        events = self.flow.events
+        events.at(self.now + self._floor[name], lambda: self._look(name))
+        events.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
 
     def _admit(self) -> None:
         for name in self._following.begin():
@@ -300,7 +300,7 @@ class _Following(_Run):
         owner = next((owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None)
         if owner is None:
             soaked = self.now + round(self.simulator.policy.gates.soak)
-            self.flow.agenda.at(soaked, lambda: self._free(name))
+            self.flow.events.at(soaked, lambda: self._free(name))
         else:
             self._unsettled[owner].append(name)
 
