@@ -28,7 +28,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     │   ├── RebootError
     │   └── FencedError                   the Lease is lost: nothing further may be done
     ├── DeclinedError                 3   the operator could not be asked
-    │   └── NotConfirmedError                 … was asked, and did not say yes: no mistake
+    │   └── NotConfirmedError                 … was asked and did not say yes
     ├── StalePlanError                5   the cluster is not what the plan was made for
     ├── BlockedError                  6   something blocks the start
     │   └── LockedError                   … another rollout: it holds the lock, or is unfinished
@@ -222,7 +222,7 @@ class DeclinedError(RolloutError):
 
 
 class NotConfirmedError(DeclinedError):
-    """The operator was asked and did not say yes, which is no mistake."""
+    """The operator was asked and did not say yes. This is not reported as an error."""
 
 
 class StalePlanError(RolloutError):

@@ -12,7 +12,7 @@ import typer
 from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, read_file, variables
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
-from rollout.cli.settings.values import Setting, written
+from rollout.cli.settings.values import NODE_PREFIXES, Setting, written
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 from rollout.model.quantity import LONGEST
@@ -45,7 +45,6 @@ NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", nod
 PLAN_OR_NODES = argument(
     None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE", node_names
 )
-_NODE_PREFIXES = ("node/", "nodes/")
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask", "", "--yes", "-y")
 _OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
@@ -166,7 +165,7 @@ def _may_be_nodes(word: str) -> bool:
     """Whether the word can be the name of a node, or several with commas between them."""
     if word.endswith(_PLAN_SUFFIXES):
         return False
-    return all(name.startswith(_NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
+    return all(name.startswith(NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

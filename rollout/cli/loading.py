@@ -17,7 +17,7 @@ from rollout.cli.flags import PlainValue
 from rollout.cli.program import as_started
 
 _OWN = "Options"
-# What a flag means without a value. With a value of its own, click would take the next word for it.
+# What a flag means without a value. If click allowed the flag alone, it would take the next word as its value.
 _BARE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
@@ -72,7 +72,14 @@ class _QuickValues:
         return super().parse_args(ctx, [_BARE.get(word, word) for word in args])  # type: ignore[misc]
 
 
-class CommandList(_QuickValues, TyperGroup):
+class _HelpAsStarted:
+    """Shows commands in help as the program was started: `rollout`, or the kubectl plugin."""
+
+    def get_help(self, ctx: Any) -> str:
+        return as_started(super().get_help(ctx))  # type: ignore[misc]
+
+
+class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     """The program, whose list of commands needs none of them."""
 
     commands: Any
@@ -85,30 +92,18 @@ class CommandList(_QuickValues, TyperGroup):
         }
         return super().shell_complete(ctx, incomplete)
 
-    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
-        """Return the program's help, with commands as it was started."""
-        return as_started(super().get_help(ctx))
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """Write a line each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.commands.data.items()))
 
 
-class Group(TyperGroup):
-    """A command with commands of its own."""
-
-    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
-        """Return its help, with commands as the program was started."""
-        return as_started(super().get_help(ctx))
+class Group(_HelpAsStarted, TyperGroup):
+    """A command that has commands of its own."""
 
 
-class SectionedCommand(_QuickValues, TyperCommand):
+class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
     """A command whose help lists its options under the headings they were declared with."""
-
-    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
-        """Return its help, with commands as the program was started."""
-        return as_started(super().get_help(ctx))
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""

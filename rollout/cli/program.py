@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands, each with its line in the list of them."""
 
-# A command line of ours in a text. After an article the words are about a rollout.
+# A command of this program in a text. After an article, the word means a rollout.
 _COMMAND = re.compile(
     rf"(?<![\w./-])(?<!\ba )(?<!\bthe )(?<!\bThe ){PROGRAM}(?= +(?:{'|'.join(COMMANDS)}|--?[a-z]+)\b)"
 )
@@ -48,6 +48,6 @@ def program_name() -> str:
 
 
 def as_started(text: str) -> str:
-    """Return a text for people with the commands in it as this program was started: they can be pasted."""
+    """Return a text with its commands as this program was started, so that they can be pasted."""
     name = program_name()
     return text if name == PROGRAM else _COMMAND.sub(name, text)

@@ -1,6 +1,6 @@
-"""What a shell may offer while a command is typed: names that the cluster, this machine's journals or the lab have.
+"""Shell completion of names: nodes and versions of the cluster, runs of this machine, scenarios of the lab.
 
-Whatever goes wrong, nothing is offered and nothing is said: the line that is being typed belongs to the user.
+An error offers nothing and prints nothing, because the user is typing on that line.
 """
 
 import os
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rollout.cli.settings.values import NODE_PREFIXES, node_name
+
 if TYPE_CHECKING:
     from rollout.ports import ClusterApi
 
@@ -19,15 +21,14 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
-# What reads from the terminal, and what is told on it beside the suggestions.
+# The file descriptors that read from the terminal and write on it beside the suggestions.
 _TERMINAL = (0, 2)
-_KINDS = ("node/", "nodes/")
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the nodes that continue the word, which may be a list with commas, without those named before."""
+    """Return the nodes that complete the word, which may be a list with commas, except nodes named before."""
     before, comma, last = incomplete.rpartition(",")
-    kind = next((kind for kind in _KINDS if last.startswith(kind)), "")
+    kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     named = {*before.split(","), *_already_named(context)}
     names = [name for name in _asked(context, _nodes) if name not in named]
     return _continuing(incomplete, (f"{before}{comma}{kind}{name}" for name in names))
@@ -68,7 +69,7 @@ def _already_named(context: typer.Context) -> Iterator[str]:
     """Yield the nodes that the line names as arguments, or in earlier flags."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
-            yield from (part.partition("/")[2] if part.startswith(_KINDS) else part for part in str(value).split(","))
+            yield from map(node_name, str(value).split(","))
 
 
 def _written_at(file: Path) -> float:
@@ -76,7 +77,7 @@ def _written_at(file: Path) -> float:
 
 
 def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
-    """Return what the cluster of the line that is being typed answers; nothing if it takes too long."""
+    """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
     from rollout.gather.background import in_background
 
     with _silence():
@@ -91,22 +92,26 @@ def _answer(context: typer.Context, question: Callable[["ClusterApi", str], Iter
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
-    of_cluster = [item for item in every_setting().values() if item.name.startswith("cluster.")]
-    flags = {item: values.get(item.flag.replace("-", "_")) for item in of_cluster if item.flag}
-    typed = {item.name: (_expanded(value), f"--{item.flag}") for item, value in flags.items() if value}
-    file = read_file(Path(_expanded(values["config"])) if values.get("config") else None)
-    settings = given(file, variables(os.environ, flags), {**assignments(values.get("set_") or ()), **typed})
+    flags = [item for item in every_setting().values() if item.name.startswith("cluster.") and item.flag]
+    typed = {}
+    for item in flags:
+        if value := values.get(item.flag.replace("-", "_")):
+            typed[item.name] = (_expanded(value), f"--{item.flag}")
+    config = values.get("config")
+    file = read_file(Path(_expanded(config)) if config else None)
+    assigned = assignments(values.get("set_") or ())
+    settings = given(file, variables(os.environ, flags), {**assigned, **typed})
     api = connect(settings.cluster.kubeconfig, settings.cluster.context or None).within(_PATIENCE)
     return list(question(api, settings.lock.namespace))
 
 
 def _expanded(word: str) -> str:
-    """Return the word with the user's home, as the shell expands it once the line is run."""
+    """Expand `~` as the shell does when it runs the line."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 
 def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
-    """Yield the names of all nodes, read a page at a time and with nothing else decoded."""
+    """Yield the names of all nodes, without decoding the rest of each."""
     import msgspec
 
     from rollout.gather.cluster import wire

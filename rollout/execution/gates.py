@@ -25,7 +25,7 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 
 _FRESH_SECONDS = 5.0
-# Under which the patience with what holds any node is kept: no node has an empty name.
+# The key of the deadline for gates that hold every node. No node has an empty name.
 _ANY_NODE = ""
 _ASSUMED = Duration(600)
 _NAMED = 3
@@ -243,7 +243,7 @@ class PolicyGates:
         return Hold(why, is_general=bool(why))
 
     def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
-        """Wait up to gates.timeout: once for each node, and once for the whole rollout for what holds any node."""
+        """Wait up to gates.timeout: for each node, and once for the whole rollout if a gate holds every node."""
         about = _ANY_NODE if hold.is_general else node.name
         deadline = self._held.setdefault(about, self.cluster.deadline(self._policy.timeout))
         if not deadline.expired:

@@ -27,7 +27,7 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
-from rollout.lab.hosts.machine import HostSettings, HostTimings, Update, UpdateState
+from rollout.lab.hosts.machine import EngineState, HostSettings, HostTimings, Update
 from rollout.lab.objects import (
     LAB_PREFIX,
     controller_of,
@@ -114,10 +114,10 @@ def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
 
 def _update(host: CopiedHost) -> Update:
     if not host.waits:
-        return Update(state=UpdateState.IDLE, to=None)
+        return Update(state=EngineState.IDLE, to=None)
     if _VERSION.fullmatch(host.staged):
         return Update(to=host.staged)
-    return Update(state=UpdateState.STAGED_FORGOTTEN, to=_MADE_UP)
+    return Update(state=EngineState.STAGED_FORGOTTEN, to=_MADE_UP)
 
 
 def fill(store: ObjectStore, copy: ClusterCopy) -> None:

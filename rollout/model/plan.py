@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.detection import Source
+from rollout.model.host import UpdateStanding
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Number
-from rollout.model.update_state import UpdateStanding
 
 FORMAT_VERSION = "1.0"
 

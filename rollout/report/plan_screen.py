@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import groupby
 
 from rollout.execution.rollout.ledger import Rehearsal
+from rollout.model.host import UpdateState
 from rollout.model.plan import (
     Blocker,
     BlockerKind,
@@ -35,7 +36,6 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
-from rollout.model.update_state import UpdateState
 from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped

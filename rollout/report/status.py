@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
+from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import NO_MEMORY, Memory, seconds_since
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
@@ -20,7 +21,6 @@ from rollout.model.text import (
     shell_word,
     version_step,
 )
-from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrapped

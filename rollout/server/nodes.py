@@ -12,11 +12,11 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.machine_ids import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from rollout.cli.commands.help import pages_of
 from rollout.cli.main import program
-from rollout.cli.man_pages import man_pages
 from tests.cli.conftest import Command
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return dict(man_pages(program(), "rollout"))
+    return dict(pages_of(program(), "rollout"))
 
 
 def test_each_command_has_a_page_with_each_of_its_flags(pages: dict[str, str]) -> None:

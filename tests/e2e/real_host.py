@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts.machine import HostSettings, Power, Update, UpdateState
+from rollout.lab.hosts.machine import EngineState, HostSettings, Power, Update
 from rollout.lab.hosts.machine import Machine as Host
 from tests.e2e.machines import Machine
 
@@ -19,7 +19,7 @@ class RealHost(Host):
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        settings = HostSettings(version=machine.os_version, update=Update(state=UpdateState.IDLE, to=None))
+        settings = HostSettings(version=machine.os_version, update=Update(state=EngineState.IDLE, to=None))
         super().__init__(machine.name, machine.address, settings, clock=LabClock(), rng=random.Random())  # noqa: S311 - none are drawn
         self.machine_id = machine.machine_id
         self.power = Power.RUNNING if machine.booted else Power.OFF

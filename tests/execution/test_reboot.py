@@ -16,7 +16,7 @@ from rollout.execution.node.context import NodeContext, NodeHost, Progress, Reme
 from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.rejoin import rejoining
+from rollout.execution.node.rejoin import after_rejoin
 from rollout.execution.node.transitions import NodeFailure, blamed
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
@@ -275,7 +275,7 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
     delete(server, context)
     assert await_boot(context, TARGETS) == BOOT
     register(server)
-    rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     node = stored(server, NODES, NODE)
     assert node["spec"]["unschedulable"]
     expected = {
@@ -294,7 +294,7 @@ def test_a_node_that_is_registered_by_another_machine_proves_nothing(watching: W
     delete(server, context)
     register(server, boot_id="of-another", machine_id=OTHER)
     with pytest.raises(NodeFailure, match="not registered again") as removed:
-        rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     assert removed.value.reason is ExclusionReason.DELETING
     assert "annotations" not in stored(server, NODES, NODE)["metadata"]
 
@@ -303,7 +303,7 @@ def test_marks_that_somebody_removed_are_not_restored(watching: Watching, server
     context = watching(Answers([None]))
     change(server, NODES, NODE, metadata={"annotations": {}})
     with pytest.raises(MarksGoneError):
-        rejoining(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
 
 
 def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(

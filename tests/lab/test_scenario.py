@@ -7,7 +7,7 @@ import pytest
 from rollout.errors import ScenarioError
 from rollout.lab.hostplan import ZONE_LABEL, plan_hosts, scale
 from rollout.lab.hosts.faults import RebootFault
-from rollout.lab.hosts.machine import UpdateState
+from rollout.lab.hosts.machine import EngineState
 from rollout.lab.scenario import Role, load_scenario
 from rollout.lab.scenarios import scenario_names
 
@@ -108,7 +108,7 @@ def test_selection(select: str, names: list[str], tmp_path: Path) -> None:
     )
     hosts = plan_hosts(load_scenario(written(tmp_path, text)))
 
-    idle = (host for host in hosts if host.settings.update and host.settings.update.state is UpdateState.IDLE)
+    idle = (host for host in hosts if host.settings.update and host.settings.update.state is EngineState.IDLE)
     assert [host.name for host in idle] == names
 
 

@@ -7,8 +7,7 @@ import pytest
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStatus
-from rollout.model.update_state import UpdateStanding, UpdateState
+from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStanding, UpdateState, UpdateStatus
 from rollout.planning.eligibility.versions import KnownVersions
 from tests.planning.builders import NEW, OLD, facts, node
 

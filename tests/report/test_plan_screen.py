@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.plan import (
     BlockerKind,
     Estimate,
@@ -19,7 +20,6 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
-from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.report.plan_screen import brief_text, consequence, finding_lines, plan_text
 from tests.report.builders import blocker, plan, planned
 

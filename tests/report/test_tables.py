@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
-from rollout.model.update_state import UpdateStanding, UpdateState
+from rollout.model.host import UpdateStanding, UpdateState
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text

@@ -18,7 +18,7 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
-from rollout.lab.hosts.machine import Update, UpdateState
+from rollout.lab.hosts.machine import EngineState, Update
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
 from tests.apply.conftest import Rollout, killed_at
@@ -71,7 +71,7 @@ def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(start_lab: Star
 def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     start_lab: StartLab, rollout: Rollout
 ) -> None:
-    idle = {"update": Update(state=UpdateState.IDLE, to=None)}
+    idle = {"update": Update(state=EngineState.IDLE, to=None)}
     paused = {"annotations": {"node-rollout.dev/paused": "true"}}
     silent = {"faults": HostFaults(ssh=SshFault.CLOSED)}
     lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9)

@@ -1,4 +1,4 @@
-"""Rules that were fixed earlier, by a saved plan or an interrupted rollout, and the settings of today beside them."""
+"""The rules of a saved plan or an interrupted rollout, compared with the settings of this process."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ _TABLES = {"pool": POOL, "critical": "[[critical]]"}
 
 
 def with_given_patience(rules: Policy, given: Given) -> Policy:
-    """Return the rules of an interrupted rollout with the time-outs that are set now, wherever they are set."""
+    """Return the rules of an interrupted rollout with the time-outs that are set now, in any source."""
 
     def latest(name: str, standing: Duration, now: Duration) -> Duration:
         return now if name in given.said else standing
@@ -74,9 +74,9 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
 
 
 def overruled(given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]) -> Iterator[str]:
-    """Yield what the environment or the file sets to no effect, and the rule that holds instead, as half a sentence.
+    """Yield a clause for each setting of the environment or the file that has no effect on these rules.
 
-    `open_settings` do have an effect. What was typed is refused elsewhere.
+    `open_settings` do have an effect. Flags are refused elsewhere.
     """
     # a calendar is read when a plan is made; its events are in the plan
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
@@ -96,7 +96,7 @@ def overruled(given: Given, rules: Policy, selection: Selection, *, open_setting
 
 
 def _written(policy: Policy) -> Mapping[str, str]:
-    """Return each rule by the words that set it; tables of one kind are one."""
+    """Return each rule by the flag or key that sets it. The tables of one kind count as one rule."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
         rules[rule] = "; ".join(filter(None, (rules.get(rule), said(value))))

@@ -72,9 +72,14 @@ def at_least_one(value: str) -> Count:
     return count
 
 
+# As kubectl writes a node and its kind.
+NODE_PREFIXES = ("node/", "nodes/")
+
+
 def node_name(value: str) -> str:
     """Return a node's name, which may stand as kubectl writes it: `node/worker-1`."""
-    return value.removeprefix("node/").removeprefix("nodes/")
+    kind = next((prefix for prefix in NODE_PREFIXES if value.startswith(prefix)), "")
+    return value.removeprefix(kind)
 
 
 def label_prefix(value: str) -> str:

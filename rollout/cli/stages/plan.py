@@ -49,8 +49,9 @@ from rollout.report.unfinished import resume_text
 
 _MOST_CHANGES = 10
 _WHOLE_PLAN = "rollout plan -o wide"
-# What a question takes of a terminal, and what a plan gets of it at least.
-_QUESTION_LINES, _LEAST_LINES = 6, 8
+# Terminal lines that the question takes, and that the plan above it gets at least.
+_QUESTION_LINES = 6
+_LEAST_LINES = 8
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 
 
@@ -138,7 +139,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
 def gathered(session: Session, kept: Kept | None = None) -> PlanInputs:
     """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said.
 
-    Whoever only plans need not be allowed to read the memory.
+    A user who only plans needs no right to read the memory.
     """
     snapshot = gather.read_cluster(session, kept)
     if not snapshot.memory.denied:
@@ -306,7 +307,7 @@ def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan, whole:
 
 
 def about_to_happen(run: Run) -> Sequence[str]:
-    """Return what stands above the question whether to run it."""
+    """Return the lines above the question whether to run the plan."""
     closed = why_closed(run.session.policy)
     waits = run.session.policy.gates.windows.wait
     never = f"{closed} This does not wait for it (gates.wait-window)." if closed and not waits else closed

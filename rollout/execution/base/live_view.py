@@ -32,7 +32,7 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
-    Without `waits` it begins at once, and knows nothing until the server has answered: `news` is 0 until then.
+    Without `waits` it does not wait for the first answer of the server: until then it is empty and `news` is 0.
     Outages are told by the cluster's own notice; `changed` is set whenever `items` has changed, for others to clear.
     """
 
@@ -159,7 +159,15 @@ def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, waits: bool = True
 ) -> LiveView[Node]:
     """Return all Nodes, or those that a query selects."""
-    return LiveView(cluster, NODES, query or {}, wire.WireNode, decode.node, deadline, waits=waits)
+    return LiveView(
+        cluster=cluster,
+        path=NODES,
+        query=query or {},
+        shape=wire.WireNode,
+        project=decode.node,
+        deadline=deadline,
+        waits=waits,
+    )
 
 
 def watch_node(cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True) -> LiveView[Node]:

@@ -93,7 +93,7 @@ class Reporter:
         *,
         staged: str = "",
     ) -> None:
-        """Tell of a node's progress; `staged` is the version that is staged now if it is another than planned."""
+        """Report a node's progress. `staged` is the staged version if it is not the planned one."""
         if self._is_new(node, (phase, detail, endings)):
             told_endings = dict(endings) if endings else UNSET
             self.observer.notify(NodeStep(self.now, node, phase, detail, told_endings, staged or UNSET))

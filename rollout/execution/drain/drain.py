@@ -195,7 +195,7 @@ def _empty(
                 evictor.start(returning.due(remaining))
                 held.tell()
                 waiting.tell(remaining)
-                waiting.doubt(pods, budgets, remaining)
+                waiting.relist_if_quiet(pods, budgets, remaining)
                 task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
                 wakeup.clear()
         finally:

@@ -82,11 +82,11 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 class Answer(StrEnum):
     """What became of an eviction.
 
-    `denied`: not now, for a reason beside the budgets: an admission webhook or policy denied the request, or the pod's
-    namespace is being deleted. Asking again soon is of no use. A denial may have any status: KubeVirt answers 429 while
-    it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403.
-    `later` is about this pod alone, and may pass any moment; `away` about the server, or its patience with this client:
-    nobody need ask.
+    `denied`: an admission webhook or policy denied the request, or the pod's namespace is being deleted. Asking again
+    soon is of no use. A denial may have any status: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while
+    it rolls it, most others 400 or 403.
+    `later`: a conflict about this pod alone, which may pass at any moment.
+    `away`: the API server is unavailable or throttles this client, so no pod need be tried.
     """
 
     ACCEPTED = "accepted"

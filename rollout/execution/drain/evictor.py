@@ -27,7 +27,7 @@ AT_ONCE = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _FIRST_OUTAGE_PAUSE, _LONGEST_OUTAGE_PAUSE = 0.5, 5.0
 _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
-# Most webhooks deny while they move the pod themselves, which the watch shows; the others change their mind unseen.
+# Most webhooks deny while they move the pod themselves, which the watch shows. Nothing shows when others stop denying.
 _LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
 # What an answer may name as a pause: longer ones say nothing of when the next answer is another.
@@ -55,7 +55,7 @@ class PutOff:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When a pod's eviction was accepted: by the wall clock, and in monotonic seconds the first and the last time."""
+    """When a pod's eviction was accepted: `at` by the wall clock; the first and last time in monotonic seconds."""
 
     at: datetime
     first: float

@@ -122,7 +122,7 @@ class NodeTask:
     def step(
         self, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = (), *, staged: str = ""
     ) -> None:
-        """Tell of its progress; `staged` is the version that is staged now if it is another than planned."""
+        """Report the node's progress. `staged` is the staged version if it is not the planned one."""
         self.report.step(self.name, phase, detail, endings, staged=staged)
 
     def node(self, deadline: Deadline | None = None) -> Node:

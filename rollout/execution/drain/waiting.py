@@ -1,4 +1,4 @@
-"""What is known of the pods of a node that is being drained: how long they take to end, and why some are left."""
+"""Pods that terminate during a drain: how long they take, what is reported, and why some are left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from rollout.model.quantity import Duration
 from rollout.model.text import counted, listed, shell_word
 
 NAMED = 5
-# A hundred pods that end one by one are no hundred lines in a log.
+# Reports come at most this often, in seconds, so that a hundred pods are not a hundred lines.
 _TICK_OF_TELLING = 1.0
 _QUIET = 60.0
 _OVERDUE = 30.0
@@ -39,11 +39,13 @@ class Termination:
 
 @dataclass(slots=True)
 class Waiting:
-    """What is told, and believed, while pods terminate. `going` says since when, by UID, in monotonic seconds.
+    """Reports on the pods that are left, and lists them again if the watch has been silent for long.
 
-    `quiet_since` is when the pods were seen to change last, and `quiet_limit` for how long that is believed; `longest`
-    is how many seconds a pod of an owner took to end at most, from when its eviction was granted. `evicted` are the
-    evicted pods that were not told of yet.
+    going: since when each pod has been evicted or terminating, by UID, in monotonic seconds.
+    quiet_since: when the pods last changed, in monotonic seconds.
+    quiet_limit: after how many seconds without a change they are listed again.
+    longest: the most seconds from an accepted eviction to the end of a pod, by owner.
+    evicted: evicted pods that were not reported yet.
     """
 
     task: NodeTask
@@ -54,14 +56,14 @@ class Waiting:
     reported_at: float = float("-inf")
     quiet_since: float = 0.0
     quiet_limit: float = _QUIET
-    doubted: tuple[tuple[str, bool], ...] = ()
+    last_state: tuple[tuple[str, bool], ...] = ()
     longest: dict[str, float] = field(default_factory=dict)
     seen: tuple[Pod, ...] = ()
     evicted: list[EvictedPod] = field(default_factory=list)
     evicted_told_at: float = float("-inf")
 
     def tell(self, remaining: Sequence[Pod]) -> None:
-        """Tell how many pods are left, and which ones are gone."""
+        """Report how many pods are left, and which evicted pods are gone."""
         now = self.task.now
         going = [pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None]
         self.see_endings(remaining)
@@ -87,15 +89,15 @@ class Waiting:
         return detail
 
     def _is_ignored(self, pod: Pod) -> bool:
-        """Whether an eviction was accepted, and nobody has deleted the pod since."""
+        """Whether an eviction was accepted, but the pod is not being deleted."""
         accepted = self.evictor.of(pod).accepted
         return not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
 
     def termination(self, pod: Pod) -> Termination:
-        """Return how far a terminating pod is.
+        """Return how much of its grace period a terminating pod has used.
 
-        The time since this process evicted it is measured by this process's own clock. What somebody else has deleted
-        is measured by the API server's clock, which has stamped it.
+        This process's own clock measures the time since its own eviction. For a pod that someone else has deleted, the
+        API server's clock does, because it wrote the deletion timestamp.
         """
         now = self.task.now
         accepted = self.evictor.of(pod).accepted
@@ -109,7 +111,7 @@ class Waiting:
         return Termination(now - self.going.get(pod.uid, now), grace)
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long those evicted pods took to end that are gone since the last look."""
+        """Note how long the evicted pods took that are gone since the last call."""
         now = self.task.now
         left = {pod.uid for pod in remaining}
         for pod in self.seen:
@@ -124,7 +126,7 @@ class Waiting:
         self.seen = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Tell of all evicted pods that were not told of yet, those that are left at the drain's end too."""
+        """Report all evicted pods that were not reported yet, including those still there."""
         self.see_endings(remaining)
         for pod in remaining:
             accepted = self.evictor.of(pod).accepted
@@ -144,12 +146,12 @@ class Waiting:
             self.evicted = []
             self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
 
-    def doubt(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
-        """List afresh, ever more rarely, where the watches have long said nothing of pods that go, or may not go."""
+    def relist_if_quiet(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
+        """List pods and budgets again, less and less often, if the watches have been silent for long."""
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
-        if state != self.doubted:
-            self.doubted = state
+        if state != self.last_state:
+            self.last_state = state
             self.quiet_since = now
             self.quiet_limit = _QUIET
         elif now - self.quiet_since > self.quiet_limit:
@@ -203,7 +205,8 @@ class Waiting:
         if budget.startswith(CRITICAL):
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"
-        kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
+        kind = "pdb" if budget else "pod"
+        namespace, _, name = (budget or pod.key).partition("/")
         return f"kubectl describe {kind} -n {namespace} {name}"
 
 

@@ -79,7 +79,7 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
-    """Return the annotations by which a Node belongs to a run, in this phase."""
+    """Return the annotations that mark a Node as part of this run, in this phase."""
     return {
         marks.RUN: task.rollout,
         marks.PHASE: phase.value,

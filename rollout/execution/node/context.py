@@ -143,7 +143,7 @@ class Occasion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Why a node may not be booted into what it has staged; `reason` is None if no exclusion is like it."""
+    """Why a node may not be booted into its staged version; `reason` is None if no exclusion matches."""
 
     why: str
     reason: ExclusionReason | None = None
@@ -188,10 +188,10 @@ class NodeContext(NodeTask):
     An untouched node is admitted once more before its cordon: `refusal` says why it may not be begun now, empty where
     it may, the slow questions first, and may raise `ApiError`; `limit` says how many of all nodes may be away.
 
-    `objection` says why it may not be booted into this version, which it has staged; None if its host does not tell it.
+    `objection` says why it may not be booted into a staged version, which is None if its host does not tell it.
 
     `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a failure before its marks
-    go; `own` is this very node where this process is on it; `watched` is its Node once the node is begun.
+    go; `own` is set if this process runs on the node; `watched` is the watch of its Node once the node is begun.
     """
 
     host: NodeHost
@@ -209,13 +209,18 @@ class NodeContext(NodeTask):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The phase, and what the run has learnt on the way; of its `boot` nothing before it was seen.
+    """The phase of a node, and what its run has learned so far.
 
-    `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
-    `drains`: how often it went back to draining, as pods had come again; `restagings`: how often its host had staged
-    something else than before. `targets` are what the sources that asked for
-    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` how many
-    reboots in a row, with this one, have changed nothing. `endings` are those of the last drain, in seconds by owner.
+    staged_version: the version that the node was last admitted for.
+    boot: the boot after the reboot; unknown before it was seen.
+    marked: rollout's marks are on the Node.
+    in_doubt: an earlier process may have requested the reboot.
+    drains: how often new pods have sent the node back to draining.
+    restagings: how often its host has staged another version.
+    targets: what each source that asked for the reboot must show after it.
+    note: what to report of a node that succeeds.
+    unmoved: how many reboots in a row, including this one, have changed nothing.
+    endings: seconds that pods took to end in the last drain, by owner.
     """
 
     phase: Phase = Phase.PENDING
@@ -241,7 +246,7 @@ class Progress:
 
 
 def at_version(context: NodeContext, version: str) -> NodeContext:
-    """Return the context of a node that has this version staged now, whichever was planned."""
+    """Return the context with this staged version in place of the planned one."""
     planned = context.planned
     if version == planned.staged_version:
         return context

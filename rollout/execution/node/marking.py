@@ -52,7 +52,7 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Write what is staged now, by which the reboot is proven; a process that takes the node up goes by it."""
+    """Mark the Node with what is staged now. The proof of the reboot, and a process that resumes, use it."""
     annotations = {
         marks.STAGED_VERSION: detection.version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
@@ -180,11 +180,11 @@ def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapp
 
 
 def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
-    """Return which version failed on the node last, and how, in this run or before; nothing once it has succeeded."""
+    """Return the version that last failed on the node, and how; nothing after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:
-        # a host that asks for its reboot by itself does not tell what it has staged
+        # A host that asks FleetLock for its reboot does not tell what it has staged.
         booted = "" if outcome is Outcome.ROLLED_BACK else version
         failed = node.annotations.get(marks.STAGED_VERSION) or booted
         if failed and not (outcome is Outcome.ROLLED_BACK and failed == version):

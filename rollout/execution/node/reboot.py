@@ -44,9 +44,7 @@ def last_look(task: NodeTask) -> None:
 
 
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
-    """Look at what anybody may undo within a moment; `ApiError` where it cannot be seen by the deadline.
-
-    Returned is the Node.
+    """Check what anybody may undo at any moment, and return the Node; `ApiError` if it cannot be read in time.
 
     Raises:
         RefilledError: pods have come that can be evicted again.
@@ -96,8 +94,8 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 _LOOKS_IN_A_WAIT = 5
-# One ask: reaching the host, what it has staged, the last look, the command. What comes before the command leaves it
-# its time.
+# One request for a reboot: connecting, what the host has staged, the last look, and the command. The steps before the
+# command must leave it _COMMAND_SECONDS.
 _ASK_SECONDS = 90.0
 _LOOK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
@@ -117,9 +115,9 @@ def ask_for_reboot(context: NodeContext, targets: Mapping[Source, str]) -> None:
     only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice.
 
     Raises:
-        DrainError: the last look does not hold any more.
-        RestagedError: the host has staged something else than what has these `targets`.
-        WithheldError: what it has staged is not admitted any more.
+        DrainError: the last look has found something that keeps the node from being rebooted.
+        RestagedError: the host has staged another version than the one with these `targets`.
+        WithheldError: the staged version is not admitted any more.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while not _has_been_asked(context, targets):
@@ -147,8 +145,8 @@ def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool
 def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult | None:
     """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
-    None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
-    can take long. On this connection the host also says what it has staged.
+    None if that boot is over. The last checks come after the connection is open, because reaching a host can take long.
+    On the same connection the host says what it has staged.
     """
     started = context.cluster.deadline(_ASK_SECONDS)
     host = context.host

@@ -1,11 +1,12 @@
-"""A Node that is deleted during its reboot: it is waited for, for a while, and marked once it is registered again.
+"""A Node that is deleted during its reboot, and how its run continues if the kubelet registers it again.
 
-Until the reboot is asked for, a node that is gone, or about to go, is left to whoever removes it, at once. During the
-reboot it may come back: some cloud controllers delete the Node of a machine that is down,
-and its kubelet registers it again when it starts, under another UID and without our cordon and marks. So its host is
-given a while to come back, much less than it has otherwise. One that comes back in another boot, over SSH the same
-machine, has `--ready-timeout` to register its Node, which is then cordoned and marked as the one before was. Where
-neither happens the machine was taken away: that is no failure of the node, and none of its version.
+Before the reboot is requested, a Node that is gone, or about to go, is left at once to whatever removes it. During the
+reboot it may come back: some cloud controllers delete the Node of a machine that is down, and its kubelet registers a
+new Node when it starts, with another UID and without rollout's cordon and marks.
+
+So the host gets some time to come back, much less than with a Node. Once the same machine answers over SSH in another
+boot, its kubelet has `--ready-timeout` to register the Node, which is then cordoned and marked as the earlier one was.
+If neither happens, the machine was removed, which is not a failure of the node or its version.
 """
 
 from collections.abc import Callable
@@ -28,14 +29,15 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# How long, in seconds, a host whose Node is gone may take to come back; or this part of --reboot-timeout, if shorter.
-_GONE_SECONDS, _GONE_PART = 120.0, 4
+# A host whose Node is gone may take so many seconds to come back, or a quarter of --reboot-timeout if that is shorter.
+_GONE_SECONDS = 120.0
+_GONE_PART = 4
 _TICK = 5.0
 
 
 @dataclass(slots=True)
 class Absence:
-    """For how long the Node of a host that reboots has been gone."""
+    """Watches for how long the Node of a rebooting host has been gone."""
 
     context: NodeContext
     patience: Deadline | None = None
@@ -54,10 +56,10 @@ class Absence:
             raise NodeRemovedError("its Node was deleted during its reboot, and its host did not come back")
 
 
-def rejoining(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
-    """Return the result of `act`, which writes on the Node; if the Node was deleted, once it is registered again.
+def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
+    """Run `act`, which writes on the Node. If the Node was deleted, wait until it is registered and run it again.
 
-    `phase` is the one that the Node is then marked with.
+    `phase` is the phase that the new Node is marked with.
     """
     try:
         return act()
@@ -69,7 +71,7 @@ def rejoining(context: NodeContext, progress: Progress, phase: Phase, act: Calla
 
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Cordon and mark the Node that the kubelet of the new boot has registered, as the one before was."""
+    """Cordon and mark the Node that the kubelet has registered in the new boot, as the earlier Node was."""
     _await_registered(context, progress)
     before = context.watched.seen if context.watched else None
 
@@ -93,7 +95,7 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
 
 
 def has_other_machine(context: NodeContext) -> bool:
-    """Whether the Node of this name is of another machine than the Node that was planned, as far as can be told."""
+    """Whether the Node of this name now belongs to another machine. False if that cannot be told."""
     before = context.watched.seen if context.watched else None
     try:
         node = read_node(context.cluster.api, context.name)
@@ -103,7 +105,7 @@ def has_other_machine(context: NodeContext) -> bool:
 
 
 def _await_registered(context: NodeContext, progress: Progress) -> None:
-    """Return when there is a Node of this boot; `NodeRemovedError` if there is none in time."""
+    """Wait for a Node that reports this boot; `NodeRemovedError` if none is registered in time."""
     timeout = context.policy.ready_timeout
     deadline = context.cluster.deadline(timeout)
     with watch_node(context.cluster, context.name, deadline) as view:

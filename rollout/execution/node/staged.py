@@ -1,8 +1,8 @@
-"""What a host has staged now, and whether its node may be booted into that.
+"""What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment. What a node was admitted for is therefore compared with what its host
-says: before the cordon, after the drain, and on the connection on which the reboot is requested. Another version is
-judged as one that was planned would be; what follows then goes by that one.
+A host may stage another version at any moment. So the version that a node was admitted for is compared with the host's
+answer three times: before the cordon, after the drain, and on the connection that requests the reboot. A new version is
+judged like a planned one, and then replaces it.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ class RestagedError(StepError):
 
 
 def is_as_admitted(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
-    """Whether a reboot would bring what the node was admitted for; true if the host does not tell."""
+    """Whether the host has staged what the node was admitted for. True if the host does not tell."""
     if detection.unanswered:
         return True
-    # of an engine that speaks alone no targets are marked
+    # If update_engine alone asks for the reboot, no targets are marked.
     is_by_engine_alone = not targets and detection.by == DEFAULT_SOURCES
     is_same_version = detection.version == context.planned.staged_version
     return is_same_version and (is_by_engine_alone or detection.targets == targets)
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """`WithheldError` if nothing asks for the reboot any more, or what it would bring is not admitted."""
+    """`WithheldError` if nothing needs the reboot any more, or the staged version is not admitted."""
     is_told = not detection.unanswered
     if context.planned.staged and is_told and not detection.needs_reboot:
         by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
@@ -41,13 +41,16 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """`WithheldError` if the node may not be booted into this version; None for one that its host does not tell."""
+    """`WithheldError` if the node may not be booted into this version, None if its host does not tell it."""
     if withheld := context.objection(context.planned, version):
         raise WithheldError(withheld.why, withheld.reason)
 
 
 def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Ask the gate command about the version that is staged now, and mark the Node with it; `WithheldError`."""
+    """Ask the gates about the version that is staged now, and mark the Node with it.
+
+    `WithheldError` if a gate refuses it.
+    """
     before = context.planned.staged_version
     now = detection.version
     staged = at_version(context, now)

@@ -23,7 +23,7 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
-from rollout.execution.node.rejoin import has_other_machine, rejoining
+from rollout.execution.node.rejoin import after_rejoin, has_other_machine
 from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.transitions import (
     AFTER_REBOOT,
@@ -63,16 +63,16 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> NodeResult:
-    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node.
+    """Take one node from its current phase to done or failed. Never raises for what happens to a node.
 
-    `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
+    `steps` replace the usual steps of their phases, for callers that reach hosts in another way.
     """
     with ExitStack() as stack:
-        return _taken_through(context, {**_STEPS, **steps}, stack)
+        return _run_steps(context, {**_STEPS, **steps}, stack)
 
 
-def _taken_through(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitStack) -> NodeResult:
-    """Take it there; what is to be ended with its run is put on the stack."""
+def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitStack) -> NodeResult:
+    """Run the steps from the phase that the node is in. `stack` ends the watch of the Node."""
     progress = Progress()
     try:
         if context.is_taken_up:
@@ -81,7 +81,7 @@ def _taken_through(context: NodeContext, steps: Mapping[Phase, Step], stack: Exi
             if context.watched is None and progress.phase is not Phase.PENDING:
                 context = replace(context, watched=stack.enter_context(watched_node(context)))
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
-            context.step(progress.phase, endings=endings, staged=_restaged(context, progress))
+            context.step(progress.phase, endings=endings, staged=_new_version(context, progress))
             step = steps[progress.phase]
             current = _current(context, progress)
             progress = step(until_given_back(current, progress.phase), progress)
@@ -90,19 +90,25 @@ def _taken_through(context: NodeContext, steps: Mapping[Phase, Step], stack: Exi
     except RolloutError as error:
         current = _current(context, progress)
         return _with_findings(context, _failed(current, progress, _explained(current, progress, error)))
-    context.step(progress.phase, staged=_restaged(context, progress))
+    context.step(progress.phase, staged=_new_version(context, progress))
     context.remember(_current(context, progress).planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved)
-    end = (Outcome.SUCCEEDED, Phase.DONE, context.seconds, progress.note)
-    return NodeResult(context.name, *end, version=progress.version)
+    return NodeResult(
+        node=context.name,
+        outcome=Outcome.SUCCEEDED,
+        phase=Phase.DONE,
+        seconds=context.seconds,
+        message=progress.note,
+        version=progress.version,
+    )
 
 
 def _current(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return the context by the version for which the node was admitted last."""
+    """Return the context with the version that the node was last admitted for."""
     return at_version(context, progress.staged_version) if progress.marked else context
 
 
-def _restaged(context: NodeContext, progress: Progress) -> str:
-    """Return that version if it is another than the planned one; else empty."""
+def _new_version(context: NodeContext, progress: Progress) -> str:
+    """Return that version if it is not the planned one; else empty."""
     current = _current(context, progress).planned.staged_version
     return current if current != context.planned.staged_version else ""
 
@@ -128,7 +134,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     staged_version = facts.detection.version
     targets = facts.detection.targets
     staged = at_version(context, staged_version)
-    # what is held against the planned one was asked when its turn came, and is asked again at the cordon
+    # Objections to the planned version are checked before the node's turn and at its cordon.
     if staged is not context and (withheld := context.objection(staged.planned, staged_version)):
         raise NotStartedError(withheld.why, withheld.reason)
     context.gates.before_node(staged)
@@ -145,10 +151,10 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
 
 
 def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
-    """Return the progress by what is staged now: a drain, or users, may have been waited for for long.
+    """Return the progress with the version that is staged now, which may have changed during the drain.
 
-    `WithheldError` if the node may not be rebooted for that. A host that does not answer now is asked once more right
-    before its reboot.
+    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is asked
+    again right before its reboot.
     """
     _, facts = _observed(context)
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
@@ -158,13 +164,13 @@ def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
     if is_as_admitted(context, progress.targets, detection):
         return progress
     admit_anew(context, progress.phase, detection)
-    # the drain was told of before
+    # The drain was reported before.
     admitted = replace(progress, staged_version=detection.version, targets=detection.targets, endings=())
     return _with_restaging(admitted)
 
 
 def _with_restaging(progress: Progress) -> Progress:
-    """Return the progress once its host has staged something else; `WithheldError` if it does so again and again."""
+    """Count that the host has staged another version; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     return replace(progress, restagings=progress.restagings + 1, endings=())
@@ -230,7 +236,7 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
     run_playbook(context)
     looked = _look_at_staged(context, progress)
     if looked != progress:
-        # whatever comes before a reboot, the playbook for one, is told of the version
+        # The playbook and the other steps before a reboot run again, with the new version.
         return looked
     try:
         last_look(context)
@@ -251,7 +257,7 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
     except RestagedError:
         return _with_restaging(_look_at_staged(context, progress))
     booted = replace(progress, boot=boot)
-    rejoining(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    after_rejoin(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.to(Phase.BOOTED)
 
 
@@ -269,7 +275,7 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    rejoining(context, progress, Phase.BOOTED, act)
+    after_rejoin(context, progress, Phase.BOOTED, act)
     return progress.to(Phase.READY)
 
 
@@ -279,7 +285,7 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
         after_reboot(context, progress.boot)
         return succeed(context, progress)
 
-    return rejoining(context, progress, Phase.READY, act)
+    return after_rejoin(context, progress, Phase.READY, act)
 
 
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:
@@ -320,10 +326,10 @@ _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY
 
 
 def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means of a Node that was deleted while it was under way, as autoscalers delete Nodes.
+    """Return what an error means if the Node was deleted meanwhile, for example by an autoscaler.
 
-    That is no failure: the node is left to whoever has deleted it. A reboot that cannot be proven is one, if the same
-    machine is registered again.
+    A deleted Node is not a failure. A reboot that cannot be proven is a failure if the same machine
+    registers its Node again.
     """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
@@ -350,7 +356,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     message = error.message
     left_cordoned = False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
-        # whatever a host runs that is not back, or whose reboot is not proven
+        # What a host runs is unknown if it is not back, or if its reboot is not proven.
         is_unknown = outcome is Outcome.NOT_BACK or (outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT)
         version = progress.version or ("" if is_unknown else context.planned.running_version)
         try:

@@ -70,7 +70,7 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
 
 
 class NodeRemovedError(NodeFailure):
-    """Its machine was taken away, or is about to be: that is nobody's failure, and nothing of ours is left on it."""
+    """Its machine was removed, or is about to be. Not a failure; rollout leaves nothing behind on it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
@@ -89,7 +89,7 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """Not rebooted, because of what it would boot into, or because nothing asks for it any more."""
+    """Not rebooted, because its staged version is not admitted or nothing needs the reboot any more."""
 
     def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
         super().__init__(Outcome.SKIPPED, f"given back before its reboot: {why}", reason=reason)

@@ -1,4 +1,4 @@
-"""The Node of a host under way, watched: autoscalers, cloud controllers and people delete Nodes at any time."""
+"""A watch of the Node in progress: autoscalers, cloud controllers and people delete Nodes at any time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch tells of it. An API server that is away tells nothing, and nothing waits for it here.
+    """The Node as a watch shows it. While the API server is unavailable, nothing is known and nothing waits.
 
-    `uid` is that of the planned Node, empty if it is not known; `seen` is how the planned Node was last seen.
+    `uid` is the UID of the planned Node, empty if unknown. `seen` is the planned Node as last seen.
     """
 
     view: LiveView[Node]
@@ -49,7 +49,7 @@ class WatchedNode:
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
     """Watch the Node of a task, in the background."""
-    # an outage is told of by those who wait for its end
+    # The steps that wait for the API server report its outage.
     quiet = PatientApi(task.cluster.api, task.cluster.clock)
     with watch_node(quiet, task.name, quiet.deadline(_FOREVER), waits=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

@@ -91,7 +91,7 @@ _PATIENCE = 30.0
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
     """Change the memory as `rewrite` does; as it stands then, `ApiError` else.
 
-    One that cannot be read is left as it is; `anew` begins another in its place.
+    A memory that cannot be read is left as it is, unless `anew` replaces it.
     """
 
     def changed(memory: Memory) -> Memory:
@@ -103,7 +103,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
 
 def require_memory(memory: Memory) -> None:
-    """`BlockedError` where it could not be read: whoever goes by it must not take that for a memory of nothing."""
+    """`BlockedError` if the memory could not be read. It must not be taken for an empty one."""
     if memory.problem:
         raise BlockedError(
             f"{memory.problem}. Which versions are held, and whether nodes are paused, is not known",
@@ -161,7 +161,7 @@ class RunMemory:
             self._is_expired = True
 
     def why_unreadable(self) -> str:
-        """Why no node may begin now, as nobody knows what is remembered; empty where that is known."""
+        """Return why the memory cannot be read, so that no node may start; empty if it can be read."""
         memory = self._now_remembered()
         return f"{memory.problem} (rollout doctor)" if memory.problem else ""
 
@@ -179,7 +179,7 @@ class RunMemory:
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
-        """Why a node may not be booted into this version, which it has staged now, whatever was planned; or None."""
+        """Return why a node may not be booted into the version that it has staged now; None if it may."""
         self.expire()
         if why := self.why_unreadable():
             return Withheld(why)
@@ -258,7 +258,7 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """As it stands now; what was seen last while the API server does not give it."""
+        """Return the memory as it is now, or as last seen while the API server is unavailable."""
         now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH and not self._is_expired:
             return self._seen

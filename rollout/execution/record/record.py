@@ -249,10 +249,10 @@ class RunRecord:
             self.cluster.ask(lambda api: api.replace(self.document.path, {**body, "metadata": metadata}))
 
     def take_up(self, run: str, rules: Policy) -> None:
-        """Mark it as unfinished again, now that the Lease is held; `LockedError` if it is not this run's.
+        """Mark the record as unfinished again, under the Lease; `LockedError` if it is not this run's.
 
-        It stays as it is, but for who works on it, and for the time-outs of `rules`: it knows of all nodes, while a
-        process that goes on plans only those that are left.
+        It keeps its plan of all nodes, although this process plans only the rest. Only the time-outs of `rules` and the
+        process that works on it change.
         """
         stored = self._stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -301,7 +301,7 @@ class RunRecord:
     def _mark_ended(self, *, ended: bool, plan: RolloutPlan | None = None) -> None:
         """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that.
 
-        A `plan` replaces the one that it holds.
+        `plan` replaces the plan of the record.
         """
 
         def mark(body: dict[str, Any]) -> None:
@@ -347,7 +347,7 @@ class RunRecord:
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
-    """Put another plan into the ConfigMap, in whichever of its two forms it fits."""
+    """Put another plan into the ConfigMap: as text, or packed if it is large."""
     content = _content(encode_plan(sealed(plan)))
     for part in ("data", "binaryData"):
         kept = {key: value for key, value in (body.get(part) or {}).items() if key not in (PLAN_KEY, PACKED_KEY)}

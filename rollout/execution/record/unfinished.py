@@ -67,7 +67,7 @@ class Unfinished:
 
     @property
     def only_failed_left(self) -> bool:
-        """Whether it ended, and nothing of it is left to do but its failed nodes."""
+        """Whether the rollout ended and only its failed nodes are left."""
         return not (self.blocks or self.untouched) and bool(self.failed or self.given_back)
 
     @property

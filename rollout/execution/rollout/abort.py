@@ -79,7 +79,11 @@ class _Undoing:
             self._remember(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
         return Aborted(
-            *(unfinished.run, reverted, cordoned, untainted, left_tainted),
+            run=unfinished.run,
+            reverted=reverted,
+            left_cordoned=cordoned,
+            untainted=untainted,
+            left_tainted=left_tainted,
             stops_passes=not unfinished.is_only_taints,
             versions={result.node: result.version for result in results if result.version},
         )
@@ -134,13 +138,17 @@ class _Undoing:
             version = self._version_now(task)
             give_back(task, Outcome.ABORTED, version)
         except (ApiNotFoundError, MarksGoneError) as error:
-            # with its Node our cordon and marks are gone
+            # The cordon and the marks are gone with the Node.
             is_lost = bool(why_lost(task)[0])
             message = "" if is_lost else error.message
         except RolloutError as error:
             message = error.message
         result = NodeResult(
-            *(task.name, Outcome.ABORTED, begun.phase, task.seconds, message),
+            node=task.name,
+            outcome=Outcome.ABORTED,
+            phase=begun.phase,
+            seconds=task.seconds,
+            message=message,
             version=version,
             left_cordoned=bool(message),
         )
@@ -148,7 +156,7 @@ class _Undoing:
         return result
 
     def _version_now(self, task: NodeTask) -> str:
-        """Return the version that the host is known to run; empty if nobody tells it."""
+        """Return the version that the host runs; empty if it is unknown."""
         if task.node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         boot = look_once(self._host(task)) if task.name in self.hosts else None

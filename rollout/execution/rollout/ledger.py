@@ -91,8 +91,8 @@ class Aborted:
 
     `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
     `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
-    `stops_passes`: unattended passes begin no node from now on. `versions` are those that the hosts of such nodes are
-    known to run.
+    `stops_passes`: unattended passes start no node from now on. `versions` are the versions that the hosts run, by
+    node, as far as known.
     """
 
     run: str

@@ -7,8 +7,8 @@ from rollout.errors import ApiError
 from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.machine_ids import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on

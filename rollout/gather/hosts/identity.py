@@ -13,8 +13,8 @@ same host after its reboot.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
@@ -22,10 +22,13 @@ from rollout.model.addresses import same_form
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, is_address
-from rollout.model.machine_ids import ambiguous_machine_ids
 from rollout.model.reboot_request import annotation_sign
+from rollout.model.text import shortened
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+# Of Nodes with the same machine ID.
+_NAMED = 5
+MACHINE_ID_FIX = "Give the kubelet's container the host's /etc/machine-id, read-only, and restart the kubelet."
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 
 
@@ -151,3 +154,29 @@ def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
 
 def _unreported(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
     return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, why, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class AmbiguousMachineId:
+    """A machine ID, empty for none, and the names of the Nodes that report it."""
+
+    machine_id: str
+    nodes: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        """Why the kubelets of these Nodes probably report it."""
+        names = shortened(self.nodes, _NAMED)
+        if self.machine_id:
+            return f"{names} report the same machine ID: their kubelets read that of an image, not the host's"
+        return f"{names}: nodeInfo has no machine ID, because the kubelet finds no /etc/machine-id"
+
+
+def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
+    """Yield each machine ID that does not tell which Node reports it."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        names[node.machine_id].append(node.name)
+    for machine_id, reporting in names.items():
+        if len(reporting) > 1 or not machine_id:
+            yield AmbiguousMachineId(machine_id, tuple(sorted(reporting)))

@@ -104,7 +104,7 @@ class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reboots: bool = False
 
 
-class UpdateState(StrEnum):
+class EngineState(StrEnum):
     """What update-engine is doing on a host."""
 
     IDLE = "idle"
@@ -116,13 +116,13 @@ class UpdateState(StrEnum):
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The update of a host: `to` is the version that is staged or would be found."""
 
-    state: UpdateState = UpdateState.STAGED
+    state: EngineState = EngineState.STAGED
     to: str | None = "4152.2.0"
     progress: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.42
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if self.to is None and self.state is not UpdateState.IDLE:
+        if self.to is None and self.state is not EngineState.IDLE:
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
@@ -319,12 +319,12 @@ class Machine:
 
 def _engine(update: Update, now: datetime) -> UpdateEngine:
     checked = int((now - _LAST_CHECK).timestamp())
-    if update.to is not None and update.state in (UpdateState.STAGED, UpdateState.STAGED_FORGOTTEN):
+    if update.to is not None and update.state in (EngineState.STAGED, EngineState.STAGED_FORGOTTEN):
         engine = UpdateEngine.with_staged(update.to, checked=checked)
-        if update.state is UpdateState.STAGED_FORGOTTEN:
+        if update.state is EngineState.STAGED_FORGOTTEN:
             engine.restart()
         return engine
     engine = UpdateEngine(available=update.to, last_checked=checked)
-    if update.state is UpdateState.DOWNLOADING:
+    if update.state is EngineState.DOWNLOADING:
         engine.operation, engine.progress = UpdateOperation.DOWNLOADING, update.progress
     return engine

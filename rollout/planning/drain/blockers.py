@@ -14,11 +14,13 @@ from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.drain.budget_fixes import fixes, let_away, scaled_up
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
 from rollout.planning.drain.scheduler import Nowhere
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
 
+# Nobody scales these: a Job's pods come and go with its work, a Node's are static.
+_NOT_SCALED = ("DaemonSet", "Job", "Node")
+_WHOLE = 100
 _REFUSALS = {
     VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
     VerdictReason.LOCAL_STORAGE: BlockerKind.LOCAL_STORAGE,
@@ -146,17 +148,17 @@ def way_given(pod: Pod) -> str:
 
 def _never(budget: Budget, headcount: Headcount, pod: Pod) -> str:
     if budget.sync_error:
-        options = fixes("give it an absolute minAvailable", "let it cover only pods of scalable controllers")
+        options = _fixes("give it an absolute minAvailable", "let it cover only pods of scalable controllers")
         return f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): {options}"
     if headcount.lacks_scale(budget):
         absolute = f"give it an absolute minAvailable of {headcount.unowned[budget.key] - 1}"
         return (
             f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods' controllers, and "
-            f"they have none: {fixes(absolute)}"
+            f"they have none: {_fixes(absolute)}"
         )
     ended = headcount.ended[budget.key] if counts_pods(budget) else 0
     counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
-    options = fixes(scaled_up(budget, headcount, pod), let_away(budget, headcount, 1))
+    options = _fixes(_scaled_up(budget, headcount, pod), _let_away(budget, headcount, 1))
     return f"{in_words(budget)} of {counted} never allows an eviction: {options}"
 
 
@@ -167,7 +169,7 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: boo
     has, them = ("has", "it") if len(unready) == 1 else ("have", "them")
     return (
         f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
-        f"{has} not been ready since {unready[0].unready_since}: {fixes(f'make {them} ready', policy)}"
+        f"{has} not been ready since {unready[0].unready_since}: {_fixes(f'make {them} ready', policy)}"
     )
 
 
@@ -180,6 +182,49 @@ def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence
     room = "make room on other nodes" if nowhere.lacks_room else ""
     message = (
         f"{lost[0]}{more} fits nowhere else while this node is away: {nowhere.why}; and it lets "
-        f"{headcount.most_away(budget)} be away: {fixes(room, let_away(budget, headcount, len(lost)))}"
+        f"{headcount.most_away(budget)} be away: {_fixes(room, _let_away(budget, headcount, len(lost)))}"
     )
     return Blocker(node, BlockerKind.FITS_NOWHERE, finding_of(budget.key), message)
+
+
+def _fixes(*clauses: str) -> str:
+    """Join the changes that open a budget, each of which clears the blocker alone. Empty clauses are left out."""
+    offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
+    if len(offered) == 1:
+        return offered[0]
+    comma = "," if len(offered) > 2 else ""  # noqa: PLR2004 - two are joined by "or" alone
+    return f"{', '.join(offered[:-1])}{comma} or {offered[-1]}"
+
+
+def _let_away(budget: Budget, headcount: Headcount, away: int) -> str:
+    """Return the change of the budget that lets so many of its pods be away at a time."""
+    if budget.max_unavailable:
+        return f"raise its maxUnavailable to {away}"
+    field = "min-available" if budget.critical else "minAvailable"
+    return f"lower its {field} to {max(0, headcount.most_healthy(budget) - away)}"
+
+
+def _scaled_up(budget: Budget, headcount: Headcount, pod: Pod) -> str:
+    """Return how many replicas more make the budget allow an eviction; empty if none do, or nobody scales them."""
+    if pod.owner is None or pod.owner.kind in _NOT_SCALED:
+        return ""
+    missing = _missing_replicas(budget, headcount)
+    if not missing:
+        return ""
+    return "add a replica" if missing == 1 else f"add {missing} replicas"
+
+
+def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
+    """Return 0 if the budget allows nothing, whatever the number of pods."""
+    if budget.max_unavailable:
+        return 0
+    most = headcount.most_healthy(budget)
+    if not budget.min_available.endswith("%"):
+        return budget.desired_healthy - most + 1
+    percent = int(budget.min_available.removesuffix("%"))
+    # each percent that may be away is a pod at a hundred pods: more are never missing
+    for more in range(1, _WHOLE + 1):
+        needed = -(-percent * (budget.expected_pods + more) // _WHOLE)
+        if most + more > needed:
+            return more
+    return 0

@@ -10,7 +10,14 @@ from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Source
-from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.host import (
+    HostFacts,
+    HostObservation,
+    ProbeFailure,
+    ProbeFailureKind,
+    UpdateOperation,
+    UpdateStanding,
+)
 from rollout.model.node_kind import why_removed, why_unsupported
 from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
@@ -18,7 +25,6 @@ from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.model.update_state import UpdateStanding
 from rollout.planning.eligibility.memory import Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.eligibility.selector import parse_selector

@@ -13,6 +13,8 @@ from rollout.model.host import (
     LoggedInUser,
     ProbeFailure,
     UpdateOperation,
+    UpdateStanding,
+    UpdateState,
 )
 from rollout.model.memory import Pause
 from rollout.model.node_marks import deferral, is_deferred, pause_on
@@ -21,7 +23,6 @@ from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import joined, natural_key
-from rollout.model.update_state import UpdateStanding, UpdateState
 from rollout.planning.eligibility.candidates import Candidate, exclusion, update_standing
 from rollout.planning.eligibility.memory import Rules, resting_until
 from rollout.planning.eligibility.pools import pools_of

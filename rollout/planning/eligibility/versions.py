@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation
+from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStanding, UpdateState
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
-from rollout.model.update_state import UpdateStanding, UpdateState
 
 _FLATCAR_CHANNELS = {0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 _COREOS_CHANNELS = {1: "next", 2: "testing", 3: "stable"}
