@@ -104,7 +104,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
         return f"{signers} says who may sign, and cannot be read: {error.strerror}"
     try:
         with scratch_for("a signature"), tempfile.TemporaryDirectory(prefix="rollout-") as folder:
-            # what was judged is what is asked
+            # ssh-keygen reads a copy of the file that was checked.
             files = {"signers": allowed, "signature": document.signature}
             for name, content in files.items():
                 (Path(folder) / name).write_bytes(content)

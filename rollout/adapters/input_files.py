@@ -1,10 +1,9 @@
-"""How every file that an operator names is read: what is no regular file is refused at once, and none is endless.
+"""Reads every file that an operator names. Only regular files of limited size are accepted.
 
-A named pipe, a device or a socket would hold an unattended pass up. Two things are no regular files and are read all
-the same: what the shell hands to this process, as `/dev/stdin` and the pipe of `<(command)`, and the null device, which
-is empty.
+A named pipe, a device or a socket could block an unattended pass. There are two exceptions: files that the shell hands
+to this process, such as `/dev/stdin` and the pipe of `<(command)`, and the empty null device.
 
-What is obeyed has to be the operator's own word: nobody else may write it, see `Trust`.
+A file that controls what rollout does must not be writable by others, see `Trust`.
 """
 
 import errno
@@ -19,7 +18,7 @@ from typing import BinaryIO
 from rollout.adapters.local_files import distrust_named, is_writable_by_others
 
 LARGEST_INPUT = 16 << 20
-# What names a descriptor that this process was started with.
+# Paths of the file descriptors that this process was started with.
 _HANDED = ("/dev/fd/", "/proc/self/fd/")
 _STDIN = "/dev/stdin"
 _KINDS = {
@@ -35,15 +34,15 @@ class Trust(Enum):
     """Who else may write a file that is read."""
 
     ANYONE = auto()
-    """It is checked as data, and chooses no command, no path and no destination."""
+    """Anyone: its content is checked as data, and chooses no command, path or destination."""
     OWNER = auto()
-    """Only its owner, as OpenSSH has it for its configuration: kubeconfig, known_hosts."""
+    """Only its owner, as OpenSSH requires for its configuration: kubeconfig, known_hosts."""
     OPERATOR = auto()
     """Only the user of this process and root, who also own the file and its folder: settings, signers."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
-    """Return a file; `OSError`, whose `strerror` says why, for one of more bytes or one that is refused."""
+    """Return the content; `OSError`, whose `strerror` says why, if the file is refused or too large."""
     with open_input(path, trust=trust) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
@@ -53,17 +52,17 @@ def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.AN
 
 @contextmanager
 def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
-    """Open a file to read; `OSError`, whose `strerror` says why, for one that is refused."""
+    """Open a file for reading; `OSError`, whose `strerror` says why, if it is refused."""
     check_input(path, trust=trust)
     with os.fdopen(os.open(path, _FLAGS), "rb") as stream:
-        # another may have been put in its place meanwhile
+        # Another file may have replaced it since the check.
         _check_kind(path, os.fstat(stream.fileno()))
         os.set_blocking(stream.fileno(), True)
         yield stream
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """`OSError` for a file that is refused, for those that another program or library reads."""
+    """Check a file that another program or library reads; `OSError` if it is refused."""
     _check_kind(path, path.stat())
     if _is_handed(path) or path.samefile(os.devnull):
         return

@@ -59,7 +59,7 @@ def distrust(path: Path) -> str:
 
 
 def distrust_named(path: Path) -> str:
-    """Why others could change what a file that the operator names says; empty if they could not.
+    """Return how others could change a file that the operator names; empty if they cannot.
 
     The operator has chosen the file, so it may belong to another user, as one that is mounted into a container does.
     Links are followed, and each one's folder is judged: Kubernetes mounts Secrets and ConfigMaps as links, in folders
@@ -78,7 +78,7 @@ def distrust_named(path: Path) -> str:
 
 
 def _way_in_for_others(folder: Path, entry: Path) -> str:
-    """Why others may replace or write this entry of a folder; empty if they may not."""
+    """Return how others may replace or write this entry of a folder; empty if they may not."""
     if _is_read_only(folder):
         return ""
     folder_state = folder.stat()
@@ -100,7 +100,7 @@ def _may_be_written(what: str, state: os.stat_result) -> str:
 
 
 def is_writable_by_others(path: Path) -> bool:
-    """Whether anybody but its owner may write a file, and those of a group that is the owner's alone."""
+    """Whether others than the owner may write a file. A group with no other member does not count."""
     return _is_open_to_others(path.stat())
 
 
@@ -120,7 +120,7 @@ def _objection(place: Path) -> str:
 
 
 def _is_read_only(place: Path) -> bool:
-    """Whether the place is mounted so that nobody writes there, whatever its mode."""
+    """Whether the filesystem is mounted read-only."""
     return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
@@ -253,26 +253,26 @@ def open_output(path: Path, flags: int) -> int:
 
 
 def output_file(written: str) -> Path:
-    """Return the file that is written; `ValueError` for a folder, which `Path` would make a file of that name."""
+    """Return the path of an output file; `ValueError` for a folder, since `Path` drops its final slash."""
     if names_folder(written):
         raise ValueError(f"{written} names a folder. Name a file in it.")
     return Path(written)
 
 
 def names_folder(written: str) -> bool:
-    """Whether the text can only mean a folder, whatever exists: `Path` drops a slash at the end."""
+    """Whether the text ends in a slash, which `Path` would drop."""
     return written.endswith((os.sep, os.altsep or os.sep))
 
 
 def check_folder(path: Path) -> None:
-    """`InputError` where no folder can be made there; asked before the work that would be lost."""
+    """Check that a folder can be made, before work that would be lost; `InputError` if not."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is not a directory", hint="Name another folder.")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those around it, where there is none; `InputError`."""
+    """Make a folder and its parents if they do not exist; `InputError` if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

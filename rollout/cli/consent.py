@@ -25,7 +25,7 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool, hint: str = "Gi
 
 
 def ask(question: str, about: Sequence[str] = ()) -> None:
-    """Ask below the lines `about` what will happen; `NotConfirmedError` for any answer but yes."""
+    """Print the lines `about`, then ask; `NotConfirmedError` for any answer but yes."""
     try:
         for line in about:
             sys.stderr.write(f"{fitted(printable(line))}\n")
@@ -53,7 +53,7 @@ class TerminalConfirmation:
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """Return whether the operator agrees; a stop while the question stands is a no."""
+        """Return whether the operator agrees. A stop request during the question is a no."""
         if self._is_for_all:
             return True
         sys.stderr.write(f"{fitted(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} ")

@@ -43,7 +43,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 
 def _command(program: Callable[..., Any], typed_name: str, arguments: Sequence[str]) -> str:
-    """Return the command that was typed, as its help is asked for: `rollout apply`."""
+    """Return the typed command, for the hint to its help: `rollout apply`."""
     first = next((word for word in arguments if not word.startswith("-")), "")
     return f"{typed_name} {first}" if first in getattr(program, "commands", ()) else typed_name
 
@@ -85,7 +85,7 @@ def _lines(error: BaseException, typed: str) -> Iterator[str]:
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         yield f"{program_name()}: error: {printable(error.format_message())}"
-        # the parser of the options knows no context
+        # Errors of the option parser have no context.
         command = getattr(getattr(error, "ctx", None), "command_path", typed)
         yield f"hint: {_advice(error)}{command} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):

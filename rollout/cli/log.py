@@ -68,7 +68,7 @@ class _Terminal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         at = datetime.fromtimestamp(record.created, UTC)
-        # a log is read on other days and in other zones
+        # A log file is read on other days and in other time zones.
         written = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
         try:
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"

@@ -1,4 +1,4 @@
-"""What the program and its commands are called: `rollout`, or the name of the kubectl plugin if that was typed."""
+"""The names of the program and its commands: `rollout`, or the name of the kubectl plugin if that was typed."""
 
 import re
 import sys
@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
     "lab": "Rehearse on a simulated cluster.",
 }
-"""The commands, each with its line in the list of them."""
+"""The commands, with their descriptions in the list of commands."""
 
 # A command of this program in a text. After an article, the word means a rollout.
 _COMMAND = re.compile(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-# The place of the local modes in what termios returns.
+# The index of the local modes in the list that termios returns.
 _LOCAL_MODES = 3
-# Columns: no value of ours is longer.
+# In columns: longer than any value, so that no line is folded.
 _NEVER_FOLDED = 1 << 20
 
 
@@ -109,7 +109,7 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
 
 def yaml_document(document: bytes) -> bytes:
-    """Return a JSON document as YAML. What is beyond ASCII is escaped, as some of it moves a terminal's cursor."""
+    """Return a JSON document as YAML. Other characters than ASCII are escaped: some move the cursor of a terminal."""
     import msgspec
     import yaml
 
@@ -176,7 +176,7 @@ class Echo:
         try:
             return os.tcgetpgrp(self._number) == os.getpgrp()
         except OSError:
-            # it controls no process of this session
+            # It is not the controlling terminal of this session.
             return True
 
 

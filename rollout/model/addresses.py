@@ -1,12 +1,12 @@
-"""Addresses compared as addresses: the one place that decides whether two spellings mean one host."""
+"""Decides whether two spellings of an address or a name mean the same host."""
 
 import ipaddress
 
 
 def same_form(text: str) -> str:
-    """Return one spelling for every spelling of an address; a name in lower case, without its final dot.
+    """Return the usual spelling of an address, or a name in lower case without its final dot.
 
-    Brackets go, IPv6 is compressed, and an IPv4 address that is mapped into IPv6 is IPv4. A zone is kept, since
+    Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone is kept, because
     link-local addresses of two interfaces are two hosts.
     """
     bare = text.strip().removeprefix("[").removesuffix("]")
@@ -19,7 +19,7 @@ def same_form(text: str) -> str:
 
 
 def same_place(text: str) -> str:
-    """Return the same for a name in known_hosts, which may be `[ADDRESS]:PORT`."""
+    """Return the usual spelling of a name in known_hosts, which may be `[ADDRESS]:PORT`."""
     if text.startswith("[") and "]:" in text:
         address, _, port = text.rpartition("]:")
         return f"[{same_form(address)}]:{port}"

@@ -1,4 +1,4 @@
-"""Nodes that rollout leaves alone for what they are: about to be removed from the cluster, or no Linux host at all."""
+"""Nodes that rollout does not reboot: they are about to be removed from the cluster, or have no Linux host."""
 
 from rollout.model.cluster import Node
 
@@ -27,7 +27,7 @@ _VIRTUAL_TAINTS = frozenset({"virtual-kubelet.io/provider", "virtual-node.liqo.i
 
 
 def why_removed(node: Node) -> str:
-    """Return why the node is about to leave the cluster; empty if nothing says so."""
+    """Return why the node is about to be removed; empty if no deletion or taint says so."""
     if node.deleting:
         return "the Node is being deleted"
     taint = next((taint for taint in node.taints if taint.key in _REMOVAL_TAINTS), None)

@@ -108,9 +108,9 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node whose turn never came, and why; `reason` as of a `NodeResult`.
+    """A planned node that was not rebooted without having failed, and why; `reason` as in `NodeResult`.
 
-    `was_begun`: its turn came, and it was given up as no failure.
+    `was_begun`: rollout had already started it.
     """
 
     node: str
@@ -298,7 +298,7 @@ class EvictedPod(Struct, frozen=True):
 
 
 class PodsEvicted(Line, frozen=True, tag="evicted"):
-    """Evicted pods of a node, told once they are gone or the drain has ended.
+    """Evicted pods of a node, reported when they are gone or the drain has ended.
 
     Pods that are gone in the same second share a line.
     """

@@ -1,4 +1,4 @@
-"""YAML as users hand it in, the one place that reads it: whatever is wrong with a text is a `YAMLError`."""
+"""Reads YAML that users write. Every error in it is a `YAMLError`."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the document; `yaml.YAMLError` also for values that YAML's rules take for numbers and dates, and are none.
+    """Return the document; `yaml.YAMLError` also for invalid numbers, invalid dates and deep nesting.
 
-    The message has none of the text in it, which may be secret.
+    The message does not quote the text, which may be secret.
     """
     try:
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one

@@ -48,7 +48,7 @@ class SharedConsole(Console):
 
 
 class ReflowingRender(LiveRender):
-    """What moves, erased whole also if the terminal has become narrower: it breaks the lines that were drawn before."""
+    """A live display that is erased completely even if a narrower terminal has wrapped the lines drawn before."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
@@ -56,19 +56,19 @@ class ReflowingRender(LiveRender):
         self._widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines, and remember how wide they are."""
+        """Yield the lines, and remember their widths."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(segment.text for segment in segments if isinstance(segment, Segment) and not segment.control)
         self._widths = [cell_len(line) for line in text.split("\n")]
         yield from segments
 
     def position_cursor(self) -> Control:
-        """Return what moves the cursor to the first row of what was drawn, as the terminal shows it now."""
+        """Return the control that moves the cursor to the first row drawn."""
         self._reflow()
         return super().position_cursor()
 
     def restore_cursor(self) -> Control:
-        """Return what removes it all."""
+        """Return the control that erases the display."""
         self._reflow()
         return super().restore_cursor()
 
@@ -81,9 +81,9 @@ class ReflowingRender(LiveRender):
 
 
 def take_turns(live: Live) -> None:
-    """Have what moves, before it starts, drawn in turn with the lines of its console, should that be shared.
+    """Let a live display share its console with lines that are printed above it. Call it before the start.
 
-    It is erased whole, whatever becomes of the terminal's width.
+    It is erased completely, even if the terminal's width changes.
     """
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):

@@ -50,7 +50,7 @@ class LiveProgress:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Draw on the console; `rephrase` has the last word on the sentences above the board."""
+        """Draw on the console. `rephrase` changes each sentence above the display before it is printed."""
         self._rephrase = rephrase
         self._console = console
         self._monotonic = monotonic

@@ -39,9 +39,9 @@ _WAITS = "waiting "
 
 
 class News:
-    """Which events are worth a line in a log of a run, and the run as they tell it. Not safe for several threads.
+    """Decides which events get a line in the log of a run. Not safe for several threads.
 
-    `names_pods`: each evicted pod is worth one.
+    `names_pods`: evicted pods get one.
     """
 
     def __init__(self, *, names_pods: bool = False) -> None:
@@ -97,7 +97,7 @@ class PlainLines:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Write to the stream; `rephrase` has the last word on each line."""
+        """Write to the stream. `rephrase` changes each line before it is written."""
         self._stream = stream
         self._rephrase = rephrase
         self._monotonic = monotonic
@@ -140,8 +140,8 @@ class PlainLines:
         self._stream.flush()
 
     def _line(self, at: datetime, text: str) -> str:
-        """Return a line with its time: of the day on a terminal, with date and zone in a log that is read later."""
+        """Return a line with its time: the time of day on a terminal, with date and zone in a log."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
-        # a terminal would break it in the middle of a word
+        # A terminal would break the line in the middle of a word.
         return wrapped(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

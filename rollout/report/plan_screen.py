@@ -1,7 +1,4 @@
-"""What is told of a plan: its screen, which shows at a glance what differs from the ordinary.
-
-And what `apply` shows of it; what a dry run met; why a single node is where it is.
-"""
+"""A plan as text: the screen of `plan`, its short form in `apply`, a dry run, and the explanation of a node."""
 
 import re
 from collections import Counter
@@ -54,17 +51,17 @@ _COLUMNS = (
 # More rows than these are no rows to be read one by one; nor are more names.
 _MANY = 20
 _MOST_NAMED = 8
-# Of waves that share a row. More are left to -o wide.
+# Notes of waves that share a row. If there are more, only -o wide shows them.
 _MOST_NOTES = 3
 # Of most nodes nothing else is to be said on most days.
 _ORDINARY = ExclusionReason.NO_UPDATE
-# The first is ordinary as well, and the others are findings.
+# Nodes that are up to date need no line, and the others are shown as findings.
 _TOLD_ELSEWHERE = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
 # Where a finding's own fix is; without a wave it is the next command.
 _SEE = " → rollout doctor"
 # What the rows of the table say.
 _SEEN = "--max-unavailable"
-# Of a plan that is too long for its terminal.
+# Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
 
 
@@ -118,7 +115,7 @@ def brief_text(
     whole: str = "",
     control_plane: Container[str] = (),
 ) -> str:
-    """Show the same before a question: all of it if it has at most `height` lines, or if there is no `width`.
+    """Show a plan above a question: all of it if it has at most `height` lines, or if there is no `width`.
 
     Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the command that shows
     everything. What prevents the start is left to the refusal.
@@ -144,7 +141,7 @@ def brief_text(
 
 
 def consequence(plan: RolloutPlan) -> str:
-    """Tell what is about to happen: how many nodes, how many at once, and how long it takes."""
+    """Say how many nodes are rebooted, how many at once, and how long that takes."""
     most = max(min(wave.rolling.in_flight if wave.rolling else LONGEST, len(wave.nodes)) for wave in plan.waves)
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -183,7 +180,7 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _failed_updates(plan: RolloutPlan) -> Iterator[str]:
-    """Yield a line for the hosts whose last update, or last look for one, has failed."""
+    """Yield a line for the hosts whose last update, or last check for an update, failed."""
     for sentence, names in grouped(_update_sentences(plan)).items():
         yield f"! {shortened(names)}  {printable(sentence)}"
 
@@ -214,7 +211,7 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _why_left_out(left: Exclusion) -> str:
-    """Return why a node is left out, in a word; empty for a node that is up to date, or that has a line of its own."""
+    """Return why a node is left out, in a word; empty if it is up to date or has a line of its own."""
     if left.reason is not _ORDINARY:
         return left.reason
     if left.update is None or left.update.state in _TOLD_ELSEWHERE:
@@ -359,7 +356,7 @@ def nobody(plan: RolloutPlan) -> str:
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
-    """Tell that no host has an update staged; that they are up to date only if every one of them is."""
+    """Say that no update is staged, and that all nodes are up to date only if each one is."""
     number = len(excluded)
     if all(left.update and left.update.is_current for left in excluded):
         return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."

@@ -97,7 +97,7 @@ _WHICH = ("name", "namespace", "selector")
 def changed_rules(policy: Mapping[str, object]) -> str:
     """Return the rules that are not defaults, as they would be written on a command line; empty for none."""
     usual = dict(flat_rules(policy_document(_USUAL)))
-    # earlier documents have counts as text
+    # Earlier documents have counts as text.
     changed = (_as_flag(flag, value) for flag, value in flat_rules(policy) if str(usual.get(flag)) != str(value))
     return printable(", ".join(changed))
 

@@ -211,7 +211,7 @@ class RunView:
             self.evictions += event.evictions
 
     def _give_back(self, event: AbortedRecord) -> None:
-        """End the nodes that were under way until the abort; one that had failed keeps its end."""
+        """End the nodes that were in progress when the rollout was aborted. Failed nodes keep their end."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._node(name)
@@ -244,9 +244,9 @@ class RunView:
             self._node(name).wave = len(self.waves)
 
     def _waves_before(self, event: WaveStarted) -> int:
-        """Return how many waves earlier processes have finished: each process counts those of its own plan from 1.
+        """Return how many waves earlier processes have finished. Each process counts its own waves from 1.
 
-        A wave that goes on with nodes of the last one keeps its number.
+        A wave that continues with nodes of the last one keeps its number.
         """
         if event.index == 1 and self.waves:
             last = self.waves[-1]

@@ -133,7 +133,10 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
 
 
 def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
-    """Tell the same within so many columns: what matters least goes first, and what is left has two lines at most."""
+    """Return the same in at most `width` columns. The least important parts are left out first.
+
+    What does not fit on one line gets two.
+    """
     left = elapsed(max(0.0, event.seconds_left - since))
     holder = printable(event.held_by)
     pod = printable(event.pod)

@@ -84,7 +84,10 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
 
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
-    """Yield rows of planned nodes that were not begun, or given up as no failure; not of those told as not done."""
+    """Yield rows of planned nodes that were not started, or were left without a failure.
+
+    Nodes in the rows of `_not_done` are left out.
+    """
     not_done = {node.node for node in result.not_done}
     left = (node for node in (*result.skipped, *result.not_started) if node.node not in not_done)
     for text, names in grouped((_why_left(node), node.node) for node in left).items():
@@ -194,7 +197,7 @@ def _once_fixed(result: RunResult, failed: str) -> str:
 
 
 def _without_failed(result: RunResult) -> Iterator[Step]:
-    """Yield the way that does not wait for nodes that failed: a dead host would fail again forever."""
+    """Yield the command that continues without the failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or any(node.outcome is Outcome.FENCED for node in result.failed):
         return

@@ -165,7 +165,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
 
 
 def _if_gone(aborted: Aborted) -> str:
-    """Tell how a host that never comes back is let go, for its Node keeps the marks until then."""
+    """Say how to give up a host that never comes back. Its Node keeps the marks until then."""
     names = " ".join(shell_word(printable(name)) for name in aborted.left_cordoned)
     return f"If their hosts are gone for good, delete their Nodes first:\n    kubectl delete node {names}"
 

@@ -48,7 +48,7 @@ def grant(world: World, slot: Slot, detail: str) -> Answer:
         raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
     if name_of(slot.id, read_nodes(api)) != slot.node:
         raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
-    # a denial that comes before the grant is written is no grant that has to be waited for
+    # A denial before the grant is written leaves no grant that others would have to wait for.
     _check_version(world, slot, node)
     _look(world, slot, node)
     return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot))
@@ -83,7 +83,7 @@ def _look(world: World, slot: Slot, node: Node) -> None:
 
 
 def _check_version(world: World, slot: Slot, node: Node) -> None:
-    """`Denied` where what the node would boot into is held by now."""
+    """`Denied` if the version that the node would boot into is held."""
     memory = read_memory(world.patient_api, world.settings.namespace)
     settings = world.settings
     try:

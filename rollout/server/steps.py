@@ -264,7 +264,7 @@ def _boot_of(node: Node) -> BootFacts:
 
 
 def _looked_at(context: NodeContext) -> Node:
-    """Return the Node as it is now; `NodeFailure`, for no failure, where it is none that a slot was taken for."""
+    """Return the Node as it is now; raise if it is not the Node that the slot was taken for."""
     try:
         node = context.node()
     except ApiNotFoundError:

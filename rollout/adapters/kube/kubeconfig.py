@@ -46,7 +46,7 @@ class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way to log in that is named rather than described."""
+    """A login method that the client library implements, by its name."""
 
     name: str = ""
     config: Mapping[str, Any] | None = None
@@ -100,9 +100,9 @@ class Context(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One of any section under its name; the section says which of the others it has.
+    """A named entry of any section. It has the one field that belongs to its section.
 
-    A user is read only when a context names it: what rollout does not know of the others is not its business.
+    A user is read only if the context names it, so unknown fields of other users do no harm.
     """
 
     name: str
@@ -207,7 +207,7 @@ class _Merged:
 
 
 def _problem_of_user(user: User) -> str:
-    """Say what keeps this user from logging in the way its entry says; empty if nothing does."""
+    """Return what prevents this user from logging in as its entry says; empty if nothing does."""
     if user.impersonation() and not user.impersonate:
         return "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user to impersonate"
     provider = user.auth_provider.name if user.auth_provider else ""
@@ -266,7 +266,7 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _check_token_file(path: Path) -> None:
-    """Refuse what the client would wait for; one that is not there is told by the client."""
+    """Refuse a token file that would block the client. The client itself reports a missing one."""
     try:
         check_input(path)
     except FileNotFoundError:

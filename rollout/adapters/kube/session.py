@@ -45,7 +45,7 @@ _MOST_HEARD = 100
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
-# Credentials are renewed that long before they expire, but use most of their lifetime.
+# Credentials are renewed this long before they expire, or in the last fifth of a short lifetime.
 _MOST_MARGIN = timedelta(minutes=1)
 _SHARE_OF_LIFETIME = 0.2
 _REFUSALS = (_UNAUTHORIZED, 403)
@@ -58,7 +58,7 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One way in: where, over which connections, with which credentials and as whom.
+    """A connection to an API server, with its credentials and the impersonated user.
 
     `context` is the kubeconfig's, empty in a pod without one. `impersonation` are headers; a name may stand there
     several times.
@@ -72,7 +72,7 @@ class Session:
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Return these headers with those that log in, renewed first if they are about to expire.
+        """Add the credentials to these headers, and renew them first if they are about to expire.
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
@@ -169,7 +169,7 @@ class Renewal:
         self._due: datetime | None = None
 
     def watch_over(self, configuration: Any) -> None:
-        """Have these credentials renewed when they are due; those that do not tell when they expire, after a 401."""
+        """Renew these credentials when they are due. Credentials without an expiry are renewed after a 401."""
         self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
         configuration.refresh_api_key_hook = self._renew_if_due
 
@@ -180,7 +180,7 @@ class Renewal:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """When to renew credentials; None for those that tell no expiry, or one that has passed by our clock."""
+    """Return when to renew credentials; None if they have no expiry, or it has passed by this clock."""
     if expiry is None or expiry <= fetched_at:
         return None
     return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)

@@ -47,7 +47,7 @@ _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 # Cheap where the server has them; what follows in paramiko's own order stays as the fallback.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-# What stands among the key exchanges, and is none.
+# Names in the list of key exchanges that are protocol extensions.
 _EXTENSION = re.compile(r"^ext-info-|^kex-strict-")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
@@ -94,7 +94,7 @@ class _LoginTransport(ServiceRequestingTransport):
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
     def _really_parse_kex_init(self, message: paramiko.Message, **how: Any) -> Any:
-        """Keep what the host offers: the exception only says that nothing of it fits."""
+        """Keep the host's offer, because the exception for an offer without a match does not name it."""
         parsed = super()._really_parse_kex_init(message, **how)  # type: ignore[misc]
         if not how:
             self._offered = parsed
@@ -102,7 +102,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unknown_offer(self) -> Offer | None:
-        """The first kind of algorithm of which we have none that the host offers; None if there is no such kind."""
+        """Return the first kind of algorithm without a match, with the host's offer; None if all match."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),

@@ -18,7 +18,7 @@ _OUTDATED = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe. Update it, or allow"
     " them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
 )
-# What OpenSSH itself no longer has switched on, by parts of names.
+# Algorithms that OpenSSH has disabled by default, by parts of their names.
 _UNSAFE = re.compile(
     r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des|blowfish|cast128|hmac-md5|umac-64"
 )
@@ -93,7 +93,7 @@ def _cause(error: Exception, doing: str, host: Host, greeting: bytes, offer: Off
 
 
 def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
-    """Name what the host offers, and say which side is behind."""
+    """Return a sentence with the host's offer, and a hint that says which side is outdated."""
     if offer is None:
         what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
         return f"no SSH algorithm in common with {_first_line(greeting)}: {what.strip('()')}", _BEHIND

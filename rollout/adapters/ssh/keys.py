@@ -222,7 +222,7 @@ def _too_open(file: Path) -> bool:
 
 
 def _unusable(file: Path, data: bytes) -> SshAuthError:
-    """Return what keeps a file from being used as a private key, and the command that helps where one does."""
+    """Return why a file cannot be used as a private key, with the command that helps."""
     start = data.lstrip()
     name = shell_word(str(file))
     what = "it is not a private key"

@@ -77,7 +77,7 @@ class Names:
 
     def find(self, name: str) -> tuple[HostKey, ...]:
         """Every key of this name, in lower case."""
-        # Hashes and patterns are of one spelling: that of the host, or the usual one.
+        # A hash or pattern matches one spelling only: the host's own, or the usual one.
         spellings = {name, same_place(name)}
         others = (key for is_named, key in self._others if any(map(is_named, spellings)))
         return (*self._plain.get(same_place(name), ()), *others)

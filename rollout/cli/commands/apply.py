@@ -60,9 +60,7 @@ def apply(
     from rollout.cli.stages import execute, observers, plan, refusals
     from rollout.cli.stages.gather import connect
 
-    if file and filename:
-        raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
-    file = file or filename
+    file = _one_file(file, filename)
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
     is_agreed = yes or file is not None
     as_json = settings.output.as_json
@@ -89,6 +87,12 @@ def apply(
         if not is_agreed:
             _ask(run)
         raise typer.Exit(execute.execute(run))
+
+
+def _one_file(file: Path | None, filename: Path | None) -> Path | None:
+    if file and filename:
+        raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
+    return file or filename
 
 
 def _fixed_policy(saved: RolloutPlan, settings: Given) -> Policy:

@@ -139,7 +139,6 @@ def abort(
     unfinished = gather.find_unfinished(session, deferred=True)
     has_slots = False
     with suppress(ApiError):
-        # where this user may see them
         has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
     if unfinished is None and not has_slots:
         settings.output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")
@@ -154,10 +153,8 @@ def abort(
         consent.ask(f"{what} {session.place}")
     targets = gather.ask_hosts(session, gather.read_nodes(session.api), named=())
     stop = StopRequest()
-    # each node's end is told on standard error
-    ports = Ports(
-        session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr, rephrase=as_started))
-    )
+    progress = Unfailing(PlainLines(sys.stderr, rephrase=as_started))
+    ports = Ports(session.api, session.shell, wiring.system_clock(), progress)
     options = run_options(session, len(targets.selected))
     with stopped_by_signals(stop, meaning="no further node is given back"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)

@@ -20,10 +20,14 @@ from rollout.model.text import shell_word
 SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
 RULES = ("nodes", "waves", "drain", "reboot", "gates.window")
 PATIENCE = (
-    *("drain.timeout", "reboot.timeout", "reboot.ready-timeout", "waves.settle-timeout"),
-    *("gates.timeout", "gates.hook-timeout"),
+    "drain.timeout",
+    "reboot.timeout",
+    "reboot.ready-timeout",
+    "waves.settle-timeout",
+    "gates.timeout",
+    "gates.hook-timeout",
 )
-"""Rules that may change while a rollout is interrupted: they say how long to wait, and choose nothing."""
+"""The time-outs. Only these rules may change while a rollout is interrupted."""
 # What the commands take that messages name, besides what is of the cluster and its hosts.
 _TAKEN = {"apply": RULES, "plan": RULES, "doctor": RULES, "status": SELECTION, "resume": PATIENCE}
 # Of these tables a plan holds the rules, but for what is of each process alone.
@@ -62,9 +66,9 @@ class Given(Settings):
     def repeated(self, command: str) -> str:
         """Return this command, with what was typed of the tables and settings that it takes, to be pasted.
 
-        What `--set` and the file say any command takes, but for rules, which not all go by. resume has them from its
-        record: it takes time-outs, which are repeated only where the file may have others. A setting that stands in the
-        command is left as it is, and no secret is printed.
+        Every command takes what `--set` and the file say, except for rules, which not every command uses. resume has
+        its rules from the record and takes time-outs only. They are repeated if the settings file may have others. A
+        setting that the command already has is not changed, and secrets are left out.
         """
         words = [command]
         rules = _TAKEN.get(command.split()[1], ())
@@ -143,7 +147,7 @@ def read_file(path: Path | None) -> SettingsFile:
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
     except ValueError as error:
-        # also of a number of more digits than Python reads
+        # This includes numbers with more digits than Python reads.
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 

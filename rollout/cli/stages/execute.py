@@ -158,7 +158,10 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 
 
 def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
-    """Have the API server judge every write of the plan if wanted, and change nothing; return the exit code."""
+    """Rehearse the plan without changing anything, and return the exit code.
+
+    `asks_server`: the API server checks each write in a dry run.
+    """
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
         with shown_meanwhile("asking the API server about each write"):
@@ -193,9 +196,9 @@ def tell_nothing(*why: str) -> None:
 def display(
     *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
 ) -> Iterator[Observer]:
-    """Yield whoever shows a run: JSON lines, a `live` board on a terminal, plain lines elsewhere.
+    """Yield the observer that shows a run: JSON lines, a `live` display on a terminal, or plain lines.
 
-    `names_pods`: people are told of each evicted pod.
+    `names_pods`: each evicted pod is shown.
     """
     console = error_console()
     if as_json:

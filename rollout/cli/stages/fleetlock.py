@@ -21,17 +21,21 @@ from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM; `RolloutError` where it cannot."""
-    policy = server_policy(settings)
+def _require_library() -> None:
+    """`RolloutError` without the library of the HTTP server, which a plain install does not have."""
     try:
-        # which a plain install goes without
         import_module("aiohttp")
     except ImportError as error:
         raise RolloutError(
             f"the FleetLock server needs a library that is not installed: {error}",
             hint=f"{sys.executable} -m pip install 'aiohttp>=3.10'",
         ) from error
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM; `RolloutError` where it cannot."""
+    policy = server_policy(settings)
+    _require_library()
     import asyncio
 
     from rollout.adapters.metrics import parsed_address

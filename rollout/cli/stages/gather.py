@@ -164,7 +164,7 @@ class Run:
 
 
 def read_cluster(session: Session, kept: snapshot_reading.Kept | None = None, *, warns: bool = True) -> ClusterSnapshot:
-    """Read everything that planning needs of the cluster, with what is remembered, as `read_memory` does."""
+    """Read everything that planning needs of the cluster, including the memory; `warns` if that cannot be read."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
         warn(*snapshot.warnings)
@@ -280,7 +280,7 @@ def choose(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> tupl
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
-    """Return the hosts of these Nodes, as far as they are known; none for a Windows node or a virtual one."""
+    """Return the known hosts of these Nodes. Windows nodes and virtual nodes have none."""
     supported = {node.name for node in nodes if not why_unsupported(node)}
     names = [name for name in names if name in supported]
     # the key stays with the shell: it is checked once there, and a host's own goes before it

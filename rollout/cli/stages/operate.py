@@ -197,7 +197,7 @@ class _Pass:
         memory = gather.read_memory(self.session)
         if metrics := self.session.metrics:
             metrics.observe_memory(memory)
-        # a right that is missing is told with all others
+        # A missing right is reported later, together with all other missing rights.
         if not memory.denied:
             require_memory(memory)
         schedule = Schedule.of(self.session.policy.gates.windows)

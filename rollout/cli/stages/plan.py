@@ -137,7 +137,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
 
 
 def gathered(session: Session, kept: Kept | None = None) -> PlanInputs:
-    """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said.
+    """Gather everything that a plan is made of. `kept` collects the answers of the API server.
 
     A user who only plans needs no right to read the memory.
     """
@@ -288,7 +288,7 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
 
 
 def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan, whole: str) -> str:
-    """Return what is going to be run, as far as the terminal has room for it above a question.
+    """Return the plan as text, as far as it fits on the terminal above a question.
 
     `whole` is the command that shows everything.
     """

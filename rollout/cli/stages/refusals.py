@@ -122,7 +122,7 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
 
 
 def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = False) -> str:
-    """Raise `LockedError` beside an unfinished rollout; `BlockedError` if that cannot be told.
+    """Raise `LockedError` if a rollout is unfinished; `BlockedError` if that cannot be read.
 
     One without a node in flight that has nodes left to start is replaced only by whoever is asked: return what to say
     before the question, empty if there is nothing. An operating process goes by its own rules for those.

@@ -98,7 +98,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:
-    """Whether `apply` does not replace it unasked: it blocks, or ended before all of its nodes were started."""
+    """Whether `apply` refuses to replace it without a question: it blocks, or has nodes left to start."""
     return unfinished.blocks or bool(unfinished.untouched)
 
 
@@ -146,7 +146,7 @@ def why_closed(policy: Policy) -> str:
 
 
 def _warn_beside(statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp) -> None:
-    """Say on standard error what people should know beside the data of these rows."""
+    """Print on standard error what these rows do not show."""
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")

@@ -96,7 +96,15 @@ class Reporter:
         """Report a node's progress. `staged` is the staged version if it is not the planned one."""
         if self._is_new(node, (phase, detail, endings)):
             told_endings = dict(endings) if endings else UNSET
-            self.observer.notify(NodeStep(self.now, node, phase, detail, told_endings, staged or UNSET))
+            step = NodeStep(
+                at=self.now,
+                node=node,
+                phase=phase,
+                detail=detail,
+                endings=told_endings,
+                version_staged=staged or UNSET,
+            )
+            self.observer.notify(step)
 
     def _is_new(self, about: str, wait: object) -> bool:
         was = self._waits.get(about)

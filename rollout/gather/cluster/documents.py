@@ -220,7 +220,7 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
 
 
 def _is_time(stamp: str) -> bool:
-    """Whether this is a time that days can be added to, and taken from."""
+    """Whether this is a time with a year that leaves room for adding and subtracting days."""
     at = moment(stamp)
     return at is not None and _YEARS.start <= at.year < _YEARS.stop
 

@@ -122,7 +122,10 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
         *one("get create update delete", "", "configmaps", "be resumable from any machine"),
         *_all(
-            *("get", "", "configmaps", "know which versions are held, which nodes failed, and what is paused"),
+            verbs="get",
+            group="",
+            resources="configmaps",
+            purpose="know which versions are held, which nodes failed, and what is paused",
             namespace=lease_namespace,
             name=memory,
         ),

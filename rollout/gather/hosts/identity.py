@@ -116,7 +116,7 @@ def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
-    """Return the facts with what stands on the Node, where that is asked for, among what they say."""
+    """Add the sign of the Node's annotation to the facts, if that source is configured."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
@@ -158,14 +158,14 @@ def _unreported(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMachineId:
-    """A machine ID, empty for none, and the names of the Nodes that report it."""
+    """A machine ID that several Nodes report, or an empty one, with the names of these Nodes."""
 
     machine_id: str
     nodes: tuple[str, ...]
 
     @property
     def cause(self) -> str:
-        """Why the kubelets of these Nodes probably report it."""
+        """Return the probable cause, in a clause."""
         names = shortened(self.nodes, _NAMED)
         if self.machine_id:
             return f"{names} report the same machine ID: their kubelets read that of an image, not the host's"
@@ -173,7 +173,7 @@ class AmbiguousMachineId:
 
 
 def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
-    """Yield each machine ID that does not tell which Node reports it."""
+    """Yield each machine ID that does not identify one Node."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[node.machine_id].append(node.name)

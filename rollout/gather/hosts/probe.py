@@ -75,7 +75,7 @@ def machine_id(text: str) -> str:
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Return what the answer to the last question says of the boot and of what is staged; None where it was cut off."""
+    """Return the boot and what is staged, from the answer to `last_question`; None if it was cut off."""
     answers = sections(result.stdout)
     complaints = sections(result.stderr)
     boot = parse_boot(result)

@@ -18,7 +18,7 @@ from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, cou
 from rollout.planning.drain.scheduler import Nowhere
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
 
-# Nobody scales these: a Job's pods come and go with its work, a Node's are static.
+# These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _WHOLE = 100
 _REFUSALS = {
@@ -31,7 +31,7 @@ _REFUSALS = {
 def drain_findings(
     node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-    """Return what keeps this node from being drained by these rules, and what the operator should know of that."""
+    """Return the blockers and the warnings of this node's drain under these rules."""
     patience = rules.timeout
     verdicts = tuple(verdicts)
 
@@ -81,7 +81,7 @@ def _slow_to_end(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) 
         return
     grace = rules.grace_of(pod.grace_period)
     if pod.terminating:
-        # a later eviction can shorten the grace period that it has, and no more
+        # Another eviction can only shorten the grace period of a terminating pod.
         left = round(headcount.grace_left(pod))
         grace = left if rules.grace_period is None else min(grace, left)
     if grace < rules.timeout:
@@ -205,7 +205,7 @@ def _let_away(budget: Budget, headcount: Headcount, away: int) -> str:
 
 
 def _scaled_up(budget: Budget, headcount: Headcount, pod: Pod) -> str:
-    """Return how many replicas more make the budget allow an eviction; empty if none do, or nobody scales them."""
+    """Return how many more replicas make the budget allow an eviction; empty if no number does."""
     if pod.owner is None or pod.owner.kind in _NOT_SCALED:
         return ""
     missing = _missing_replicas(budget, headcount)
@@ -215,14 +215,14 @@ def _scaled_up(budget: Budget, headcount: Headcount, pod: Pod) -> str:
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
-    """Return 0 if the budget allows nothing, whatever the number of pods."""
+    """Return how many more replicas open the budget; 0 if no number does."""
     if budget.max_unavailable:
         return 0
     most = headcount.most_healthy(budget)
     if not budget.min_available.endswith("%"):
         return budget.desired_healthy - most + 1
     percent = int(budget.min_available.removesuffix("%"))
-    # each percent that may be away is a pod at a hundred pods: more are never missing
+    # With 100 more pods, each percent is at least one pod that may be unavailable.
     for more in range(1, _WHOLE + 1):
         needed = -(-percent * (budget.expected_pods + more) // _WHOLE)
         if most + more > needed:

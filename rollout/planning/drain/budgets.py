@@ -180,7 +180,7 @@ class Headcount:
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
     def grace_left(self, pod: Pod) -> float:
-        """Return for how many seconds a terminating pod may still take; 0 if its grace period is over."""
+        """Return the seconds left of a terminating pod's grace period; 0 if it is over."""
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 
     def _is_late(self, pod: Pod, patience: float) -> bool:

@@ -22,7 +22,7 @@ _LOOKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """Why a pod fits on no other node, in a clause; and whether more room on the others would change that."""
+    """Why a pod fits on no other node, in a clause, and whether more room there would help."""
 
     why: str
     lacks_room: bool
@@ -200,7 +200,7 @@ class Scheduler:
         return self._matching(pod).returns
 
     def nowhere(self, pod: Pod) -> Nowhere:
-        """Return what keeps a pod that stands nowhere from every node."""
+        """Return why this unscheduled pod fits on no node."""
         elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
         lacks_room = bool(elsewhere) and not any(free.takes(pod.requests) for free in elsewhere)
         return Nowhere(self.why_nowhere(pod), lacks_room)

@@ -223,11 +223,11 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
         return None
     reason, message = objection
     update = update_standing(candidate) if reason is ExclusionReason.NO_UPDATE else None
-    return Exclusion(candidate.node.name, reason, message, candidate.pool, update)
+    return Exclusion(candidate.node.name, reason, message, pool=candidate.pool, update=update)
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return how a host without a staged update compares with its cluster; None if it waits, or if that is unknown."""
+    """Return the update state of a host; None if it waits for a reboot or its state is unknown."""
     facts = candidate.facts
     if facts is None or facts.detection.needs_reboot or facts.detection.unanswered:
         return None

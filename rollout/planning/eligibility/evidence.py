@@ -71,12 +71,12 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """How this version failed on a node, by the node's own annotations; empty where they do not say that it did."""
+    """Return how this version failed on a node; empty if its annotations name no such failure."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
     if not failed_version:
-        # as results were written before they named it
+        # Older results do not name the failed version.
         outcome = result.get("outcome", "")
         is_marked = node.annotations.get(marks.PHASE) == Phase.FAILED
         staged = node.annotations.get(marks.STAGED_VERSION, "") if is_marked else ""

@@ -108,10 +108,9 @@ def objection(node: str, version: str, rules: Rules) -> Objection | None:
 
 
 def boot_objection(node: str, running: str, version: str | None, rules: Rules) -> Objection | None:
-    """Why a node that has begun may not be booted into this version, which it has staged now; or None.
+    """Return why a node in progress may not be booted into its staged version; None if it may.
 
-    A pause is for nodes that have not begun. A version that the host does not tell (None) may be one that is held, and
-    is not proven.
+    A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and is not proven.
     """
     rules = replace(rules, memory=replace(rules.memory, pause=None))
     if found := objection(node, version or "", rules):
@@ -293,12 +292,12 @@ def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], e
 
 
 def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
-    """With all nodes paused so, or not paused."""
+    """Return the memory with this pause of all nodes, or with none."""
     return replace(memory, pause=pause)
 
 
 def without_abort(memory: Memory) -> Memory:
-    """Without what an abort keeps unattended passes from."""
+    """Return the memory without the stop of unattended passes after an abort."""
     return replace(memory, aborted=None)
 
 

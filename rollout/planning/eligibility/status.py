@@ -29,7 +29,7 @@ from rollout.planning.eligibility.pools import pools_of
 
 
 class NodeState(StrEnum):
-    """What the column STATE of `rollout status` says of a node; fixed words."""
+    """The values of the STATE column of `rollout status`."""
 
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
@@ -85,12 +85,12 @@ _OF_OPERATIONS = {
     UpdateOperation.VERIFYING: NodeState.VERIFYING,
     UpdateOperation.FINALIZING: NodeState.FINALIZING,
 }
-# Reasons that the table says in other words.
+# Reasons with another word in the table.
 _OF_REASONS = {
     ExclusionReason.VERSION_HELD: NodeState.HELD,
     ExclusionReason.UNKNOWN_STATUS: NodeState.UNKNOWN,
 }
-# A node that is left out for one of these is not asked, so a silent host matters more.
+# These do not need an answer of the host. If it is unreachable, that is shown instead.
 _BEFORE_ITS_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -101,7 +101,7 @@ _BEFORE_ITS_HOST = (
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """How far a rollout has come with a node: its phase, its wave of how many, and for how long its host is down."""
+    """How far a rollout is with a node. `down` says for how long its host has been down."""
 
     phase: Phase
     wave: int = 0
@@ -236,7 +236,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     failures = rules.memory.nodes.get(node.name)
     is_judged = facts is not None and not detection.unanswered
     if objection and objection.reason is ExclusionReason.UNSUPPORTED:
-        # none of rollout's business, which is a judgment as well
+        # rollout does not reboot such a node, so nothing about it is unknown.
         is_judged = True
     return NodeStatus(
         node=node.name,

@@ -16,13 +16,13 @@ from rollout.model.progress import Outcome
 
 _FLATCAR_CHANNELS = {0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 _COREOS_CHANNELS = {1: "next", 2: "testing", 3: "stable"}
-# By the operating system: how many numbers its versions have, which of them is the channel, and the channels.
+# By operating system: how many numbers a version has, the index of the channel's number, and the channels.
 _CHANNELS = {
     "flatcar": (3, 1, _FLATCAR_CHANNELS),
     "coreos": (3, 1, _FLATCAR_CHANNELS),
     "fedora": (4, 2, _COREOS_CHANNELS),
 }
-# The operating systems by the beginning of a Node's osImage. Others are known only from their hosts.
+# Operating systems by the start of a Node's osImage. The others are known only from their hosts.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
@@ -53,14 +53,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The versions of a cluster by stream, and those of them that a staged update replaces."""
+    """The versions of a cluster by stream, and the versions that a staged update replaces."""
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]) -> "KnownVersions":
-        """Return what the hosts say, and for hosts that were not asked what their Nodes say."""
+        """Return the versions that the hosts report. For hosts that were not asked, their Nodes name them."""
         present: dict[Stream, set[str]] = {}
         replaced: dict[Stream, set[str]] = {}
         for node in nodes:
@@ -77,7 +77,7 @@ class KnownVersions:
         return cls(_frozen(present), _frozen(replaced))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the host's stream; empty if the versions do not tell."""
+        """Return the newest version of the host's stream; empty if the versions cannot be compared."""
         stream = _stream(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id not in _CHANNELS:

@@ -82,18 +82,18 @@ class PlanInputs:
 
     @property
     def rules(self) -> Rules:
-        """By what all nodes are judged."""
+        """Return the rules that decide for each node whether it takes part."""
         return Rules(
-            self.snapshot.read_at,
-            self.snapshot.memory,
-            self.selection,
-            self.policy.failures_allowed(len(_chosen(self))),
-            self.policy.include_held,
-            self.unattended,
-            self.retried,
-            self.proven,
-            self.own_node,
-            KnownVersions.of(self.snapshot.nodes, self.observations),
+            now=self.snapshot.read_at,
+            memory=self.snapshot.memory,
+            selection=self.selection,
+            limit=self.policy.failures_allowed(len(_chosen(self))),
+            include_held=self.policy.include_held,
+            unattended=self.unattended,
+            retried=self.retried,
+            proven=self.proven,
+            own=self.own_node,
+            versions=KnownVersions.of(self.snapshot.nodes, self.observations),
         )
 
     @property

@@ -89,7 +89,13 @@ def report_of(
 def _evicted(view: RunView) -> Iterator[EvictionReport]:
     for event in view.evicted:
         for pod in event.pods:
-            yield EvictionReport(event.node, pod.pod, pod.owner, pod.evicted_at, pod.seconds)
+            yield EvictionReport(
+                node=event.node,
+                pod=pod.pod,
+                owner=pod.owner,
+                evicted_at=pod.evicted_at,
+                seconds=pod.seconds,
+            )
 
 
 _NOT_PLANNED = PlannedNode("", "", "", "", "", 0, 0)

@@ -156,7 +156,7 @@ def figure_tables(report: RunReport) -> Iterator[Table]:
 
 
 def eviction_table(report: RunReport, most: int) -> Table:
-    """Show which pods were evicted, in the order of their evictions: at most so many."""
+    """Show the evicted pods in the order of their evictions, at most `most` of them."""
     rows = [
         (
             pod.node,
