@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
+_LOOPBACK_IPV6: Final = "::1"
 
 
 def kept_port() -> socket.socket | None:
@@ -106,9 +107,15 @@ def bind_hosts(count: int) -> list[socket.socket]:
     return [open_socket(LOOPBACK, 0) for _ in range(count)]
 
 
+def bind_ipv6_hosts(count: int) -> list[socket.socket]:
+    """One listening socket a host, each a port of the only IPv6 loopback address; raises OSError without IPv6."""
+    return [open_socket(_LOOPBACK_IPV6, 0) for _ in range(count)]
+
+
 def open_socket(address: str, port: int) -> socket.socket:
     """Return a listening socket; reopening one that was just closed must work, hence the reuse of addresses."""
-    return socket.create_server((address, port), backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:

@@ -122,7 +122,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `steps` are the command lines that it is tried with, where they are not the usual ones (`steps.py`). `fleetlock` is
     the base URL that hosts with Zincati ask; while it is empty they ask nobody. `like` is a file that `plan --snapshot`
-    has written: the lab is that cluster, whatever else stands here of nodes and workloads.
+    has written: the lab is that cluster, whatever else stands here of nodes and workloads. With `ipv6` hosts listen on
+    ::1, a port a host, and their Nodes report that address.
     """
 
     description: str
@@ -137,6 +138,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
+    ipv6: bool = False
     fleetlock: str = ""
     like: str = ""
     steps: tuple[str, ...] = ()

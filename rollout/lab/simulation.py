@@ -32,7 +32,7 @@ from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Power
 from rollout.lab.hosts.ssh_server import USER
-from rollout.lab.listener import bind_hosts
+from rollout.lab.listener import bind_hosts, bind_ipv6_hosts
 from rollout.lab.manifests import copies_of, workload_objects
 from rollout.lab.objects import name_of, uid
 from rollout.lab.scenario import Scenario
@@ -92,7 +92,7 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     files = _prepared(directory)
     clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
     client_key = credentials.new_client_key()
-    sockets, timings = _sockets(len(plans)), scenario.host_timings
+    sockets, timings = _sockets(len(plans), ipv6=scenario.ipv6), scenario.host_timings
     fleet = Fleet(plans, sockets, clock=clock, rng=rng, timings=timings, authorized=client_key)
     fleet.use_fleetlock(scenario.fleetlock)
     authority, token = credentials.new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
@@ -124,9 +124,9 @@ async def _serving(running: Simulation) -> AsyncIterator[None]:
         await passing
 
 
-def _sockets(hosts: int) -> list[socket.socket]:
+def _sockets(hosts: int, *, ipv6: bool) -> list[socket.socket]:
     try:
-        return bind_hosts(hosts)
+        return bind_ipv6_hosts(hosts) if ipv6 else bind_hosts(hosts)
     except OSError as error:
         raise RolloutError(f"cannot listen on loopback for {hosts} hosts: {error}") from error
 

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from rollout.gather.background import in_background
+from rollout.model.addresses import same_form
 from rollout.model.text import excerpt
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
 from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
@@ -69,7 +70,7 @@ class _Front:
         if self.stopping:
             raise Denied(Kind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
-        body, address = await _body(request), request.remote or ""
+        body, address = await _body(request), same_form(request.remote or "")
         with self.connections.asking(request):
             ask = read_ask(body)
             if self._under_way.total() >= MOST_REQUESTS:

@@ -1,5 +1,6 @@
 """Whether a host is the one it was: its key is looked at before anybody logs in."""
 
+import base64
 import logging
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.host_keys import KeyState, scan, written
+from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, written
+from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
-from rollout.model.host import HostKeyChecking
+from rollout.model.host import Host, HostKeyChecking
 from tests.adapters.conftest import shell
 from tests.adapters.openssh import MISSING, MakeStranger, certify, fingerprint, is_here, new_key, pass_on, public, sshd
 
@@ -82,6 +84,34 @@ def test_key_type_on_file_is_preferred(
     known.write_text(known.read_text().splitlines()[1] + "\n")
     one = ParamikoShell(known_hosts=known, key_file=key_file)
     assert one.run(server.host(), "x", timeout=60).exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("on_file", "address", "port"),
+    [
+        ("2001:DB8:0::1", "2001:db8::1", 22),
+        ("[2001:db8:0:0::1]:2222", "2001:db8::1", 2222),
+        ("2001:db8::1", "2001:DB8:0::1", 22),
+        ("::ffff:192.0.2.1", "192.0.2.1", 22),
+    ],
+)
+def test_a_changed_key_takes_the_place_of_the_old_one_however_its_address_is_spelled(
+    on_file: str, address: str, port: int
+) -> None:
+    old, new = (key_of(asyncssh.generate_private_key("ssh-ed25519")) for _ in range(2))
+    entry = ScannedHost("worker-1", Host("worker-1", address, port), KeyState.CHANGED, new, "fingerprint", (old,))
+    before = f"{on_file},other.example {line_of(old)}\n"
+    kept, added = written(before, [entry]).splitlines()
+    assert kept == f"other.example {line_of(old)}"
+    assert added.endswith(line_of(new))
+
+
+def key_of(key: asyncssh.SSHKey) -> HostKey:
+    return HostKey(key.get_algorithm(), key.public_data)
+
+
+def line_of(key: HostKey) -> str:
+    return f"{key.type} {base64.b64encode(key.blob).decode()}"
 
 
 # Keys scanned from OpenSSH's own server.

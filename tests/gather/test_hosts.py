@@ -88,6 +88,18 @@ def test_another_spelling_of_another_nodes_address_is_refused(spelling: str) -> 
         match(nodes, Host("n1", spelling))
 
 
+@pytest.mark.parametrize("spelling", ["FD00:0::1", "fd00:0:0:0:0:0:0:1"])
+def test_hosts_at_two_spellings_of_one_address_are_refused_by_name(spelling: str) -> None:
+    nodes = [node("n1", ("InternalIP", "fd00::1"))]
+    with pytest.raises(InventoryError, match="hosts a and b of the inventory are both node n1"):
+        match(nodes, Host("a", "fd00::1"), Host("b", spelling))
+
+
+def test_a_mapped_address_is_the_nodes_ipv4_address() -> None:
+    host = Host("second", "::ffff:192.0.2.2")
+    assert match([node("n2", ("InternalIP", "192.0.2.2"))], host) == {"n2": host}
+
+
 NAMES = st.lists(st.sampled_from("abcde"), unique=True)
 
 
@@ -110,6 +122,11 @@ def test_a_sign_that_nodes_share_tells_nothing() -> None:
     nodes = [node(name, ("ExternalIP", "198.51.100.1"), hostname="same") for name in ("n1", "n2")]
     host = Host("same", "198.51.100.1")
     assert match(nodes, host) == {}
+
+
+def test_nodes_that_spell_one_address_differently_share_it() -> None:
+    nodes = [node("n1", ("InternalIP", "fd00::1")), node("n2", ("InternalIP", "FD00:0::1"))]
+    assert match(nodes, Host("other", "fd00::1")) == {}
 
 
 def test_short_names_are_no_match() -> None:

@@ -26,6 +26,8 @@ def of(variables: dict[str, Any], *, by_ansible: bool = False, name: str = "a") 
         ({"ansible_host": "192.0.2.1", "ansible_port": 23}, Host("a", "192.0.2.1", 23, "admin", "/keys/id")),
         ({"ansible_port": "23", "ansible_user": " u "}, Host("a", "a", 23, "u", "/keys/id")),
         ({"ansible_host": "192.0.2.2", "ansible_ssh_host": "::1"}, Host("a", "::1", 2200, "admin", "/keys/id")),
+        ({"ansible_host": "[2001:db8::1]"}, Host("a", "2001:db8::1", 2200, "admin", "/keys/id")),
+        ({"ansible_ssh_host": "[::1]", "ansible_port": 23}, Host("a", "::1", 23, "admin", "/keys/id")),
         ({"ansible_private_key_file": "/my keys/id"}, Host("a", "a", 2200, "admin", "/my keys/id")),
         ({"ansible_user": {"__ansible_unsafe": "a{{b"}}, Host("a", "a", 2200, "a{{b", "/keys/id")),
         ({"ansible_connection": "ssh", "other": "{{ x }}", "more": [1]}, Host("a", "a", 2200, "admin", "/keys/id")),
