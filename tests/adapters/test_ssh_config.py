@@ -117,6 +117,11 @@ def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, 
     assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host("a", "10.0.0.1", user="admin")
 
 
+def test_an_address_that_begins_with_a_colon_is_reached_through_a_command(tmp_path: Path) -> None:
+    found = configured(untold("a", "::1"), tmp_path, "Host ::1\n  ProxyCommand nc %h %p\n")
+    assert found.proxy == ("/bin/sh", "-c", "exec nc ::1 22")
+
+
 def test_a_wrong_option_is_named_whatever_commands_of_the_configuration_print(tmp_path: Path) -> None:
     noise = 'Match exec "for n in 1 2 3 4; do echo notice >&2; done"\n  User admin\n'
     with pytest.raises(InputError, match=r"config: line 3: Bad configuration option: foobar$"):

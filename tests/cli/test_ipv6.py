@@ -38,8 +38,9 @@ def lab(start_lab: StartLab, ipv6: Scenario) -> Lab:
     return start_lab(ipv6)
 
 
-def test_nodes_and_known_hosts_have_ipv6_addresses(lab: Lab, command: Command) -> None:
-    nodes = json.loads(command("status", "-o", "json", lab=lab).ends(0).stdout)["nodes"]
+@pytest.mark.parametrize("executor", ["ssh", "ansible"])
+def test_nodes_and_known_hosts_have_ipv6_addresses(lab: Lab, command: Command, executor: str) -> None:
+    nodes = json.loads(command("status", "--executor", executor, "-o", "json", lab=lab).ends(0).stdout)["nodes"]
     assert [node["error"] for node in nodes] == [""] * 3
     addresses = {machine.address for machine in lab.machines.values()}
     assert addresses == {"::1"}

@@ -25,7 +25,7 @@ from rollout.model.host import DEFAULT_SSH_USER, Host
 from rollout.model.text import joined
 
 TARGETS: Final = "rollout_targets"
-_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
+_SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _SECONDS: Final = 120
 _ANOTHER: Final = "Name another with --inventory."
 

@@ -61,7 +61,7 @@ _WAY_OUT = (
 )
 _NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
-_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+_SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
