@@ -28,6 +28,8 @@ READY_BEFORE = PREFIX + "ready-before"
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
+# On the record of a rollout that ended because someone stopped it.
+STOPPED = PREFIX + "stopped"
 # Who began it, where that is an operating process; without it a person did.
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
@@ -44,7 +46,7 @@ TRANSIENT = (
 REBOOT_NEEDED = PREFIX + "reboot-needed"
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, REBOOT_NEEDED)
-ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
+ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, STOPPED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"

@@ -33,7 +33,7 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(started: Started, rol
 
     ended = rollout(lab, *flags, "--drain-timeout", "3s").ends(4)
     line = rf"held by {BUDGET} · (\d+)s left · shop/{name} \({of}\): needs 2 healthy, has 2"
-    assert re.search(rf"^[\d:]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
+    assert re.search(rf"^[\dTZ:-]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
 
     earlier = [event["metadata"]["uid"] for event in events(lab)]

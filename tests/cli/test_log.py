@@ -55,7 +55,10 @@ def test_twice_verbose_tells_requests_and_commands_beside_the_run(start_lab: Sta
         re.fullmatch(r"POST /api/v1/namespaces/\S+/pods/\S+/eviction: 201.*", line)
         for line in told(ended.stderr, "api")
     )
-    assert any(re.match(r"worker-\d \(\S+\): boot id, then reboot: ", line) for line in told(ended.stderr, "ssh"))
+    assert any(
+        re.match(r"worker-\d \(\S+\): boot id and staged version, then reboot: ", line)
+        for line in told(ended.stderr, "ssh")
+    )
     assert re.search(r"✘ worker-\d  rolled back", ended.stderr)
     assert told(ended.stderr, "stage")[-1].startswith(f"apply ended with {ExitCode.PARTIAL.value} after")
 

@@ -184,7 +184,7 @@ def test_evidence_that_is_not_what_it_says_is_refused(started: Started, rollout:
     }
     edited = signed(keys, {**good, "nodes": ["worker-1"]}, "edited.json")
     edited.write_text(json.dumps(good))
-    cases["Could not verify signature"] = edited
+    cases["incorrect signature"] = edited
     unsigned = signed(keys, good, "unsigned.json")
     unsigned.with_name("unsigned.json.sig").unlink()
     cases["unsigned.json.sig: No such file"] = unsigned

@@ -83,7 +83,7 @@ def rollout(home: Path, *arguments: str, variables: dict[str, str] | None = None
 @pytest.mark.sample(12)
 @pytest.mark.parametrize(("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_flag_is_judged_before_anything_is_asked(names: tuple[str, ...], flag: str, home: Path) -> None:
-    ended = rollout(home, *names, flag, WORST)
+    ended = rollout(home, *names, f"{flag}={WORST}")
     assert ended.code == ExitCode.USAGE, (names, flag, ended)
     assert flag in ended.stderr
     assert "\x01" not in ended.stderr

@@ -124,8 +124,9 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
 def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = False) -> str:
     """Raise `LockedError` if a rollout is unfinished; `BlockedError` if that cannot be read.
 
-    One without a node in flight that has nodes left to start is replaced only by whoever is asked: return what to say
-    before the question, empty if there is nothing. An operating process goes by its own rules for those.
+    One that someone stopped between two nodes is replaced only after a question. One that ended by itself with nodes
+    left over, because of a failure or a closed window, is replaced by the next rollout. Return what to say about
+    either, empty if there is nothing. An operating process goes by its own rules.
     """
     api = session.api
     namespace = session.namespace
@@ -139,7 +140,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
     elif unfinished is not None and unfinished.untouched and not session.operating:
         standing = heading(unfinished, word_of(unfinished, alive=False))
-        if not asks:
+        if unfinished.was_stopped and not asks:
             raise LockedError(standing, hint=f"{capitalized(ways_out(unfinished))}.")
         replaced = f"{capitalized(standing)}. This replaces it: {ways_out(unfinished)}."
     try:

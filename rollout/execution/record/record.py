@@ -73,8 +73,8 @@ class StoredRecord:
     is implied by marks on Nodes.
 
     `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
-    under way, None where that is unknown, or the run came to an end of its own. `operating`: an operating process began
-    it, or went on with it last; else a person.
+    under way, None where that is unknown, or the run came to an end of its own. `stopped`: it ended because someone
+    stopped it. `operating`: an operating process began it, or went on with it last; else a person.
     """
 
     run: str
@@ -86,6 +86,7 @@ class StoredRecord:
     resource_version: str = ""
     health: Health | None = None
     is_missing: bool = False
+    stopped: bool = False
     operating: bool = False
 
 
@@ -148,6 +149,7 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
         started_by=config_map.annotations.get(marks.STARTED_BY, ""),
         started_at=config_map.annotations.get(marks.STARTED_AT, ""),
         ended=config_map.annotations.get(marks.ENDED) == "true",
+        stopped=config_map.annotations.get(marks.STOPPED) == "true",
         plan=plan,
         problem=problem,
         resource_version=config_map.metadata.resource_version,
@@ -162,7 +164,8 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         raise NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
     if not is_run_id(run := annotations.get(marks.RUN, "")):
         raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
-    for name, words in ((marks.ENDED, ("true", "false")), (marks.ORIGIN, (marks.OPERATE,))):
+    truths = ("true", "false")
+    for name, words in ((marks.ENDED, truths), (marks.STOPPED, truths), (marks.ORIGIN, (marks.OPERATE,))):
         if (word := annotations.get(name, words[0])) not in words:
             raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
@@ -275,8 +278,11 @@ class RunRecord:
         with suppress(ApiError):
             self._rewrite(lambda body: body.update(data={**(body.get("data") or {}), HEALTH_KEY: written}))
 
-    def end(self, *, complete: bool) -> None:
-        """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
+    def end(self, *, complete: bool, stopped: bool = False) -> None:
+        """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed.
+
+        `stopped`: someone stopped it.
+        """
         why = ""
         try:
             if complete:
@@ -287,7 +293,7 @@ class RunRecord:
         except ApiError as error:
             why = error.message
         try:
-            self._mark_ended(ended=True)
+            self._mark_ended(ended=True, stopped=stopped)
         except ApiNotFoundError:
             return
         except ApiError as error:
@@ -298,7 +304,7 @@ class RunRecord:
             if why:
                 self.notice(f"warning: the record stays, as ended: {why}")
 
-    def _mark_ended(self, *, ended: bool, plan: RolloutPlan | None = None) -> None:
+    def _mark_ended(self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None) -> None:
         """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that.
 
         `plan` replaces the plan of the record.
@@ -309,6 +315,7 @@ class RunRecord:
             body["metadata"]["annotations"] = {
                 **{name: word for name, word in annotations.items() if name != marks.ORIGIN},
                 marks.ENDED: "true" if ended else "false",
+                marks.STOPPED: "true" if stopped else "false",
                 **self._origin_mark,
             }
             if ended:

@@ -66,6 +66,11 @@ class Unfinished:
         return bool(self.begun or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
+    def was_stopped(self) -> bool:
+        """Whether someone stopped it before all its nodes were started."""
+        return self.record.stopped and bool(self.untouched)
+
+    @property
     def only_failed_left(self) -> bool:
         """Whether the rollout ended and only its failed nodes are left."""
         return not (self.blocks or self.untouched) and bool(self.failed or self.given_back)

@@ -72,7 +72,7 @@ class Run:
         is_over = False
         if not self.ledger.fenced and self.may_act():
             is_over = self._is_over(is_new=is_new)
-            self.record.end(complete=is_over)
+            self.record.end(complete=is_over, stopped=self.stop.requested)
         return self._result(resumable=not is_over)
 
     def begin(self, *, is_new: bool) -> None:
