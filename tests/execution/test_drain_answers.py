@@ -282,6 +282,14 @@ DENIALS = [
         AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com"),
     ),
     (policy(422, "Invalid", "freeze"), AdmissionDenial(DenierKind.POLICY, "freeze", "no evictions")),
+    (
+        webhook(401, "guard.example.com", "\x1b]0;title\x07\x1b[31mred\x1b[0m"),
+        AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com", "red"),
+    ),
+    (
+        webhook(403, "guard.example.com", "x" * 10_000),
+        AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com", f"{'x' * 499}…"),
+    ),
     (rights("no rule allows it"), None),
 ]
 

@@ -20,12 +20,15 @@ from rollout.errors import (
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
+from rollout.model.text import excerpt
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
 _EXCERPT = 300
+# A denier writes whatever it likes; this much stands on the screen, in Events and in notifications.
+_LONGEST_DENIAL = 500
 
 _CLASSES: dict[int, type[ApiError]] = {
     404: ApiNotFoundError,
@@ -142,7 +145,7 @@ def _denial(message: str) -> AdmissionDenial | None:
     """Return what denied the request at admission; None for every other refusal."""
     for kind, pattern in ((DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK), (DenierKind.POLICY, _DENIED_BY_POLICY)):
         if match := pattern.fullmatch(message):
-            return AdmissionDenial(kind, match["name"], " ".join((match["message"] or "").split()))
+            return AdmissionDenial(kind, excerpt(match["name"]), excerpt(match["message"] or "", _LONGEST_DENIAL))
     return None
 
 
