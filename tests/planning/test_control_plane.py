@@ -184,3 +184,13 @@ def test_a_static_pod_that_has_done_its_work_is_no_concern() -> None:
     given = control_plane(*THREE)
     done = replace(given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED)
     assert not blocked(replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, done))))
+
+
+@pytest.mark.parametrize("unready", ["", "cp-1"])
+@pytest.mark.parametrize("names", [THREE[:2], THREE, FIVE[:4], FIVE])
+def test_what_a_blocker_of_etcd_advises_clears_it(names: tuple[str, ...], unready: str) -> None:
+    found = build_plan(control_plane(*names, unready=unready)).blockers
+    advised = {blocker.message for blocker in found if blocker.object == "pod/shop/etcd-cp-2"}
+    members = (*names, "cp-6") if any("add a member" in message for message in advised) else names
+    is_fixed = any("fix the member on cp-1" in message for message in advised)
+    assert "cp-2" not in quorums(control_plane(*members, unready="" if is_fixed else unready))

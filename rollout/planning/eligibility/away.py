@@ -165,10 +165,12 @@ class ControlPlane:
         voters, left = self.voters | pods.keys(), well - {node}
         needed, lacking = len(voters) // 2 + 1, sorted(voters - well)
         if node in well and len(voters) > 1 and len(left) < needed:
-            fix = f"fix the member on {', '.join(lacking)}" if lacking else "add a member"
+            fixes = [f"fix the member on {', '.join(lacking)}"] if lacking else []
+            if len(voters) - 1 < needed:
+                fixes.append("add a member")
             message = (
                 f"is one of {len(voters)} members of etcd on {node}, which needs {needed} and would have {len(left)} "
-                f"without it: {fix}, {_WAY_OUT}"
+                f"without it: {' and '.join(fixes)}, {_WAY_OUT}"
             )
             yield f"pod/{pods[node].key}", message
 
