@@ -51,6 +51,12 @@ def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Pat
     assert "kubectl -n node-rollout create secret generic rollout-ssh --type=kubernetes.io/ssh-auth" in ended.stderr
 
 
+@pytest.mark.parametrize(("kind", "other"), [("cronjob", "Deployment"), ("deployment", "CronJob")])
+def test_it_warns_of_the_other_kind(kind: str, other: str, command: Command, known_hosts: Path) -> None:
+    comment = f"# this does not replace a {other} of the same name: delete that one, or both run"
+    assert comment in command(*MANIFESTS, kind).stdout
+
+
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
 def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_hosts: Path) -> None:
     ended = command(*MANIFESTS, kind, "-o", "json")
@@ -178,6 +184,20 @@ def test_the_servers_settings_are_judged_as_the_server_will(
         assert reason in refused(ended)
     else:
         printed(ended)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--schedule", "0 99 * * *"), "Invalid value for '--schedule': hour '99'"),
+        (("deployment", "--schedule", "0 2 * * *"), "deployment has no schedule"),
+        (("fleetlock", "--time-zone", "Europe/Berlin"), "fleetlock has no schedule"),
+    ],
+)
+def test_a_schedule_that_would_not_run_is_refused(
+    arguments: tuple[str, ...], reason: str, command: Command, known_hosts: Path
+) -> None:
+    assert reason in refused(command(*MANIFESTS, *arguments))
 
 
 @pytest.mark.sample

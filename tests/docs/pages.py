@@ -13,6 +13,11 @@ from tests.docs import reference, schemas, settings_schema
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCHEMAS = DOCS / "schemas"
+SETTINGS_SCHEMAS = (
+    SCHEMAS / f"{settings_schema.NAME}.json",
+    ROOT / "charts" / "node-rollout" / "settings.schema.json",
+)
+"""The chart reads its own copy: Helm shows a template no file outside its chart."""
 TABLES: Mapping[str, Callable[[], str]] = {
     **reference.TABLES,
     **{f"{command} fields": partial(schemas.tables, command) for command in schemas.DOCUMENTS},
@@ -67,7 +72,8 @@ def write() -> None:
     SCHEMAS.mkdir(exist_ok=True)
     for command in schemas.DOCUMENTS:
         (SCHEMAS / f"{command}.json").write_text(schemas.written(command), encoding="utf-8")
-    (SCHEMAS / f"{settings_schema.NAME}.json").write_text(settings_schema.text(), encoding="utf-8")
+    for file in SETTINGS_SCHEMAS:
+        file.write_text(settings_schema.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

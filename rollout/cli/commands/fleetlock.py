@@ -50,7 +50,7 @@ def serve(settings: Given) -> None:
     Examples:
       rollout fleetlock serve --listen :8080 --slots 2
       rollout fleetlock serve --group workers=25% \\
-        --group-selector workers=node-role.kubernetes.io/worker
+        --group-selector 'workers=!node-role.kubernetes.io/control-plane'
     """
     from rollout.cli.stages import fleetlock
 

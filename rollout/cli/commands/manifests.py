@@ -16,6 +16,7 @@ from rollout.cli.settings.schema import settings as known_settings
 from rollout.cli.settings.values import Namespace, shaped
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
+from rollout.manifests.cron import checked_schedule
 from rollout.manifests.objects import DEFAULT_NAME, SSH_KEY, SSH_SECRET, Installation, Kind, manifest_text, objects
 from rollout.planning.eligibility.windows import checked_zone
 
@@ -29,6 +30,9 @@ _NAME = shaped("[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower
 _MINUTE = 60
 _NAME_HELP = f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock"
 _IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
+_SCHEDULE = "0 1 * * *"
+_ZONE = "Etc/UTC"
+_SCHEDULE_HELP = "cronjob: when a pass begins, in cron's five fields"
 _NAMESPACE = get_args(Namespace)[1].parse
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
@@ -57,8 +61,8 @@ def manifests(
     namespace: str = option(DEFAULT_NAME, "Namespace of all but the roles", "NAME", parser=_NAMESPACE),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
     env_secret: str = option("", "Secret whose keys are variables: secret settings, tokens, a passphrase", "NAME"),
-    schedule: str = option("0 1 * * *", "cronjob: when a pass begins, in cron's five fields", "CRON"),
-    time_zone: str = option("Etc/UTC", "cronjob: timezone of the schedule", "ZONE", parser=checked_zone),
+    schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
+    time_zone: str = option(_ZONE, "cronjob: timezone of the schedule", "ZONE", parser=checked_zone),
     tls_secret: str = option("", "fleetlock: its certificate's Secret, of the type kubernetes.io/tls", "NAME"),
     cluster_ip: str = option("", "fleetlock: fixed address of the Service, which hosts are configured with", "ADDRESS"),
     hosts_network: list[str] | None = option(None, "fleetlock: only these addresses may ask. Repeatable", "CIDR"),
@@ -80,6 +84,8 @@ def manifests(
       rollout manifests roles
     """
     _refuse_useless(kind, settings, image, of_fleetlock=tls_secret or cluster_ip or hosts_network)
+    if kind is not Kind.CRONJOB and (schedule, time_zone) != (_SCHEDULE, _ZONE):
+        raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
     installation = replace(
         _by_settings(kind, settings),
         name=name or (f"{DEFAULT_NAME}-fleetlock" if kind is Kind.FLEETLOCK else DEFAULT_NAME),
