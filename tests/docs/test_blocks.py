@@ -35,6 +35,8 @@ _TYPED = re.compile(r"^ *\$ (.*)", re.MULTILINE)
 # After each command, whatever came of it, as at a terminal.
 _TELL = 'echo "$?" >&{}'
 _SECONDS = 100
+# What the site shows of a block on a screen of 1400 pixels.
+_COLUMNS = 80
 
 
 class CommentError(Exception):
@@ -269,6 +271,26 @@ def test_what_is_not_run_says_why() -> None:
     assert all(len(block.not_run.split()) > 3 for block in left)
     assert len(every) - len(left) > 20
     assert len(left) < 12
+
+
+def too_long(block: Block) -> list[str]:
+    """Its lines that do not fit, of a console's block only what is typed."""
+    lines = block.text.splitlines() if block.language != "console" else block.commands
+    # one line to paste, which CI finds by how it begins
+    return [line for line in lines if len(line) > _COLUMNS and not line.startswith("python3 -m venv ")]
+
+
+def with_late_comment(block: Block) -> list[str]:
+    """Its lines with a comment after a command, where a phone does not show it."""
+    return [line for line in block.text.splitlines() if re.search(r"\S +# ", line)]
+
+
+@pytest.mark.parametrize("page", [*PAGES, LAB, MOVING], ids=lambda page: page.name)
+def test_a_block_fits_the_page(page: Path) -> None:
+    for block in blocks(page):
+        assert not too_long(block), block.place
+        if block.language != "console":
+            assert not with_late_comment(block), block.place
 
 
 def test_a_comment_names_only_what_its_block_has(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.docs.pages import DOCS
 from tests.planning.builders import node
 
 PAGE = (DOCS / "clusters.md").read_text(encoding="utf-8")
-WRITTEN = re.findall(r"^printf .* > cluster\.toml$", PAGE, re.MULTILINE)
+WRITTEN = re.findall(r"^printf .*(?: \\\n )? > cluster\.toml$", PAGE, re.MULTILINE)
 ROLE = "node-role.kubernetes.io/"
 CONTROLLER = "node.kubernetes.io/controller"
 # As these systems set them.

@@ -111,7 +111,8 @@ def test_every_field_is_explained_and_nothing_else() -> None:
 
 def test_the_examples_with_jq_name_fields_of_what_they_read() -> None:
     """Where jq is not installed nothing else tries them."""
-    examples = re.findall(r"^rollout (.+) \| jq .*'(.+)'$", text_of(DOCS / "json.md"), re.MULTILINE)
+    text = text_of(DOCS / "json.md").replace(" \\\n  |", " |")
+    examples = re.findall(r"^rollout (.+) \| jq .*'(.+)'$", text, re.MULTILINE)
     assert len(examples) > 8
     for command, path in examples:
         name = "status-run" if "--run" in command else command.split()[0]
@@ -133,10 +134,19 @@ def test_every_folder_of_tests_is_told() -> None:
     assert {path.parent.name for path in (ROOT / "tests").glob("*/*.py")} <= told
 
 
-def test_tests_that_the_threat_model_names_exist() -> None:
-    names = re.findall(r"`(test_\w+\.py)`", text_of(DOCS / "security.md"))
+def test_tests_that_the_threat_model_has_exist() -> None:
+    table = text_of(ROOT / "CONTRIBUTING.md").partition("| rule | files |")[2].partition("\n\n")[0]
+    names = re.findall(r"`([\w/]+\.py)`", table)
     assert len(names) > 10
-    assert not [name for name in names if not (ROOT / "tests" / "security" / name).exists()]
+    folder = ROOT / "tests" / "security"
+    assert not [name for name in names if not (ROOT / name if "/" in name else folder / name).exists()]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_no_page_sends_its_readers_to_the_tests(page: Path) -> None:
+    """Operators have no clone, or do not read it. Comments are not seen."""
+    seen = re.sub(r"<!--.*?-->", "", text_of(page), flags=re.DOTALL)
+    assert re.findall(r"\btest_\w+(?:\.py|\b)", seen) == []
 
 
 def test_every_page_is_on_the_site() -> None:
