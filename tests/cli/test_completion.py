@@ -1,8 +1,12 @@
 """What a shell offers while a line is typed: names of this cluster and this machine, soon, or nothing."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +21,7 @@ from rollout.model.memory import VersionFailures
 from tests import state
 from tests.cli.conftest import TINY
 from tests.conftest import StartLab
+from tests.docs.pages import ROOT
 from tests.ended import Ended, end_of, start
 
 Complete = Callable[..., Ended]
@@ -104,6 +109,39 @@ def silent_server() -> Iterator[str]:
     """The URL of a server that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"https://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A folder with the plugin and its completion, which the shell that has this project installed would find."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    for name in ("kubectl-node_rollout", "kubectl_complete-node_rollout"):
+        module, _, function = scripts[name].partition(":")
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n", encoding="utf-8")
+        script.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("rele",), ["release"]),
+        (("plan", "--max-u"), ["--max-unavailable"]),
+        (("pause", "worker-1", ""), ["worker-2", "worker-3"]),
+        (("plan", "--out", ""), []),
+    ],
+    ids=" ".join,
+)
+def test_kubectl_completes_the_plugin(
+    words: Sequence[str], names: Sequence[str], plugin: Path, home: Path, remembering: Lab
+) -> None:
+    """Nothing is offered for a file, whose names the shell then completes: directive 0."""
+    environment = {"PATH": f"{plugin}:{os.environ['PATH']}", "HOME": str(home), **remembering.environment}
+    asked = ["kubectl", "__complete", "node-rollout", *words]
+    ended = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == [*names, ":0"]
 
 
 def test_a_server_that_never_answers_is_not_waited_for(
