@@ -138,7 +138,7 @@ def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: p
     level = logger.level
     logger.setLevel(logging.NOTSET)
     web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-    (scanned,) = scan({"worker-1": web.host}, None, {}, timeout=20, concurrency=1)
+    (scanned,) = scan({"worker-1": web.host}, None, {}, timeout=120, concurrency=1)
     assert scanned.standing is KeyState.UNREACHABLE
     logger.setLevel(level)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("paramiko")] == []

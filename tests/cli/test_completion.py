@@ -153,7 +153,7 @@ def test_a_server_that_never_answers_is_not_waited_for(
     before = time.monotonic()
     assert offered(complete("pause", "", variables={"KUBECONFIG": str(kubeconfig)})) == []
     # two seconds, and what it takes to start on a busy machine; a request waits for 30
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 30
 
 
 LOGIN = """

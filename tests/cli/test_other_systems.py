@@ -88,6 +88,7 @@ def test_status_plan_and_apply_need_nothing_of_linux(
     assert len(ended.summary["succeeded"]) == 3
 
 
+@pytest.mark.exhaustive
 def test_the_demo_needs_nothing_of_linux(command: Command, macos: dict[str, str]) -> None:
     """The lab as well: each host has a port of 127.0.0.1, as macOS has no other loopback address."""
     ended = command("demo", "--scenario", TINY, "--speed", "30", variables=macos).ends(0)

@@ -90,7 +90,7 @@ LISTEN = ("--set", "metrics.listen=127.0.0.1:0")
 
 def answer(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
     """Status, body and kind of what is served there."""
-    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection = http.client.HTTPConnection(host, port, timeout=120)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     body = response.read().decode()

@@ -21,7 +21,7 @@ def web(replicas: int) -> Json:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not holds():  # noqa: ASYNC110 - it is the store that changes, and it knows no events
             await asyncio.sleep(0.01)
 
