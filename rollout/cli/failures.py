@@ -19,6 +19,8 @@ from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
 _CLICK_USAGE = 2
+_RESUME = "resume"
+_ANEW = "Drop it, or use rollout abort, then rollout apply. See: "
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -115,9 +117,14 @@ def _advice(error: typer.TyperException) -> str:
         return ""
     if context.parent is None:
         return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
-    from rollout.cli.settings.reading import nearest
+    from rollout.cli.settings.reading import PLANNED, nearest
     from rollout.cli.settings.schema import settings
 
-    takes_set = any("--set" in option.opts for option in context.command.params)
-    meant = settings().get(nearest(str(getattr(error, "option_name", "")).lstrip("-"))) if takes_set else None
+    if not any("--set" in option.opts for option in context.command.params):
+        return ""
+    written = str(getattr(error, "option_name", ""))
+    short = next((item for item in settings().values() if item.short == written), None)
+    meant = short or settings().get(nearest(written.lstrip("-")))
+    if meant and meant.flag and meant.name in PLANNED and context.command.name == _RESUME:
+        return f"resume keeps the rules of the interrupted rollout, so --{meant.flag} cannot be changed now. {_ANEW}"
     return f"{meant.name} has no flag: write --set {meant.name}=VALUE. See: " if meant and not meant.flag else ""

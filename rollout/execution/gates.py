@@ -117,7 +117,7 @@ class PolicyGates:
         if not self._policy.windows.wait and (why := self._schedule.closed(now)):
             return Later(why)
         names = ", ".join(node.name for node in wave.nodes)
-        question = f"Wave {wave.index} of {len(self.plan.waves)}: {names}. Start it?"
+        question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
         if self.ports.confirmation and not self.ports.confirmation(question, self._stopped):
             return f"wave {wave.index} was not confirmed"
         return self._command("wave", _about(wave, self.plan))
@@ -271,7 +271,7 @@ def _alerts_of(source: AlertSource | None) -> str:
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
     return {
         GateVariable.WAVE: str(wave.index),
-        GateVariable.WAVES: str(len(plan.waves)),
+        GateVariable.WAVES: str(plan.last_wave),
         GateVariable.NODES: _fitting(" ".join(node.name for node in wave.nodes)),
     }
 

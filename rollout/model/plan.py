@@ -254,3 +254,8 @@ class RolloutPlan:
     def nodes(self) -> tuple[PlannedNode, ...]:
         """Every planned node, in order."""
         return tuple(node for wave in self.waves for node in wave.nodes)
+
+    @property
+    def last_wave(self) -> int:
+        """The number of the last wave, 0 without waves; the first of a resumed rollout need not be 1."""
+        return self.waves[-1].index if self.waves else 0

@@ -207,7 +207,9 @@ class Metrics(Collector):
         for family in (shown.nodes, shown.finished, shown.phase_start, shown.held_evictions):
             family.clear()
         shown.wave().set(view.waves[-1].index if view.waves else 0)
-        shown.waves().set(view.waves[-1].of if view.waves else len(view.plans[-1].waves))
+        planned = view.plans[-1].waves
+        last = planned[-1].index if planned else 0
+        shown.waves().set(view.waves[-1].of if view.waves else last)
         for pool in self._all_pools:
             for phase in Phase:
                 shown.nodes(phase, pool).set(0)

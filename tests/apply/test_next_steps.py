@@ -1,7 +1,10 @@
 """Every command that a screen names next, run as it stands: none leads in a circle, and each way has an end."""
 
+import os
 import re
 import shlex
+import subprocess
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ PATIENCE = {
     "ROLLOUT_SETTLE_TIMEOUT": "60s",
 }
 NEXT = "Next:"
+KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 # What goes on although nothing was repaired.
 WITHOUT = ("To go on without", "To end the rollout without")
 VARYING = re.compile(r"\d+(?:\.\d+)?|[0-9a-f]{16}")
@@ -111,3 +115,24 @@ def test_doctor_beside_an_unfinished_rollout_leads_to_it(start_lab: StartLab, tm
     assert steps[0].lead == "Once worker-2 is mended:"
     refused = typed(lab, tmp_path, "rollout apply --node cp-1").ends(6)
     assert "`rollout resume`" in refused.stderr
+
+
+def forced(lab: Lab, screen: str) -> None:
+    """Do what the screen names as the last resort, as it stands there."""
+    line = next(line for line in screen.splitlines() if line.endswith(" --force"))
+    words = shlex.split(line[line.index("kubectl ") :])
+    subprocess.run([KUBECTL, *words[1:]], env={**os.environ, **lab.environment}, check=True, capture_output=True)
+
+
+@pytest.mark.exhaustive
+def test_the_last_resort_against_a_pod_that_does_not_end_lets_the_rollout_end(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
+    lab = start_lab("drain-hangs", nodes=6)
+    first = typed(lab, tmp_path, "rollout apply").ends(4)
+    assert "journalctl -u kubelet" in first.stdout
+    forced(lab, first.stdout)
+    (again,) = (step for step in steps_in(first.stdout) if step.lead.startswith("Once the pods of "))
+    assert again.command == "rollout resume --retry-failed"
+    typed(lab, tmp_path, again.command).ends(0)
+    assert lab.scoreboard().cordons_left == ()

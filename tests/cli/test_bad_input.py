@@ -16,6 +16,12 @@ USAGE = [
     (("apply", "--yes", "--set", "lock.duration=999999999h"), "lock.duration", "is too long"),
     (("plan", "--max-unavailble", "3"), "No such option", "--max-unavailable"),
     (("plan", "--soak", "3m"), "waves.soak has no flag: write --set waves.soak=VALUE.", "rollout plan --help"),
+    (
+        ("resume", "--max-unavailable", "3"),
+        "--max-unavailable cannot be changed now",
+        "rollout abort, then rollout apply",
+    ),
+    (("resume", "-l", "a=b"), "--selector cannot be changed now", "rollout abort, then rollout apply"),
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
     (("paln",), "No such command", "plan"),
     (("--yes", "apply"), "Flags stand after the command", "rollout --help"),

@@ -103,6 +103,36 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     assert {entry.node for entry in rest.blockers} == blocked
 
 
+def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], int]:
+    """The number and the size of each wave that is left of four with two nodes, and the last number."""
+    nodes = [node(f"w-{number}") for number in range(8)]
+    policy = Policy(max_unavailable=Count(2), canary=0)
+    plan = build_plan(inputs(nodes, policy=policy))
+    items = [Begun(each, Phase.REBOOTING, "this", cordoned=True) for each in plan.nodes[done : done + begun]]
+    unfinished = Unfinished(
+        StoredRecord("this", "", "", ended=False, plan=plan),
+        begun=tuple(items),
+        untouched=plan.nodes[done + begun :],
+        done=tuple(each.name for each in plan.nodes[:done]),
+    )
+    given = inputs(nodes, policy=policy)
+    rest = continuation(unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False).plan
+    return [(wave.index, len(wave.nodes)) for wave in rest.waves], rest.last_wave
+
+
+@pytest.mark.parametrize(
+    ("done", "begun", "waves"),
+    [
+        (0, 0, [(1, 2), (2, 2), (3, 2), (4, 2)]),
+        (4, 0, [(3, 2), (4, 2)]),
+        (2, 2, [(2, 2), (3, 2), (4, 2)]),
+        (3, 1, [(2, 1), (3, 2), (4, 2)]),
+    ],
+)
+def test_the_waves_of_a_resumed_rollout_keep_their_numbers(done: int, begun: int, waves: list[tuple[int, int]]) -> None:
+    assert waves_of_the_rest(done=done, begun=begun) == (waves, 4)
+
+
 def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     """A rollout of eight nodes that an operating process left, none of them rebooted."""
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))

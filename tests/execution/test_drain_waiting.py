@@ -70,6 +70,8 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
         r"\(finalizers: example.org/hold\)",
         failed.value.message,
     )
+    assert failed.value.hint.startswith("See: kubectl get pod -n default p -o yaml; ")
+    assert "finalizers (example.org/hold): not even --force" in failed.value.hint
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
@@ -115,6 +117,7 @@ def test_an_accepted_eviction_that_deletes_nothing_is_told_as_such(
     # since the first of several evictions
     assert Duration.parse(said[1]) > 60
     assert "terminating" not in failed.value.message
+    assert failed.value.hint.endswith("kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 0 terminating; evicted but not deleted: default/p"
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
+from rollout.execution.drain.advice import steps_for_kept, steps_for_stuck
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.evictor import Acceptance, Evictor
@@ -189,19 +190,26 @@ class Waiting:
         """Return what to do about the pods that are left at the deadline."""
         in_grace = [pod for pod in remaining if pod.terminating and self.termination(pod).left > 0]
         others = [pod for pod in remaining if pod not in in_grace]
-        see = f"See: {self.look_at(others[0])}" if others else ""
+        see = f"See: {'; '.join(self._steps_for(others[0]))}" if others else ""
         if not in_grace:
             return see
         longest = Duration(max(round(self.termination(pod).grace) for pod in in_grace))
         wait = f"Set --drain-timeout above {longest}, or shorten the grace period with --grace-period"
         return f"{see}; {wait}" if see else f"{wait}."
 
+    def _steps_for(self, pod: Pod) -> Sequence[str]:
+        if pod.terminating:
+            return steps_for_stuck(pod)
+        if self.evictor.of(pod).accepted is not None:
+            return steps_for_kept(pod)
+        return (self.look_at(pod),)
+
     def look_at(self, pod: Pod) -> str:
         """Return the command that shows what keeps it: its budget where that alone does."""
         denial = self.held.denial_of(pod)
         if denial is not None and denial.kind is DenierKind.POLICY:
             return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"
-        budget = "" if pod.terminating else self.held.budget_of(pod)
+        budget = self.held.budget_of(pod)
         if budget.startswith(CRITICAL):
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"

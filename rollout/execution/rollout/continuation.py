@@ -20,6 +20,7 @@ from rollout.planning.eligibility.candidates import asked_for, is_control_plane
 from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
+    ended_waves,
     is_regrouped,
     joined,
     once_back,
@@ -107,17 +108,19 @@ def continuation(
         rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
     )
     given_back = frozenset(unfinished.given_back if retry_failed else ())
+    pending = pending_nodes(unfinished, retry_failed=retry_failed)
     anew = replace(
         inputs,
         snapshot=once_back(inputs.snapshot, {item.node.name for item in begun}),
-        selected=tuple(sorted(pending_nodes(unfinished, retry_failed=retry_failed))),
+        selected=tuple(sorted(pending)),
         selection=Selection(),
         policy=_counted(policy, unfinished, inputs.snapshot, selected),
         retried=given_back,
         # those that are stranded keep their places, too, and are told of as what they are
         begun=frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}),
     )
-    plan = joined(unfinished.run, tuple(item.node for item in begun), build_plan(anew))
+    ended = ended_waves(before, {*pending, *(item.node.name for item in begun)})
+    plan = joined(unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended)
     troubled, planned = {node.node for node in excluded_by_trouble(plan.excluded)}, {node.name for node in plan.nodes}
     back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
     limit = rules.failures_allowed(selected)

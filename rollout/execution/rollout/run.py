@@ -135,7 +135,7 @@ class Run:
             if not begun:
                 return why
             wave, settle = replace(wave, nodes=begun), False
-        self.report.wave(wave, len(self.plan.waves))
+        self.report.wave(wave, self.plan.last_wave)
         admission = Admission(wave, self.settler, self.ledger, self._keep)
         before = None if wave.rolling else self._baseline(wave)
         with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):

@@ -50,13 +50,22 @@ def _given_back(node: Node) -> Node:
     return replace(node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations)
 
 
-def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> RolloutPlan:
+def ended_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
+    """Return how many waves of an interrupted plan have none of the nodes that are `left` to do."""
+    waves = plan.waves if plan else ()
+    return sum(all(node.name not in left for node in wave.nodes) for wave in waves)
+
+
+def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0) -> RolloutPlan:
     """One plan under the run's own id: first the nodes under way, then the waves of the others.
+
+    Its waves are numbered after those that have `ended`, so that a rollout counts its waves once.
 
     That nodes are away is no reason not to begin: those under way are among them, and waiting is what waves do.
     """
-    first = (Wave(1, begun, _BECAUSE, _BECAUSE),) if begun else ()
-    waves = (*first, *(replace(wave, index=wave.index + len(first)) for wave in fresh.waves))
+    first = (Wave(ended + 1, begun, _BECAUSE, _BECAUSE),) if begun else ()
+    before = ended + len(first)
+    waves = (*first, *(replace(wave, index=wave.index + before) for wave in fresh.waves))
     summary = replace(
         fresh.summary,
         nodes=fresh.summary.nodes + len(begun),
