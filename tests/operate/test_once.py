@@ -239,3 +239,11 @@ def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(started: Star
     second = rollout(lab, "operate", "--once").ends(4)
     assert "Nothing to do" not in second.stdout
     assert "version-held" in second.stdout
+
+
+def test_a_pass_that_stopped_after_a_failure_keeps_no_apply_out(started: Started, rollout: Rollout) -> None:
+    """Its nodes are planned anew by whoever comes first."""
+    lab = started("drain-hangs", 5)
+    failed = rollout(lab, "operate", "--once", "-o", "json", "--drain-timeout", "8s").ends(4)
+    assert failed.summary["not_started"]
+    rollout(lab, "apply", "--yes", "--node", "cp-1").ends(0)

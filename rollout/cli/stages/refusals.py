@@ -141,7 +141,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
     elif unfinished is not None and unfinished.untouched and not session.operating:
         standing = heading(unfinished, word_of(unfinished, alive=False))
         if unfinished.was_stopped and not asks:
-            raise LockedError(standing, hint=f"{capitalized(ways_out(unfinished))}.")
+            raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")
         replaced = f"{capitalized(standing)}. This replaces it: {ways_out(unfinished)}."
     try:
         with_patience(read_slots, api, namespace)
