@@ -36,9 +36,14 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands, with their descriptions in the list of commands."""
 
-# A command of this program in a text. After an article, the word means a rollout.
+# What a shell takes as one word: a name or a value that somebody gave, whatever stands in it.
+_QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
+# After an article the words are about a rollout; after `kubectl` they are one of its own commands.
+_BEFORE = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
+_ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
+# `own` is our name in a command; what follows it on a line of its own, and quoted words, are passed over.
 _COMMAND = re.compile(
-    rf"(?<![\w./-])(?<!\ba )(?<!\bthe )(?<!\bThe ){PROGRAM}(?= +(?:{'|'.join(COMMANDS)}|--?[a-z]+)\b)"
+    rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
 )
 
 
@@ -50,4 +55,12 @@ def program_name() -> str:
 def as_started(text: str) -> str:
     """Return a text with its commands as this program was started, so that they can be pasted."""
     name = program_name()
-    return text if name == PROGRAM else _COMMAND.sub(name, text)
+    if name == PROGRAM:
+        return text
+    return _COMMAND.sub(lambda found: _renamed(found, name), text)
+
+
+def _renamed(found: re.Match[str], name: str) -> str:
+    if found["own"]:
+        return name
+    return f"{found['indent']}{name}{found['rest']}" if found["indent"] else found[0]
