@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
@@ -166,7 +167,8 @@ class Echo:
     def pause_process(self) -> None:
         """Stop this process as Ctrl-Z does, with the echo as it was before."""
         self.on()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # sent to the process, it may stop only after this thread has turned the echo off again
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.off()
 
     def _is_ours(self) -> bool:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -60,14 +61,15 @@ def shown(
     typed: str = "",
     heed: Callable[[Sequence[str], subprocess.Popen[bytes]], None] | None = None,
     keys: bytes = b"",
+    narrowed: int = 0,
 ) -> Screen:
     """The real program on a terminal of so many columns.
 
     `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has changed. `keys` are
-    pressed whenever a board has moved.
+    pressed whenever a board has moved. `narrowed` is how many columns the terminal has from the first board on.
     """
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    _resize(follower, columns)
     process = start_on_terminal(home, {"TERM": "xterm-256color", "TZ": "UTC", **environment}, arguments, follower)
     os.close(follower)
     screen = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
@@ -80,12 +82,38 @@ def shown(
             typed = ""
         if keys and any(line.startswith("Wave ") for line in screen.display):
             os.write(leader, keys)
+        if narrowed and any(line.startswith("Wave ") for line in screen.display):
+            _resize(leader, narrowed)
+            process.send_signal(signal.SIGWINCH)
+            screen, columns, narrowed = _reflowed(screen, narrowed), narrowed, 0
+            stream = pyte.ByteStream(screen)
         if heed is not None:
             moments.append([line.rstrip() for line in screen.display])
             heed(moments[-1], process)
     has_echo = bool(termios.tcgetattr(leader)[_LOCAL_MODES] & termios.ECHO)
     os.close(leader)
     return Screen(process.wait(timeout=60), _lines(screen, columns), octets, has_echo, moments)
+
+
+def has_echo(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the terminal of this process shows keys."""
+    terminal = os.open(f"/proc/{process.pid}/fd/2", os.O_RDWR | os.O_NOCTTY)
+    try:
+        return bool(termios.tcgetattr(terminal)[_LOCAL_MODES] & termios.ECHO)
+    finally:
+        os.close(terminal)
+
+
+def _resize(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+
+
+def _reflowed(screen: pyte.HistoryScreen, columns: int) -> pyte.HistoryScreen:
+    """The same lines on a narrower terminal, which breaks them as most do; the cursor stays behind the last."""
+    narrower = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
+    lines = [line.rstrip() for line in screen.display[: screen.cursor.y + 1]]
+    pyte.Stream(narrower).feed("\r\n".join(lines))
+    return narrower
 
 
 def _read(leader: int) -> bytes:

@@ -18,7 +18,7 @@ from rollout.lab.api.resources import CONFIGMAPS, LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import is_ending
 from tests.cli.conftest import TINY, Command
-from tests.cli.screens import Screen, shown
+from tests.cli.screens import Screen, has_echo, shown
 from tests.conftest import StartLab
 from tests.ended import invoked, start
 from tests.waiting import wait_until
@@ -178,6 +178,39 @@ def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(start_lab: 
     frames = [sum(" of 3 done" in line for line in lines) for lines in screen.moments]
     assert max(frames) == 1
     assert screen.has_echo
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    return "State:\tT" in Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+
+
+def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(start_lab: StartLab, tmp_path: Path) -> None:
+    lab, echoes = start_lab(TINY, nodes=3, speed=5), list[bool]()
+
+    def pause_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if echoes or not any(line.startswith("Wave ") for line in lines):
+            return
+        echoes.append(has_echo(process))
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: is_stopped(process))
+        echoes.append(has_echo(process))
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not has_echo(process))
+
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 80, heed=pause_once)
+    assert echoes == [False, True]
+    assert screen.code == ExitCode.OK
+    assert screen.has_echo
+
+
+def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(start_lab: StartLab, tmp_path: Path) -> None:
+    lab = start_lab(TINY, nodes=3, speed=5)
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 100, heed=lambda _lines, _process: None, narrowed=50)
+    assert screen.code == ExitCode.OK
+    assert max(map(len, screen.lines)) <= 50
+    frames = [sum(" of 3 done" in line for line in lines) for lines in screen.moments]
+    assert max(frames) == 1
+    assert " of 3 done" not in screen.text
 
 
 def test_keys_are_shown_again_after_a_rollout_that_was_stopped_at_once(start_lab: StartLab, tmp_path: Path) -> None:
