@@ -13,7 +13,7 @@ from rollout.lab.api.resources import EVENTS, LEASES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command, is_ending, killed_at
-from tests.ended import invoked
+from tests.ended import answered, invoked
 from tests.state import holder_of, lease_of, marks_of, record, run_of, unlock
 from tests.waiting import wait_until
 
@@ -131,18 +131,22 @@ def recorded_run(lab: Lab) -> str:
     return str(stored["metadata"]["annotations"]["node-rollout.dev/run"])
 
 
-def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    """Nothing of it is in flight, and nodes of it were not started."""
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY)
+def stopped_run(lab: Lab, home: Path) -> str:
+    """Stop an apply after its first reboot: nothing of it is in flight, and nodes of it were not started."""
+    process = command(lab, home, *APPLY)
     wait_until(lambda: any(lab.scoreboard().reboots.values()))
     process.send_signal(signal.SIGINT)
     process.communicate()
-    run = recorded_run(lab)
     assert process.returncode == 130
+    return recorded_run(lab)
+
+
+def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    run = stopped_run(lab, tmp_path)
     refused = rollout(lab, "apply", "--yes", "--node", "cp-1").ends(6)
     assert f"the rollout {run}" in refused.stderr
-    assert "`rollout resume` continues it, `rollout abort` undoes what it started" in refused.stderr
+    assert "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it st" in refused.stderr
     assert recorded_run(lab) == run
     rehearsed = rollout(lab, "apply", "--dry-run", "--node", "cp-1").ends(0)
     assert "This replaces it" in rehearsed.stderr
@@ -150,6 +154,18 @@ def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rol
     assert planned.splitlines()[-1] == "    rollout resume"
     rollout(lab, "resume", "--yes").ends(0)
     assert_finished(lab)
+
+
+def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    run = stopped_run(lab, tmp_path)
+    another = ("apply", "--node", "cp-1")
+    declined = answered(tmp_path, lab.environment, another, "no").ends(3)
+    assert f"the rollout {run}" in declined.stderr.lower()
+    assert "This replaces it: `rollout resume` continues it" in declined.stderr
+    assert recorded_run(lab) == run
+    answered(tmp_path, lab.environment, another, "yes").ends(0)
+    assert (lab.scoreboard().reboots["cp-1"], record(lab)) == (1, None)
 
 
 def recorded_rules(lab: Lab) -> dict[str, Any]:
