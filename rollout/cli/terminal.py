@@ -182,6 +182,11 @@ class Echo:
             return True
 
 
+def columns() -> int | None:
+    """Columns of the terminal; None if there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def height() -> int | None:
     """Lines that a terminal shows at once; None if there is none."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None

@@ -91,10 +91,12 @@ class Column(NamedTuple):
     note: bool = False
 
 
-def table_text(columns: Sequence[Column], rows: Sequence[Row], width: int | None = None) -> str:
+def table_text(
+    columns: Sequence[Column], rows: Sequence[Row], width: int | None = None, *, elsewhere: str = "-o wide"
+) -> str:
     """Lay the table out within `width` columns (None: no limit), and last name the columns that had to go.
 
-    A column in which nothing stands is left out.
+    A column in which nothing stands is left out. `elsewhere` says what shows those that had to go.
     """
     places = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
     columns, rows = [columns[place] for place in places], [[row[place] for place in places] for row in rows]
@@ -105,7 +107,7 @@ def table_text(columns: Sequence[Column], rows: Sequence[Row], width: int | None
         if len(columns) - 1 not in shown and columns[-1].note and row[-1] != NOTHING:
             lines += (_filled(line, width or 80, _INDENT, _INDENT) for line in row[-1].splitlines())
     gone = [column.title for place, column in enumerate(columns) if place not in shown and not column.note]
-    return "\n".join([*lines, *([f"({', '.join(gone)}: -o wide)"] if gone else [])])
+    return "\n".join([*lines, *([f"({', '.join(gone)}: {elsewhere})"] if gone else [])])
 
 
 def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> tuple[Sequence[int], Sequence[int]]:

@@ -28,7 +28,17 @@ from rollout.report.sentences import capitalized, in_brief
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
-_WIDE = tuple(map(Column, ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "POOL", "NOTE")))
+_WIDE = (
+    Column("NODE"),
+    Column("STATE"),
+    Column("READY", leaves=3),
+    Column("SCHEDULABLE", leaves=2),
+    Column("OPERATION", leaves=1),
+    Column("VERSION", leaves=6),
+    Column("REBOOT", leaves=4),
+    Column("POOL", leaves=5),
+    Column("NOTE", note=True),
+)
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
 # What the operator has to see to on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
@@ -52,6 +62,7 @@ def status_text(
     statuses: Sequence[NodeStatus],
     *,
     width: int | None = 160,
+    room: int | None = None,
     only_pending: bool = False,
     asked: Sequence[Source] = DEFAULT_SOURCES,
     memory: Memory = NO_MEMORY,
@@ -62,9 +73,10 @@ def status_text(
 ) -> str:
     """Show one row a node, how many are in which state, and what to do next.
 
-    `width` in columns, None for no limit, and for what few look for besides. With `only_pending` no row for nodes that
-    nothing waits for; all of them count. `asked` are the sources of `detect.sources`, `rollout` is the one beside these
-    nodes. `closed` says why no node may be started now. `repeated` makes of a command the one about the same nodes.
+    `width` in columns, None for what few look for besides, which then has `room`: None for no limit. With
+    `only_pending` no row for nodes that nothing waits for; all of them count. `asked` are the sources of
+    `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may be started now. `repeated`
+    makes of a command the one about the same nodes.
 
     But without a limit, what is said of more than half of the rows stands once below them.
     """
@@ -75,7 +87,8 @@ def status_text(
     notes = [_note(status, memory, now, remembered, is_wide=width is None) for status in shown]
     if width is None:
         rows = [_wide_row(status, note) for status, note in zip(shown, notes, strict=True)]
-        lines = [table_text(_WIDE, rows) if rows else "", _counts(statuses)]
+        table = table_text(_WIDE, rows, room, elsewhere="a wider terminal") if rows else ""
+        lines = [table, _counts(statuses)]
     else:
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [said.sentence for said in (*remembered, rollout)]
@@ -85,7 +98,7 @@ def status_text(
     elif command := _next(statuses, asked, (*remembered, rollout)):
         caution = next((f"Once {said.once}:" for said in remembered if said.once and said.command == command), "Next:")
         lines.append(f"{caution}\n    {repeated(command)}")
-    return wrapped(joined("\n", *lines), width)
+    return wrapped(joined("\n", *lines), width or room)
 
 
 def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None) -> list[str]:

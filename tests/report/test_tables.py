@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -148,6 +149,16 @@ ROWS = [
     ),
     ("worker-2", "eu-1b", "3", "a-long-name-4", ""),
 ]
+
+
+@pytest.mark.parametrize("room", [60, 80, 100, 120])
+def test_wide_status_fits_its_terminal_and_names_the_columns_that_do_not(room: int) -> None:
+    statuses = [replace(WAITING, operation="UPDATE_STATUS_UPDATED_NEED_REBOOT", pool="web"), SILENT]
+    text = status_text(statuses, width=None, room=room)
+    assert longest(text.partition("\nNext:")[0]) <= room
+    gone = re.search(r"\((.*): a wider terminal\)", text)
+    titles = {*text.split("\n")[0].split(), *(gone[1].split(", ") if gone else ())}
+    assert titles >= {"NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "POOL"}
 
 
 def longest(text: str) -> int:

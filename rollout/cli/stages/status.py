@@ -13,7 +13,7 @@ from rollout.cli.settings.schema import Output, OutputFormat
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
-from rollout.cli.terminal import Echo, say, show
+from rollout.cli.terminal import Echo, columns, say, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
@@ -121,6 +121,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
         status_text,
         statuses,
         width=output.width,
+        room=columns(),
         only_pending=only_pending,
         asked=policy.detect,
         memory=memory,
