@@ -87,9 +87,14 @@ def next_of(steps: Sequence[Step]) -> str:
 
 def assert_ends_well(lab: Lab, home: Path, first: str) -> None:
     """Either nothing is left to do, or the last screen says who has to act, and how."""
-    _, last = follow(lab, home, first)[-1]
+    screens = follow(lab, home, first)
+    _, last = screens[-1]
     says_how = bool(steps_in(last.stdout)) or "hint: " in last.stderr or " fix: " in last.stdout or "→ " in last.stdout
     assert last.code == 0 or says_how, last.stdout + last.stderr
+    score, said = lab.scoreboard(), "".join(ended.stdout + ended.stderr for _, ended in screens)
+    left = {*score.cordons_left, *score.taints_left, *score.annotations_left}
+    assert [name for name in left if name not in said] == []
+    assert score.budgets_broken == ()
 
 
 def first_of(name: str) -> str:
