@@ -19,6 +19,7 @@ from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, at_version
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
+from rollout.execution.node.rejoin import mark_again, ready_before_it
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
 from rollout.execution.node.transitions import GivenUpError, NodeFailure, NodeRemovedError, NotStartedError
@@ -31,6 +32,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
 from rollout.server.nodes import facts_of, staged_on, version_of
+from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
 from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
@@ -114,7 +116,7 @@ class HeldSlot:
             raise
         except RolloutError as error:
             self.close()
-            node = _looked_at(context)
+            node = self._looked_at(context)
             if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
                 self.reopen()
                 return progress.to(Phase.REBOOTING)
@@ -148,12 +150,36 @@ class HeldSlot:
         deadline: Deadline | None = None
         while True:
             context.check()
-            yield _looked_at(context)
+            yield self._looked_at(context)
             if deadline and deadline.expired:
                 return
             if deadline is None:
                 deadline = context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
             deadline.pause(_PAUSE)
+
+    def _looked_at(self, context: NodeContext) -> Node:
+        """Return the Node as it is now; of a host that was granted its reboot, the one that it registers again."""
+        try:
+            return _looked_at(context, self.now.node_uid)
+        except NodeFailure:
+            if not self._may_return(context):
+                raise
+        context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
+        slot = self.now
+        node = await_reregistration(
+            context.cluster, context.check, slot, self.timeout, is_released=lambda: self.now.released
+        )
+        mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_it(context)})
+        # marked first: whoever goes on from here finds it either way
+        context.cluster.ask(lambda _api: self.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid)))
+        return context.node()
+
+    def _may_return(self, context: NodeContext) -> bool:
+        """Whether its host was granted its reboot, as the slot says or, of a moment ago, the Node that is gone."""
+        before = context.watched.seen if context.watched else None
+        return self.now.awaited in IN_REBOOT or (
+            before is not None and before.annotations.get(marks.PHASE) == Phase.REBOOTING
+        )
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
         """Until the host asks again; pods that come meanwhile are drained again, a slot it forgets is taken back."""
@@ -236,7 +262,7 @@ class HeldSlot:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
     context.check()
-    node = _looked_at(context)
+    node = _looked_at(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
     if withheld := context.objection(context.planned, staged_on(node) or None):
         raise NotStartedError(withheld.why, withheld.reason)
@@ -263,14 +289,14 @@ def _boot_of(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
 
 
-def _looked_at(context: NodeContext) -> Node:
+def _looked_at(context: NodeContext, uid: str) -> Node:
     """Return the Node as it is now; raise if it is not the Node that the slot was taken for."""
     try:
         node = context.node()
     except ApiNotFoundError:
         raise NodeRemovedError("its Node was deleted") from None
-    if node.uid != context.planned.node_uid:
-        raise NodeFailure(Outcome.SKIPPED, "its Node was deleted and created again: its host has to ask anew")
+    if node.uid != uid:
+        raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
     return node
 
 

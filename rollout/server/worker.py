@@ -17,11 +17,13 @@ from typing import Any
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError, SshError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Observers, OutageNotice
-from rollout.execution.drain.task import Precedence
+from rollout.execution.drain.task import NodeTask, Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock
+from rollout.execution.node.rejoin import mark_again
 from rollout.execution.node.steps import process_node
+from rollout.execution.node.transitions import NodeFailure
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Inheritance
@@ -36,9 +38,12 @@ from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import Ended, noted
+from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import node_of, plan_of, selected, staged_on, version_of
+from rollout.server.nodes import node_of, plan_of, planned, selected, staged_on, version_of
+from rollout.server.protocol import Denied
+from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import Troubles, World
 from rollout.server.steps import HeldSlot
 
@@ -82,6 +87,9 @@ class SlotRunner:
         """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
         world, settings = self.world, self.world.settings
         node = node_of(world.api, slot)
+        if node is None and slot.awaited in IN_REBOOT:
+            node = self._registered_again(slot, check)
+            slot = self._now(slot)
         if node is None or self._is_over(slot, node):
             if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
                 self._rest(slot)
@@ -97,6 +105,26 @@ class SlotRunner:
                 hosts, inherited = {slot.node: Host(slot.node, "")}, Inheritance(begun)
                 run = Run(plan, hosts, ports, options, stop, inherited, check, events.report, cluster)
                 return self._told(slot, run)
+
+    def _now(self, slot: Slot) -> Slot:
+        """Return the slot as it is by now, when its Node may be another."""
+        return self.world.book.latest.of_run(slot.run) or slot
+
+    def _registered_again(self, slot: Slot, check: Guard) -> Node | None:
+        """Return the Node that was deleted during the reboot, marked anew; None where it is not to come back."""
+        world, policy = self.world, self.world.settings.policy
+        cluster = PatientApi(world.api, world.clock)
+        try:
+            node = await_reregistration(
+                cluster, check, slot, world.settings.slot_timeout, is_released=lambda: self._now(slot).released
+            )
+        except NodeFailure:
+            return None
+        entry = planned(node, slot, policy)
+        task = NodeTask(entry, slot.run, cluster, check, world.quiet, policy=pools_of(policy).rules(entry.pool))
+        mark_again(task, Phase.REBOOTING, {})
+        world.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
+        return node_of(world.api, self._now(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
@@ -149,7 +177,7 @@ class SlotRunner:
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
         try:
-            node = node_of(self.world.api, slot)
+            node = node_of(self.world.api, self._now(slot))
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
@@ -221,7 +249,18 @@ class Worker:
 
     def _open(self) -> list[Slot]:
         """Return the slots that somebody has to work on."""
-        return [slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released]
+        return [
+            slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
+        ]
+
+    def _is_gone(self, slot: Slot) -> bool:
+        """Whether the Node of a slot that nobody works on is gone: no host can report for it any more."""
+        with suppress(Denied):
+            node = self._world.machines.nodes.get(slot.node)
+            is_another = node is None or node.uid != slot.node_uid
+            # what a watch tells may be late
+            return is_another and node_of(self._world.api, slot) is None
+        return False
 
     def _try_to_lead(self) -> None:
         """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""
@@ -311,7 +350,8 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.released
-        node = node_of(self._world.api, slot) if stays_cordoned else None
+        now = self._world.book.latest.of_run(slot.run) or slot
+        node = node_of(self._world.api, now) if stays_cordoned else None
         if node is None:
             self._world.book.change(lambda slots: slots.without(slot.run))
             return

@@ -16,7 +16,7 @@ from rollout.execution.node.context import NodeContext, NodeHost, Progress, Reme
 from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.rejoin import after_rejoin
+from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.transitions import NodeFailure, blamed
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
@@ -287,6 +287,16 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
         marks.CORDONED_BY_US: "true",
     }
     assert node["metadata"]["annotations"] == expected
+
+
+def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(watching: Watching, server: StandaloneApi) -> None:
+    """As where the first answer is lost."""
+    context = watching(Answers([None]))
+    delete(server, context)
+    register(server)
+    for _ in range(2):
+        mark_again(context, Phase.BOOTED, {})
+    assert stored(server, NODES, NODE)["metadata"]["annotations"][marks.CORDONED_BY_US] == "true"
 
 
 def test_a_node_that_is_registered_by_another_machine_proves_nothing(watching: Watching, server: StandaloneApi) -> None:

@@ -7,6 +7,7 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
+from rollout.model.marks import LAST_RESULT
 from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, left_on, slots_of, workers
 from tests.state import holder_of, is_cordoned, marks_of, node_of, replace_machine
@@ -48,6 +49,52 @@ def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboo
     client.reboot()
     client.await_release(server)
     assert lab.scoreboard().rebooted_undrained == ()
+
+
+def go_down_without_node(lab: Lab, client: Client) -> None:
+    """The host is down, and a cloud controller deletes its Node."""
+    lab.call(lab.machines[client.node].cut_power)
+    lab.call(lambda: lab.store.remove(NODES, client.node))
+
+
+def last_outcome(lab: Lab, name: str) -> str:
+    node = lab.call(lambda: lab.store.get(NODES, name))
+    result = node and (node["metadata"].get("annotations") or {}).get(LAST_RESULT)
+    return str(json.loads(result)["outcome"]) if result else ""
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_host_whose_node_is_registered_again_keeps_its_slot_and_is_proven(
+    started: Started, serve: Serve, *, restarts: bool
+) -> None:
+    lab = started("default", 5)
+    client, other = [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab, "--slot-timeout", "2h")
+    client.await_grant(server)
+    before = node_of(lab, client.node)["metadata"]["uid"]
+    wait_until(lambda: [slot["awaited"] for slot in slots_of(lab)] == ["boot"])
+    go_down_without_node(lab, client)
+    if restarts:
+        server.end()
+        server = serve(lab, "--slot-timeout", "2h")
+    assert other.ask(server).kind == "failed_lock_semaphore_full"
+    lab.call(lab.machines[client.node].power_on)
+    wait_until(lambda: lab.call(lambda: lab.store.get(NODES, client.node)) is not None)
+    client.await_release(server)
+    assert node_of(lab, client.node)["metadata"]["uid"] != before
+    assert last_outcome(lab, client.node) == "succeeded"
+    assert not is_cordoned(lab, client.node)
+    wait_until(lambda: slots_of(lab) == [])
+
+
+def test_a_slot_of_a_host_that_is_away_ends_with_its_node(started: Started, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab, "--slot-timeout", "4s"), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    lab.call(lab.machines[client.node].cut_power)
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
+    lab.call(lambda: lab.store.remove(NODES, client.node))
+    wait_until(lambda: slots_of(lab) == [])
 
 
 def install_anew(lab: Lab, client: Client) -> Client:

@@ -54,7 +54,7 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
 def test_a_slot_whose_node_is_deleted_is_free(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     client = Client(lab, workers(lab)[0])
-    server = serve(lab)
+    server = serve(lab, "--slot-timeout", "8s")
     client.await_grant(server)
     lab.call(lab.machines[client.node].cut_power)
     lab.call(lambda: lab.store.remove(NODES, client.node))

@@ -9,13 +9,14 @@ boot, its kubelet has `--ready-timeout` to register the Node, which is then cord
 If neither happens, the machine was removed, which is not a failure of the node or its version.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import watch_node
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.claim import marks_of_run
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.marking import MarksGoneError, ours, why_lost, write
@@ -49,7 +50,7 @@ class Absence:
             self.patience = None
             return
         if self.patience is None:
-            seconds = min(_GONE_SECONDS, self.context.policy.reboot_timeout / _GONE_PART)
+            seconds = gone_seconds(self.context.policy.reboot_timeout)
             self.patience = self.context.cluster.deadline(seconds)
             self.context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
         elif self.patience.expired:
@@ -73,25 +74,44 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
     """Cordon and mark the Node that the kubelet has registered in the new boot, as the earlier Node was."""
     _await_registered(context, progress)
-    before = context.watched.seen if context.watched else None
+    known = {
+        marks.STAGED_VERSION: progress.staged_version or None,
+        marks.DETECTED: targets_text(progress.targets) or None,
+        marks.READY_BEFORE: ready_before_it(context),
+    }
+    mark_again(context, phase, known)
+    if phase is Phase.READY:
+        await_ready(context, progress.boot, context.policy.ready_timeout)
 
-    def change(node: Node) -> dict[str, Any]:
+
+def ready_before_it(context: NodeContext) -> str | None:
+    """Return the mark of the pods that were ready before the reboot, as it stood on the Node that was deleted."""
+    before = context.watched.seen if context.watched else None
+    return before.annotations.get(marks.READY_BEFORE) if before else None
+
+
+def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) -> None:
+    """Cordon and mark the Node that was registered again, unless it is marked; `known` are marks of the one before."""
+
+    def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
-            ours(context, node)
-        is_our_cordon = not (node.unschedulable or context.planned.cordoned)
+            ours(task, node)
+            return None
+        is_our_cordon = not (node.unschedulable or task.planned.cordoned)
         annotations = {
-            **marks_of_run(context, phase),
-            marks.STAGED_VERSION: progress.staged_version or None,
-            marks.DETECTED: targets_text(progress.targets) or None,
+            **marks_of_run(task, phase),
+            **known,
             marks.CORDONED_BY_US: "true" if is_our_cordon else None,
-            marks.READY_BEFORE: before.annotations.get(marks.READY_BEFORE) if before else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
-    write(context, change)
-    context.report.notice(f"{context.name}: its Node was deleted during its reboot, and is registered again")
-    if phase is Phase.READY:
-        await_ready(context, progress.boot, context.policy.ready_timeout)
+    write(task, change)
+    task.report.notice(f"{task.name}: its Node was deleted during its reboot, and is registered again")
+
+
+def gone_seconds(timeout: float) -> float:
+    """Return for how long a host whose Node is gone may stay away, of the time that it has otherwise."""
+    return min(_GONE_SECONDS, timeout / _GONE_PART)
 
 
 def has_other_machine(context: NodeContext) -> bool:

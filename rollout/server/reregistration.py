@@ -1,0 +1,53 @@
+"""The Node of a host that was granted its reboot, deleted during it: its slot is held until the machine is back.
+
+Some cloud controllers delete the Node of a machine that is down, and its kubelet registers it again when it starts,
+under another UID. The host may be booting for all that can be seen, so its slot is nobody else's meanwhile. A machine
+that stays away was taken away: that is no failure, and its slot is free.
+"""
+
+from collections.abc import Callable
+
+from rollout.errors import ApiNotFoundError
+from rollout.execution.base.deadline import Guard, PatientApi
+from rollout.execution.node.rejoin import gone_seconds
+from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Awaited, Slot, zincati_id
+from rollout.model.progress import Outcome
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
+
+_PAUSE = 1.0
+# What is waited for of a host that may be down.
+IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
+CREATED_AGAIN = "its Node was deleted and created again: its host has to ask anew"
+
+
+def await_reregistration(
+    cluster: PatientApi, check: Guard, slot: Slot, timeout: Duration, *, is_released: Callable[[], bool]
+) -> Node:
+    """Return the Node that the slot's machine registers in another boot.
+
+    `NodeRemovedError` where it does not in time, `NodeFailure` where it registers in the boot from before.
+    """
+    deadline = cluster.deadline(gone_seconds(timeout))
+    while True:
+        check()
+        node = cluster.ask(lambda api: _found(api, slot))
+        if node is not None and node.boot_id == slot.boot_id:
+            raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
+        if node is not None and node.boot_id:
+            return node
+        if deadline.expired or is_released():
+            raise NodeRemovedError("its Node was deleted during its reboot, and its host did not come back")
+        deadline.pause(_PAUSE)
+
+
+def _found(api: ClusterApi, slot: Slot) -> Node | None:
+    """Return the Node of the slot's machine, under whichever UID; another machine under its name is none."""
+    try:
+        node = read_node(api, slot.node)
+    except ApiNotFoundError:
+        return None
+    return node if zincati_id(node.machine_id) == slot.id else None
