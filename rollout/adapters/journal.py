@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,21 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             begin = text.find(_LINE_BEGINS, end)
 
 
+def server_of(path: Path) -> str:
+    """Return the address of the API server of a journal's run; empty if the journal does not tell."""
+    try:
+        first = next((record for record in read_journal(path) if record.get("type") == "run"), {})
+    except OSError:
+        return ""
+    cluster = first.get("cluster")
+    return str(cluster.get("server", "")) if isinstance(cluster, dict) else ""
+
+
+def is_server(address: str, other: str) -> bool:
+    """Whether two addresses are those of one API server."""
+    return bool(address) and address.rstrip("/") == other.rstrip("/")
+
+
 def is_being_written(path: Path) -> bool | None:
     """Whether a process on this machine has the journal open to write: it ends with the process, however that ends.
 
@@ -125,6 +140,11 @@ def journal_of(run: str) -> Path:
     if not is_run_id(run):
         raise AssertionError(f"{run!r} is not a rollout id")
     return runs_directory() / f"{run}{SUFFIX}"
+
+
+def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
+    """Return the journals in the order in which they were written, the latest first."""
+    return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def journals() -> tuple[Path, ...]:

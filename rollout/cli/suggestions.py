@@ -15,6 +15,7 @@ import typer
 from rollout.cli.settings.values import NODE_PREFIXES, node_name
 
 if TYPE_CHECKING:
+    from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
 # How long a user waits for the cluster after Tab, with a few tenths of a second for Python to start.
@@ -44,12 +45,16 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
     return _continuing(incomplete, _asked(context, _rebooted_into))
 
 
-def run_ids(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - as all completions are called
-    """Return the ids of the runs that are recorded on this machine, the latest first."""
-    from rollout.adapters.journal import journals
+def run_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of the runs that are recorded on this machine: the current cluster's first, the latest first."""
+    from rollout.adapters.journal import is_server, journals, latest_first, server_of
+    from rollout.cli import wiring
 
     with _silence():
-        files = sorted(journals(), key=_written_at, reverse=True)
+        files = latest_first(journals())
+        with suppress(Exception):
+            here = wiring.server_of(_settings(context))
+            files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
         return _continuing(incomplete, (file.stem for file in files))
     return []
 
@@ -72,10 +77,6 @@ def _already_named(context: typer.Context) -> Iterator[str]:
             yield from map(node_name, str(value).split(","))
 
 
-def _written_at(file: Path) -> float:
-    return file.stat().st_mtime
-
-
 def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
     """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
     from rollout.gather.background import in_background
@@ -88,6 +89,14 @@ def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Itera
 
 def _answer(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
     from rollout.adapters.kube.api import connect
+
+    settings = _settings(context)
+    api = connect(settings.cluster.kubeconfig, settings.cluster.context or None).within(_PATIENCE)
+    return list(question(api, settings.lock.namespace))
+
+
+def _settings(context: typer.Context) -> "Given":
+    """Return the settings that the typed line, its environment and its settings file give."""
     from rollout.cli.settings.reading import assignments, given, read_file, variables
     from rollout.cli.settings.schema import settings as every_setting
 
@@ -100,9 +109,7 @@ def _answer(context: typer.Context, question: Callable[["ClusterApi", str], Iter
     config = values.get("config")
     file = read_file(Path(_expanded(config)) if config else None)
     assigned = assignments(values.get("set_") or ())
-    settings = given(file, variables(os.environ, flags), {**assigned, **typed})
-    api = connect(settings.cluster.kubeconfig, settings.cluster.context or None).within(_PATIENCE)
-    return list(question(api, settings.lock.namespace))
+    return given(file, variables(os.environ, flags), {**assigned, **typed})
 
 
 def _expanded(word: str) -> str:

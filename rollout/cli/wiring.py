@@ -50,6 +50,16 @@ def context_of(settings: Settings) -> str:
         return ""
 
 
+def server_of(settings: Settings) -> str:
+    """Return the API server's address in the kubeconfig that is used; empty if there is none. Asks nobody."""
+    from rollout.adapters.kube.kubeconfig import find_login
+
+    try:
+        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None).server
+    except KubeconfigError:
+        return ""
+
+
 def host_shell(options: Ssh) -> HostExecutor:
     """Return what carries commands to the hosts."""
     if options.executor is Executor.ANSIBLE:

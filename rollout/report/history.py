@@ -47,12 +47,17 @@ _COLUMNS = (
 )
 
 
-def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
-    """Show one row a run. `width` in columns; None for no limit, and what is the same of all as well."""
+def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
+    """Show one row a run. `width` in columns; None for no limit, and what is the same of all as well.
+
+    `here` is the address of the current cluster, empty if there is none.
+    """
     if not runs:
         return "No run is recorded here."
     is_wide = width is None
-    differ = is_wide or len({run.cluster for run in runs}) > 1
+    clusters = {run.cluster.rstrip("/") for run in runs}
+    is_elsewhere = bool(here) and clusters != {here.rstrip("/")}
+    differ = is_wide or is_elsewhere or len(clusters) > 1
 
     def row(run: RunReport) -> Row:
         # the cluster is told if runs differ in it

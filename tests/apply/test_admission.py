@@ -134,7 +134,9 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, roll
     write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")
     assert "All nodes are no longer paused." in unpaused.stdout
-    assert "Still paused by name: worker-1. End these pauses:\n    rollout unpause worker-1" in unpaused.stdout
+    assert "Paused by name: worker-1. End these pauses:\n    rollout unpause worker-1" in unpaused.stdout
     assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr
+    again = rollout(lab, "unpause", "--all").stdout
+    assert again.startswith("There is no pause of all nodes.\nPaused by name: worker-1.")
     assert list(left_out(lab, rollout)) == ["worker-1", "worker-2"]
     rollout(lab, *APPLY).ends(0)

@@ -99,6 +99,21 @@ def test_runs_of_this_machine_are_offered(command: str, complete: Complete, home
     assert offered(complete(command, "b")) == []
 
 
+def test_runs_of_the_current_cluster_are_offered_first(complete: Complete, home: Path) -> None:
+    runs = home / ".local" / "state" / "rollout" / "runs"
+    runs.mkdir(parents=True)
+    for age, (run, name) in enumerate((("a1", "test"), ("a2", "prod"), ("a3", "prod"))):
+        line = {"type": "run", "run": run, "cluster": {"server": f"https://{name}.example"}}
+        (runs / f"{run}.jsonl").write_text(json.dumps(line))
+        os.utime(runs / f"{run}.jsonl", (1e9 - age,) * 2)
+    context = {"name": "c", "context": {"cluster": "c"}}
+    cluster = {"name": "c", "cluster": {"server": "https://prod.example"}}
+    kubeconfig = home / "kubeconfig"
+    kubeconfig.write_text(json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]}))
+    variables = {"KUBECONFIG": str(kubeconfig)}
+    assert offered(complete("report", "a", variables=variables)) == ["a2", "a3", "a1"]
+
+
 @pytest.mark.parametrize("command", [("lab", "up"), ("demo",)])
 def test_scenarios_are_offered(command: Sequence[str], complete: Complete) -> None:
     assert offered(complete(*command, "--scenario", "never-r")) == ["never-returns"]

@@ -148,7 +148,7 @@ def test_a_journal_is_told_as_far_as_it_goes(name: str, form: str, command: Comm
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nosuch",), "0 runs begin with 'nosuch'"),
+        (("nosuch",), 'error: run "nosuch" not found'),
         (("nosuch.jsonl",), "cannot read the journal nosuch.jsonl: No such file"),
         (("./",), "cannot read the journal .: Is a directory"),
         (("binary.jsonl",), "no run is recorded in binary.jsonl"),
@@ -179,13 +179,58 @@ def test_the_last_run_is_reported_and_all_are_listed_with_their_clusters(command
         os.utime(kept(home, Night(), run, f"https://{name}.example:6443"), (1e9 + 60 * number,) * 2)
     ended = command("report")
     assert f"- Run: `{TEST}`\n" in ended.stdout
-    assert ended.stderr == f"The last run: {TEST}.\n"
+    assert ended.stderr == f"The last run, on test.example:6443: {TEST}.\n"
     rows = [row.split() for row in command("history").stdout.splitlines()[1:]]
     assert {row[0]: next(word for word in row if "example" in word) for row in rows} == {
         PROD: "prod.example:6443",
         TEST: "test.example:6443",
     }
     assert json.loads(command("report", "aaa", "-o", "json").stdout)["run"] == PROD
+
+
+@pytest.fixture
+def two_clusters(home: Path) -> Path:
+    """A kubeconfig of prod, whose run is older than the one of test."""
+    for number, (run, name) in enumerate(((PROD, "prod"), (TEST, "test"))):
+        os.utime(kept(home, Night(), run, f"https://{name}.example:6443"), (1e9 + 60 * number,) * 2)
+    return kubeconfig(home, "https://prod.example:6443/")
+
+
+def kubeconfig(home: Path, server: str) -> Path:
+    path = home / "kubeconfig"
+    context = {"name": "c", "context": {"cluster": "c"}}
+    cluster = {"name": "c", "cluster": {"server": server}}
+    path.write_text(json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]}))
+    return path
+
+
+def test_the_last_run_is_that_of_the_current_cluster(command: Command, two_clusters: Path) -> None:
+    ended = command("report", variables={"KUBECONFIG": str(two_clusters)})
+    assert f"- Run: `{PROD}`\n" in ended.stdout
+    assert ended.stderr == f"The last run: {PROD}.\n"
+
+
+def test_a_last_run_of_another_cluster_is_said_to_be_one(command: Command, two_clusters: Path, home: Path) -> None:
+    variables = {"KUBECONFIG": str(kubeconfig(home, "https://new.example:6443"))}
+    assert command("report", variables=variables).stderr.splitlines() == [
+        "No run on new.example:6443, the current cluster, is recorded here.",
+        f"The last run, on test.example:6443: {TEST}.",
+    ]
+
+
+def test_history_tells_the_cluster_of_runs_elsewhere(command: Command, journal: Path, home: Path) -> None:
+    elsewhere = {"KUBECONFIG": str(kubeconfig(home, "https://new.example:6443"))}
+    assert journal.exists()
+    assert "CLUSTER" in command("history", variables=elsewhere).stdout
+    here = {"KUBECONFIG": str(kubeconfig(home, "https://prod.example:6443"))}
+    assert "CLUSTER" not in command("history", variables=here).stdout
+
+
+def test_letters_of_two_runs_are_ambiguous(command: Command, home: Path) -> None:
+    for run in ("ab" + "0" * 14, "ac" + "0" * 14):
+        kept(home, Night(), run)
+    ended = command("report", "a").ends(ExitCode.ERROR)
+    assert 'error: run "a" is ambiguous: 2 begin with it' in ended.stderr
 
 
 class SlowDisk:

@@ -125,8 +125,8 @@ class Login:
     """What was chosen, ready for the library.
 
     `origin` are the files, for messages; `program` gives the credentials, None where none does;
-    `proxy` is the cluster entry's own, empty where it names none. `impersonation` are the headers
-    that ask for another identity.
+    `proxy` is the cluster entry's own, empty where it names none, and `server` its address.
+    `impersonation` are the headers that ask for another identity.
     """
 
     files: tuple[Path, ...]
@@ -135,6 +135,7 @@ class Login:
     user: str
     program: Program | None
     proxy: str
+    server: str
     impersonation: tuple[tuple[str, str], ...] = ()
 
 
@@ -182,6 +183,7 @@ class _Merged:
             user=user or "",
             program=None if login.token or login.token_file else login.exec,
             proxy=self.clusters[cluster].proxy_url or "",
+            server=self.clusters[cluster].server or "",
             impersonation=login.impersonation(),
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
 from rollout.adapters.local_files import check_target, output_file, write_whole
+from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
@@ -43,18 +44,19 @@ def history(
     output = settings.output
     file = settings.output.journal
     if run or file:
-        chosen, records = _recorded(run, file)
+        chosen, records = _recorded(run, file, settings)
         text = partial(timeline_text, chosen, records, details=bool(output.verbose))
         output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
         return
-    runs = sorted(_kept_runs(), key=lambda entry: entry.begun_at)
-    output.show(HistoryReport(FORMAT_VERSION, runs), lambda: history_text(runs, width=output.width))
+    runs = sorted(_kept_runs(settings), key=lambda entry: entry.begun_at)
+    here = wiring.server_of(settings)
+    output.show(HistoryReport(FORMAT_VERSION, runs), lambda: history_text(runs, width=output.width, here=here))
 
 
-def _kept_runs() -> Iterator[RunReport]:
+def _kept_runs(settings: Given) -> Iterator[RunReport]:
     for path in journal.journals():
         try:
-            yield _recorded(str(path), None)[0]
+            yield _recorded(str(path), None, settings)[0]
         except InputError as error:
             say(f"warning: {error.message}")
 
@@ -87,7 +89,7 @@ def report(
 
     ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    reported = _recorded(run, settings.output.journal)[0]
+    reported = _recorded(run, settings.output.journal, settings)[0]
     if ending == ".json":
         written = json_document(reported)
         if settings.output.format is OutputFormat.YAML:
@@ -101,7 +103,7 @@ def report(
     say(f"Written to {printable(str(out))}.")
 
 
-def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]:
+def _recorded(run: str, file: Path | None, settings: Given) -> tuple[RunReport, Sequence[Record]]:
     """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
 
     `file` is the journal to look into instead of those that are kept here. The path `-` is a log on stdin with JSON
@@ -111,7 +113,7 @@ def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]
 
     if "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN) or Path(run).is_file():
         file, run = Path(run), ""
-    path = file or _kept(run)
+    path = file or _kept(run, settings)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
         lines = tuple(journal.read_log(sys.stdin.buffer) if path == _STDIN else journal.read_lines(path))
@@ -122,20 +124,38 @@ def _recorded(run: str, file: Path | None) -> tuple[RunReport, Sequence[Record]]
     return report_of(records, origin=origin, unreadable=lines.count(None), is_being_written=writing), records
 
 
-def _kept(run: str) -> Path:
-    """Return the journal of a run that is kept here: the one of that id, or the one that was written last."""
+def _kept(run: str, settings: Given) -> Path:
+    """Return the journal of this run, or of the last run: of the current cluster if there is one, else of any."""
     kept = journal.journals()
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE)
     if not run:
-        path = max(kept, key=lambda path: path.stat().st_mtime)
-        say(f"The last run: {printable(path.stem)}.")
-        return path
+        return _last(kept, wiring.server_of(settings))
     matching = [path for path in kept if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]
-    names = shortened([path.stem for path in kept])
-    raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}. {_ELSEWHERE}")
+    if matching:
+        names = shortened([path.stem for path in journal.latest_first(matching)])
+        hint = f"Give more letters. It may be: {names}."
+        raise InputError(f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it', hint=hint)
+    hint = f"List the runs on this machine: rollout history. {_ELSEWHERE}"
+    raise InputError(f'run "{printable(run)}" not found', hint=hint)
+
+
+def _last(kept: Sequence[Path], server: str) -> Path:
+    """Return the journal of the last run on this API server, else the last of all, and say whose it is."""
+    latest = journal.latest_first(kept)
+    own = next((path for path in latest if journal.is_server(server, journal.server_of(path))), None)
+    if own is not None:
+        say(f"The last run: {printable(own.stem)}.")
+        return own
+    path = latest[0]
+    where = printable(journal.server_of(path).removeprefix("https://")) or "an unknown cluster"
+    if server:
+        here = printable(server.removeprefix("https://"))
+        say(f"No run on {here}, the current cluster, is recorded here.")
+    say(f"The last run, on {where}: {printable(path.stem)}.")
+    return path
 
 
 def _of_run(records: Iterable[Record], run: str, origin: str) -> Sequence[Record]:

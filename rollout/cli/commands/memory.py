@@ -115,7 +115,8 @@ def unpause(
         lines.append("Unattended passes may start nodes again.")
     if rest and not all:
         lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
-    text = "\n".join([*(lines or ["Nothing to end: nothing is paused here."]), *left.lines])
+    nothing = "There is no pause of all nodes." if all else "Nothing to end: nothing is paused here."
+    text = "\n".join([*(lines or [nothing]), *left.lines])
     has_ended_all = all and before.pause is not None
     has_ended_stop = unattended and before.aborted is not None
     document = UnpauseReport(all=has_ended_all, nodes=ended, unattended=has_ended_stop)
@@ -149,7 +150,7 @@ class _PausesLeft:
         """Say what keeps nodes from starting, each with the command that ends it."""
         if self.by_name:
             names = " ".join(map(shell_word, self.by_name))
-            yield f"Still paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause {names}"
+            yield f"Paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause {names}"
         if self.is_aborted:
             yield (
                 "Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:\n"
