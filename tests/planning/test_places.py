@@ -241,6 +241,15 @@ def small_pool() -> PlanInputs:
     return inputs(nodes, pods=pods, policy=ALL_AT_ONCE)
 
 
+def test_an_error_while_a_node_is_emptied_puts_its_pods_back() -> None:
+    snapshot = small_pool().snapshot
+    scheduler = Scheduler.of(snapshot)
+    pods = [pod for pod in snapshot.pods if pod.node == "p-0"]
+    with pytest.raises(KeyError), scheduler.emptied({"p-0": pods}):
+        raise KeyError
+    assert {scheduler.node_of(pod) for pod in pods} == {"p-0"}
+
+
 def test_a_pool_is_not_emptied_at_once_though_the_cluster_has_room() -> None:
     plan = build_plan(small_pool())
     sizes = [sum(name.startswith("p-") for name in wave) for wave in waves(plan)]

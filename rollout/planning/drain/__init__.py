@@ -1,1 +1,1 @@
-"""What a drain meets: which pods leave, what their budgets allow, where they find room, and what blocks it."""
+"""Forecast drains: which pods leave, what budgets allow, where pods fit, and what blocks them."""

@@ -1,10 +1,8 @@
-"""What will stop a node's drain, found before anything is touched.
+"""Find what will stop a node's drain, before anything is touched.
 
-Besides what pods and budgets say by themselves, it is tried whether budgets wait in vain for replacements, which fit
-nowhere else. Which nodes a pod moves to is foreseen, not known, and in which order a drain's pods get the last room is
-chance: so the trial is the most favourable one, and where a drain fails merely if pods arrive as foreseen, or take room
-in an unlucky order, the layout warns. Priorities are not known here: where a pod preempts another, whose budget is then
-broken, a drain might end all the same.
+A budget can also block a drain because replacements fit on no other node. The order in which pods
+take the last room is chance, so only a drain that fails in the best order is blocked; for the
+others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,8 +29,6 @@ _REFUSALS = {
 def drain_findings(
     node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-    """Return the blockers and the warnings of this node's drain under these rules."""
-    patience = rules.timeout
     verdicts = tuple(verdicts)
 
     def unready_only(budget: Budget) -> bool:
@@ -51,7 +47,7 @@ def drain_findings(
             of_drain += _overdue(node, pod, headcount, rules) if pod.deleted_at else ()
             of_drain += _slow_to_end(node, pod, headcount, rules)
             of_drain += _held_by_budgets(
-                node, pod, index.covering(pod), headcount, patience=patience, unready_only=unready_only
+                node, pod, index.covering(pod), headcount, patience=rules.timeout, unready_only=unready_only
             )
     blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
     warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
@@ -76,12 +72,12 @@ def _overdue(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> I
 
 
 def _slow_to_end(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[PlanWarning]:
-    """Warn of a pod whose grace period lasts as long as the drain may take."""
+    """Warn if the pod's grace period is at least as long as the drain may take."""
     if pod.finished:
         return
     grace = rules.grace_of(pod.grace_period)
     if pod.terminating:
-        # Another eviction can only shorten the grace period of a terminating pod.
+        # Another eviction can only shorten the grace period.
         left = round(headcount.grace_left(pod))
         grace = left if rules.grace_period is None else min(grace, left)
     if grace < rules.timeout:
@@ -115,10 +111,11 @@ def _held_by_budgets(
     for budget in budgets:
         subject = finding_of(budget.key)
         is_open = budget.disruptions_allowed > 0
-        if bypasses(pod, budget) or (is_open and way_given(pod)):
+        opening = storage_opening(pod)
+        if bypasses(pod, budget) or (is_open and opening):
             continue
-        if way := way_given(pod):
-            yield PlanWarning(node, subject, way, WarningKind.BUDGET_WAITING)
+        if opening:
+            yield PlanWarning(node, subject, opening, WarningKind.BUDGET_WAITING)
         elif headcount.can_never_allow(budget):
             yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, headcount, pod))
         elif is_open:
@@ -134,8 +131,8 @@ def _held_by_budgets(
             yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
 
 
-def way_given(pod: Pod) -> str:
-    """How the storage whose pod this is lets its own budget give way; empty for all other pods."""
+def storage_opening(pod: Pod) -> str:
+    """Return how a storage system opens its pod's budget; empty for other pods."""
     if pod.is_longhorns:
         return (
             "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
@@ -163,7 +160,7 @@ def _never(budget: Budget, headcount: Headcount, pod: Pod) -> str:
 
 
 def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: bool) -> str:
-    """`are_all_unready`: no pod of this budget that has to leave the node is ready."""
+    """`are_all_unready`: none of its pods that leave this node is ready."""
     policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow" if are_all_unready else ""
     names = shortened([pod.name for pod in unready], 1)
     has, them = ("has", "it") if len(unready) == 1 else ("have", "them")
@@ -174,9 +171,9 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: boo
 
 
 def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], nowhere: Nowhere) -> Blocker:
-    """Return what is said of a budget that will hold a drain up for ever, as too many replacements fit nowhere else.
+    """Return the blocker for a budget whose replacements fit on no other node.
 
-    These are `lost` until the node is back; `nowhere` is of the first of them.
+    `lost` are the names of the pods without a place; `nowhere` says why the first has none.
     """
     more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
     room = "make room on other nodes" if nowhere.lacks_room else ""
@@ -188,7 +185,7 @@ def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence
 
 
 def _fixes(*clauses: str) -> str:
-    """Join the changes that open a budget, each of which clears the blocker alone. Empty clauses are left out."""
+    """Join the changes that are not empty; each of them alone clears the blocker."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]
@@ -197,7 +194,7 @@ def _fixes(*clauses: str) -> str:
 
 
 def _let_away(budget: Budget, headcount: Headcount, away: int) -> str:
-    """Return the change of the budget that lets so many of its pods be away at a time."""
+    """Return the change of the budget that lets `away` pods be away at once."""
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
     field = "min-available" if budget.critical else "minAvailable"

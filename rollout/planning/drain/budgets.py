@@ -1,6 +1,6 @@
-"""Disruption budgets as a planner meets them: who is covered, what a node's drain costs, what can never be.
+"""Disruption budgets: which pods they cover, and what they allow now, later and never.
 
-What will not pass by itself counts too: pods unready, or on their way out, for longer than a drain would wait for them.
+Pods that have been unready or terminating for longer than a drain waits are expected to stay so.
 """
 
 from collections import Counter, defaultdict
@@ -15,17 +15,21 @@ from rollout.model.selectors import first_naming_values
 from rollout.planning.eligibility.selector import parse_selector
 
 Load = Mapping[str, int]
-"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
+"""How many pods of each budget leave one node, by `namespace/name`.
+
+Keys of owners without a budget are `kind/namespace/name`.
+"""
 
 _Bucket = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetIndex:
-    """Budgets by a label that they demand, for looking up a pod's without trying every selector of its namespace.
+    """Find a pod's budgets without trying every selector of its namespace.
 
-    `by_label` is by namespace, label and value; `unselective` holds, by namespace, those that demand no certain value.
-    `by_uid` remembers, by UID, what was looked up: a plan asks for every pod several times.
+    `by_label` has the budgets by namespace, label and value that their selectors require.
+    `unselective` has, by namespace, those that require no particular value.
+    `by_uid` caches the result by pod UID, because a plan asks for every pod several times.
     """
 
     by_label: Mapping[_Bucket, Sequence[Budget]]
@@ -34,7 +38,6 @@ class BudgetIndex:
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
-        """Index of these budgets."""
         by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
@@ -47,7 +50,6 @@ class BudgetIndex:
         return cls(by_label, unselective)
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets that this pod counts against."""
         budgets = self.by_uid.get(pod.uid)
         if budgets is None:
             budgets = self.by_uid[pod.uid] = self._look_up(pod)
@@ -62,11 +64,12 @@ class BudgetIndex:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return an operator's rule as the budget that it stands for, its pods counted as the disruption controller would.
+    """Return a `drain.critical` rule as a budget, with Kubernetes' counts.
 
-    Pods whose UIDs are `leaving` are as good as gone.
+    Pods whose UIDs are in `leaving` count as gone.
     """
-    least, selector = rule.min_available, parse_selector(rule.selector)
+    least = rule.min_available
+    selector = parse_selector(rule.selector)
     covered = [pod for pod in pods if pod.namespace == rule.namespace and selector.matches(pod.labels)]
     healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
     return Budget(
@@ -85,10 +88,11 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:
-    """Whether the API server evicts this pod without asking the budget, as it is now.
+    """Whether the API server would evict this pod now without asking the budget.
 
-    Source: the eviction rules of kube-apiserver (pods that do not run, that are going already, or that are not
-    ready while the budget is otherwise satisfied or always lets unhealthy pods go).
+    Source: the eviction subresource of kube-apiserver. Pods that are pending, finished or
+    terminating bypass budgets. Unready ones do if the budget is satisfied, or if its
+    unhealthyPodEvictionPolicy is AlwaysAllow.
     """
     if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
         return True
@@ -98,17 +102,16 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
 
 
 def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
-    """Return the keys of the budgets that are asked before this pod is evicted."""
+    """Return the keys of the budgets that the API server asks about this pod."""
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
 def counts_pods(budget: Budget) -> bool:
-    """Whether it expects the pods that its selector picks, rather than the scale of their controllers."""
+    """Whether the budget expects the pods that it selects, rather than a scale."""
     return not budget.max_unavailable and not budget.min_available.endswith("%")
 
 
 def in_words(budget: Budget) -> str:
-    """Return what a budget's specification demands."""
     if budget.max_unavailable:
         return f"maxUnavailable {budget.max_unavailable}"
     return f"minAvailable {budget.min_available or '1'}"
@@ -116,15 +119,16 @@ def in_words(budget: Budget) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Headcount:
-    """How the pods under each budget, by its key, are counted, and which of them are not ready, at the plan's moment.
+    """Counts the pods of each budget as the disruption controller does.
 
-    Source: the disruption controller of Kubernetes (`getExpectedPodCount`, `getExpectedScale`). A plain number of
-    `minAvailable` expects every pod that the selector picks, those that have ended too. All else goes by the scale of
-    the pods' controllers, to which a pod without one adds nothing, though it counts where it is healthy.
+    Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
+    `minAvailable`, the budget expects every pod it selects, including finished ones. Otherwise it
+    expects the scale of the pods' controllers: a pod without one is not expected, yet counts as healthy.
 
-    `now` is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became unready
-    its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than the
-    `patience` in seconds that is asked with, a drain's deadline.
+    `now` is the API server's clock; without it, no pod is overdue or has been unready for long.
+    Kubelets' clocks, which stamp when a pod became unready, may differ a little from it. Therefore
+    durations are only compared with `patience`, a drain's timeout in seconds.
+    `ended` and `unowned` count, by budget key, finished pods and pods without a controller.
     """
 
     now: datetime | None
@@ -134,8 +138,8 @@ class Headcount:
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
-        """Count these pods; only few of a cluster's are looked up."""
-        ended, unowned = Counter[str](), Counter[str]()
+        ended = Counter[str]()
+        unowned = Counter[str]()
         for pod in pods:
             if pod.finished or pod.owner is None:
                 (ended if pod.finished else unowned).update(budget.key for budget in index.covering(pod))
@@ -143,40 +147,40 @@ class Headcount:
         return cls(now, ended, unowned, tuple(unready))
 
     def most_healthy(self, budget: Budget) -> int:
-        """Return how many of its pods can be healthy at most, as long as nobody changes their number."""
+        """Return how many of its pods can be healthy without scaling."""
         if counts_pods(budget):
             return budget.expected_pods - self.ended[budget.key]
         return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
-        """Whether it goes by a scale that none of its pods has: its controller expects none, and allows none."""
+        """Whether it needs a scale, and no controller of its pods has one."""
         return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
-        """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
+        """Whether it allows no disruption even if all its pods are healthy."""
         if budget.sync_error or self.lacks_scale(budget):
             return True
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
-        """Return how many of its pods may be away at a time: as it is now, or once all are well where none may now."""
+        """Return how many of its pods may be away now; if none, when all are healthy."""
         return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else self.most_away(budget))
 
     def most_away(self, budget: Budget) -> int:
-        """Return how many of its pods may be away at any time: never fewer than now, nor than once all are well."""
+        """Return the most pods that may be away, now or when all are healthy."""
         return max(0, budget.disruptions_allowed, self.most_healthy(budget) - budget.desired_healthy)
 
     def in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
-        """Return the long unready pods of a budget that allows nothing as long as they stay so."""
+        """Return the pods that, long unready, keep the budget at zero disruptions."""
         unready = tuple(pod for pod in self.unready if budget.covers(pod) and self._is_late(pod, patience))
         return () if self.most_healthy(budget) - len(unready) > budget.desired_healthy else unready
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
-        """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
+        """Whether the pod has long been Pending, and therefore bypasses budgets."""
         return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
 
     def overdue(self, pod: Pod) -> float:
-        """Return for how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
+        """Return the seconds since the pod's grace period ended; 0 if it has not."""
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
     def grace_left(self, pod: Pod) -> float:

@@ -1,4 +1,4 @@
-"""What is free on nodes as pods move, and which nodes pods have to choose from."""
+"""Free capacity of nodes as pods move, and the nodes that match a pod."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """A node, and what is free on it: CPU in thousandths, memory in bytes, pods, and whatever else pods ask for.
+    """What is free on a node: millicores of CPU, bytes of memory, pods, and others.
 
-    A resource that no node offers is not reckoned with: somebody else than its nodes gives it, and knows where.
+    A resource that no node offers is not counted, because something other than nodes provides it.
     """
 
     node: Node
@@ -26,24 +26,24 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
-        """Return what a node without pods has; of the resources that are counted none that it does not offer."""
+        """Return an empty node's capacity; `counted` are names of other resources."""
         offered = node.allocatable
         amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
         return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
 
     def __post_init__(self) -> None:
-        """Keep at hand what is asked for each pod and node."""
+        """Cache values that are read for each pod and node."""
         self.name = self.node.name
         self._offered = max(1, self.node.allocatable.cpu_milli), max(1, self.node.allocatable.memory)
 
     @property
     def free_share(self) -> float:
-        """How much of its CPU and its memory is free, as shares of what it offers."""
+        """The free share of its CPU plus the free share of its memory, from 0 to 2."""
         cpu, memory = self._offered
         return self.cpu / cpu + self.memory / memory
 
     def takes(self, requests: Resources) -> bool:
-        """Whether a pod with these requests fits; what is not asked for never lacks."""
+        """Whether a pod fits; an overcommitted resource only matters if requested."""
         return (
             self.pods > 0
             and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
@@ -52,7 +52,7 @@ class FreeCapacity:
         )
 
     def account(self, requests: Resources, sign: int) -> None:
-        """Take a pod in (-1: less is free), or let it out (+1)."""
+        """Add a pod (`sign` -1) or remove it (+1)."""
         self.cpu += sign * requests.cpu_milli
         self.memory += sign * requests.memory
         self.pods += sign
@@ -61,18 +61,20 @@ class FreeCapacity:
                 self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
-        """Return how much is free of a resource that is neither CPU nor memory."""
         return self.others.get(name, 1 if name.startswith(HOST_PORT) else _PLENTY)
 
 
 @dataclass(slots=True)
 class MatchingNodes:
-    """What pods that ask the same of a node itself have to choose from: the nodes that match them and take new pods.
+    """The nodes that pods with the same node demands can be scheduled to.
 
-    `returns`: what is closed takes these pods all the same, for they tolerate cordons.
-    `too_much` is the smallest demand that found no room since the last change of what is open, which is `closing`.
-    `untainted` is the same without the nodes that have the soft taint, None where these pods do not mind it, or it has
-    not been asked for; `known` is how many of the nodes that lost it are in there already. `names` are all its nodes'.
+    `returns`: these pods tolerate cordons, so that closed nodes take them too.
+    `minds_taint`: they prefer nodes without the soft taint.
+    `names` are the names of `nodes`.
+    `next` is the index at which the next search begins.
+    `too_much` are the smallest requests that found no room since the change number `closing`.
+    `untainted` are the nodes without the soft taint; None until it is asked for.
+    `known` is how many nodes that lost the soft taint are already in `untainted`.
     """
 
     nodes: list[FreeCapacity]
@@ -86,7 +88,7 @@ class MatchingNodes:
     known: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
-        """Whether no more than these requests has found no room before."""
+        """Whether requests that were no larger have found no room."""
         bound = self.too_much
         return (
             bound is not None
@@ -97,7 +99,6 @@ class MatchingNodes:
 
 
 def requests_in_words(requests: Resources) -> str:
-    """Return requests as manifests write them."""
     asked = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
     return ", ".join(_in_words(name, amount) for name, amount in asked)
 
@@ -113,9 +114,9 @@ def _in_words(name: str, amount: int) -> str:
 
 
 def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> str:
-    """Return what these nodes really lack for a pod that none of them has room for, in a clause.
+    """Return, in a clause, what is missing for a pod that fits on none of these nodes.
 
-    Of what each of them has too little, how much is free in all: it may be enough, though only in pieces.
+    The total of a resource may suffice although no single node has enough of it.
     """
     free = {"CPU": [node.cpu for node in nodes], "memory": [node.memory for node in nodes]}
     free |= {name: [node.free(name) for node in nodes] for name, _ in requests.others}

@@ -1,4 +1,4 @@
-"""The nodes that take part, each with all that is known of its drain beforehand."""
+"""The forecast of each participating node's drain."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
 from rollout.model.text import grouped
-from rollout.planning.drain.blockers import drain_findings, stuck_budget, way_given
+from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, judge_all, movable, with_action
@@ -22,9 +22,11 @@ _Keys = Mapping[str, tuple[str, ...]]
 class Drainable:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `guarded` has, by UID,
-    the keys of the budgets that are asked about a pod; `load` is what the drain takes of each budget, `holds` the part
-    of it that comes back only with the node: pods that nothing replaces, or that find no other place.
+    `leaving` are the pods that will run elsewhere; `index` finds the budgets that cover them.
+    `guarded` has, by pod UID, the keys of the budgets that the API server asks about it.
+    `load` is how many pods of each budget the drain evicts.
+    `holds` is the part of `load` that is away until the node is back: pods that nothing
+    replaces, or that fit on no other node.
     """
 
     node: Node
@@ -40,7 +42,7 @@ class Drainable:
     guarded: _Keys
 
     def blocked(self) -> Iterator[str]:
-        """Yield what blockers are about: objects, and the pods, as findings name them, whose budget one is."""
+        """Yield the objects of blockers, and the pods of budgets that block."""
         blocked = {blocker.object for blocker in self.blockers}
         yield from blocked
         for verdict in self.verdicts if blocked else ():
@@ -48,7 +50,6 @@ class Drainable:
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int) -> PlannedNode:
-        """Return the node as the plan names it."""
         detection = self.facts.detection
         return PlannedNode(
             name=self.node.name,
@@ -70,9 +71,10 @@ class Drainable:
 
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
-    """What the forecasts of all drains have in common.
+    """Forecasts drains on one snapshot.
 
-    `budgets` are by key the cluster's, and what the operator calls critical; `index` knows them where they are asked.
+    `pods` are by node name. `budgets` are those of the cluster and the operator's critical rules, by key.
+    `index` finds them by pod; it is empty if `--disable-eviction` bypasses budgets.
     """
 
     pods: Mapping[str, Sequence[Pod]]
@@ -84,10 +86,9 @@ class DrainForecaster:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
-        """Forecast for a snapshot under a policy, at the moment at which it was read."""
-        # by name: what is planned must not depend on the order in which the API lists
+        # A plan must not depend on the order in which the API lists pods.
         pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
-        # Of two rules for the same pods the stricter holds.
+        # Of two rules for the same pods, the stricter comes last and wins.
         rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
         critical = (critical_budget(rule, snapshot.pods) for rule in rules)
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
@@ -102,14 +103,13 @@ class DrainForecaster:
         )
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
-        """Forecast one node's drain, which may take as long as the candidate's policy says."""
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, candidate.policy.drain)
         evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
         guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
         moving = movable(verdicts)
-        holds, stuck = self._tried(name, moving, guarded) if guarded else ({}, ())
+        holds, stuck = self._try_moving(name, moving, guarded) if guarded else ({}, ())
         return Drainable(
             candidate.node,
             candidate.pool,
@@ -124,16 +124,16 @@ class DrainForecaster:
             guarded,
         )
 
-    def _tried(self, node: str, moving: Sequence[Pod], guarded: _Keys) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return what comes back only with the node, and the budgets whose pods therefore never all leave.
+    def _try_moving(self, node: str, moving: Sequence[Pod], guarded: _Keys) -> tuple[Load, tuple[Blocker, ...]]:
+        """Return the node's `holds`, and the budgets that never let the drain end.
 
-        A budget waits in vain where more of the node's pods than it lets be away find no other place. They are tried
-        first, and the largest first of all, for that leaves most room to the others.
+        A budget blocks if more of the node's pods fit nowhere else than it lets be away. The pods
+        of such tight budgets are moved first, the largest before the others: the most favorable order.
         """
         evictable = {
             uid: keys for uid, keys in guarded.items() if sum(not key.startswith(CRITICAL) for key in keys) <= 1
         }
-        asked = {pod.uid: keys for pod in moving if (keys := evictable.get(pod.uid)) and not way_given(pod)}
+        asked = {pod.uid: keys for pod in moving if (keys := evictable.get(pod.uid)) and not storage_opening(pod)}
         counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
         open_ones = (key for key in sorted(counts) if self.budgets[key].disruptions_allowed > 0)
         most = {key: self.headcount.most_away(self.budgets[key]) for key in open_ones}

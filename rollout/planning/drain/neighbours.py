@@ -1,8 +1,8 @@
-"""What neighbours mean for where a pod may run, counted as pods move.
+"""Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move.
 
-Required affinity and anti-affinity, the anti-affinity that others have against a pod, and strict topology spreads: each
-becomes a check of how many certain pods stand where a node does. Preferences are left out of account. A large cluster
-asks for every pod that moves, and nothing here looks at all nodes where it can be helped.
+Each required term of the pod, each required anti-affinity of other pods against it, and each
+DoNotSchedule spread becomes a check: how many matching pods run in the node's topology domain.
+Preferences are ignored. Counts are kept per domain, so that a check need not look at all nodes.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from rollout.model.selectors import first_naming_values, has_labels
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomains:
-    """The values of a topology key, by the names of the nodes that count as domains."""
+    """The domains of a topology key; `by_node` has those of the nodes that count."""
 
     topology: str
     by_node: Mapping[str, str]
@@ -24,12 +24,10 @@ class TopologyDomains:
 
     @classmethod
     def of(cls, topology: str, nodes: Iterable[Node]) -> "TopologyDomains":
-        """Of these nodes, those that carry the key."""
         by_node = {node.name: node.labels[topology] for node in nodes if topology in node.labels}
         return cls(topology, by_node, frozenset(by_node.values()))
 
     def among(self, closed: frozenset[str]) -> frozenset[str]:
-        """Return the values that still have a node which is not closed."""
         if not closed:
             return self.values
         return frozenset(value for node, value in self.by_node.items() if node not in closed)
@@ -37,7 +35,10 @@ class TopologyDomains:
 
 @dataclass(slots=True)
 class Tally:
-    """The count of each value that has any; `_heights` counts the values by their counts, to know the least at once."""
+    """How many of certain pods run in each domain.
+
+    `_heights` maps each count to the number of domains that have it, to find the least quickly.
+    """
 
     domains: TopologyDomains
     total: int = 0
@@ -45,7 +46,7 @@ class Tally:
     _heights: Counter[int] = field(default_factory=Counter)
 
     def move(self, node: str, by: int) -> None:
-        """Count a pod that came to a node (1) or left it (-1)."""
+        """Count a pod that arrives on a node (`by` is 1) or leaves it (-1)."""
         self.total += by
         value = self.domains.by_node.get(node)
         if value is None:
@@ -58,11 +59,9 @@ class Tally:
             del self._heights[before]
 
     def least(self) -> int:
-        """Return the smallest count of any value."""
         return 0 if self._has_zero() else min(self._reached(), default=0)
 
     def reaches(self, most: int) -> bool:
-        """Whether any value has a count of at most this."""
         return most >= 0 and (self._has_zero() or any(count <= most for count in self._reached()))
 
     def _reached(self) -> Iterator[int]:
@@ -78,7 +77,10 @@ _TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Between `least` and `most` of the tally's pods must stand where the node does. `needed`: it must have the key."""
+    """Requires `least` to `most` of the tally's pods in the node's domain.
+
+    `because` names the rule in an explanation. `needed`: a node without the topology key fails.
+    """
 
     tally: Tally
     because: str
@@ -87,7 +89,6 @@ class Check:
     needed: bool = False
 
     def admits(self, node: Node) -> bool:
-        """Whether it lets the pod run there."""
         value = node.labels.get(self.tally.domains.topology)
         if value is None:
             return not self.needed
@@ -95,15 +96,16 @@ class Check:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it admits no node at all; False is no promise."""
+        """Whether no node can pass; False does not mean that one can."""
         return self.needed and not self.tally.reaches(self.most)
 
 
 @dataclass(slots=True, eq=False)
 class _PodGroup:
-    """Pods that say and are the same, as far as others mind: those of one owner, mostly.
+    """Pods with the same namespace, labels, placement and node selector.
 
-    `counted` are the tallies that they are part of, `shunned` those of pods that keep them away.
+    `counted` are the tallies that count these pods.
+    `shunned` are the tallies of pods whose anti-affinity matches these pods.
     """
 
     namespace: str
@@ -116,13 +118,16 @@ class _PodGroup:
     demands: "_Demands | None" = None
 
     def matches(self, node: Node) -> bool:
-        """Whether node selector and node affinity let these pods run there."""
         return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(node.name, node.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class _Demands:
-    """A group's own terms, each with what it counts; `joins_itself` is whether its pods satisfy their own affinity."""
+    """The tallies of a group's own terms.
+
+    `joins_itself`: its pods match their own affinity, so that the first of them may run anywhere.
+    `spreads` has for each constraint its tally, and 1 if the constraint counts the pod itself.
+    """
 
     repulsions: tuple[Tally, ...]
     attractions: tuple[Tally, ...]
@@ -131,7 +136,7 @@ class _Demands:
 
 
 class Neighbours:
-    """All pods that stand somewhere, as far as any pod minds. Costs nothing where none does."""
+    """Counts pods for affinity and spread; does nothing if no pod has such a rule."""
 
     def __init__(
         self, pods: Iterable[Pod], nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]] | None = None
@@ -155,7 +160,7 @@ class Neighbours:
             self._count_repulsions(group)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """Note that the pod is on this node from now on; empty: nowhere."""
+        """Count the pod on this node from now on; empty: on none."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
@@ -168,7 +173,7 @@ class Neighbours:
                 tally.move(to, 1)
 
     def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
-        """Return what a node must pass to take the pod, which itself stands nowhere just now."""
+        """Return what a node must pass to take the pod, which is on none now."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.shunned):
             return ()
@@ -177,7 +182,7 @@ class Neighbours:
         return tuple(_checks(group, group.demands, closed))
 
     def _count_repulsions(self, group: _PodGroup) -> None:
-        """Tell those whom this group keeps away; groups with the same term are counted together."""
+        """Give each group that this one's anti-affinity matches a tally of it."""
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
             carriers = self._carriers.get(term_key)
@@ -189,16 +194,20 @@ class Neighbours:
 
     def _demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
-        drawn = [self._term_key(term, group) for term in placement.attractions]
+        affinity = [self._term_key(term, group) for term in placement.attractions]
+        attractions = list[Tally]()
+        for term_key in affinity:
+            others = (other for other in affinity if other != term_key)
+            attractions.append(self._term((term_key, *others)))
         return _Demands(
-            tuple(self._term((self._term_key(term, group),)) for term in placement.repulsions),
-            tuple(self._term((term_key, *(other for other in drawn if other != term_key))) for term_key in drawn),
-            all(group in self._selected(term_key) for term_key in drawn),
-            tuple(self._spread(spread, group) for spread in placement.spreads),
+            repulsions=tuple(self._term((self._term_key(term, group),)) for term in placement.repulsions),
+            attractions=tuple(attractions),
+            joins_itself=all(group in self._selected(term_key) for term_key in affinity),
+            spreads=tuple(self._spread(spread, group) for spread in placement.spreads),
         )
 
     def _term(self, terms: tuple[_TermKey, ...]) -> Tally:
-        """Count by the topology of the first the pods that all these terms select, as those of one affinity do."""
+        """Count the pods that match all terms, by the first term's topology."""
         first, *others = terms
         return self._tally(
             terms,
@@ -215,7 +224,8 @@ class Neighbours:
         return self._tallies[key]
 
     def _spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
-        selector, domains = spread.selects_for(group.labels), self._domains_for(spread, group)
+        selector = spread.selects_for(group.labels)
+        domains = self._domains_for(spread, group)
         key = (id(domains), group.namespace, selector)
         tally = self._tally(key, domains, lambda: self._within(group.namespace, selector))
         return spread, tally, int(selector.matches(group.labels))
@@ -233,7 +243,7 @@ class Neighbours:
         return self._domains[topology,]
 
     def _domains_for(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
-        """Return the nodes that a spread counts: with all keys that the pod is spread by, and open to it as it says."""
+        """Return the domains of the nodes that the pod's spread constraints count."""
         placement = group.placement
         keys = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
         selected = None if spread.ignores_affinity else (tuple(group.node_selector.items()), placement.node_terms)
@@ -247,7 +257,6 @@ class Neighbours:
         return self._domains[key]
 
     def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
-        """Return a term as a group means it: topology, selector and namespaces."""
         return term.topology, term.selects_for(group.labels), tuple(self._namespaces_of(term, group.namespace))
 
     def _selected(self, term_key: _TermKey) -> list[_PodGroup]:
@@ -255,14 +264,14 @@ class Neighbours:
         return [group for name in namespaces for group in self._within(name, selector)]
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces that a term means; those selected by labels are known only as far as they were read."""
+        """Return the term's namespaces; a selector finds only those with such pods."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         selected = {name for name in self._by_namespace if term.namespace_selector.matches(self._labels_of(name))}
         return sorted(selected | set(term.namespaces))
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        """Return a namespace's labels; the one for its name is always there."""
+        """Return the namespace's labels, with the one that Kubernetes always sets."""
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
@@ -289,7 +298,7 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
 
 
 def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    """Return the number that no place may exceed by more than the skew."""
+    """Return the global minimum of the scheduler's skew."""
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
@@ -305,7 +314,7 @@ def _counts(node: Node, spread: Spread, group: _PodGroup) -> bool:
 
 
 def _groups_of(pods: Iterable[Pod]) -> list[_PodGroup]:
-    """Return the groups of these pods; none where no pod minds any other."""
+    """Return no groups if no pod has an affinity, an anti-affinity or a spread."""
     present = tuple(pods)
     if not any(pod.placement.minds_others for pod in present):
         return []

@@ -1,14 +1,14 @@
-"""Which nodes could take a pod: the scheduler's rules, on counted room.
+"""A model of kube-scheduler: which nodes can take a pod, with capacity counted as pods move.
 
-Requests, node selector and affinity, taints, the nodes that the pod's volumes attach to, and what its neighbours mean
-for it. Preferences are left out of account, but for that of nodes without the soft taint: it weighs most of all.
+It heeds requests, node selector and affinity, taints, volumes' node affinity, and neighbours. Of
+preferences it heeds one: nodes without the soft taint come first.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
@@ -16,13 +16,13 @@ from rollout.model.demand import Demand
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
 from rollout.planning.drain.neighbours import Check, Neighbours
 
-# Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
-_LOOKS = 5
+# Comparing a few nodes is enough to spread pods as kube-scheduler does.
+_COMPARED_NODES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """Why a pod fits on no other node, in a clause, and whether more room there would help."""
+    """Why no other node takes a pod, in a clause, and whether room would help."""
 
     why: str
     lacks_room: bool
@@ -30,7 +30,14 @@ class Nowhere:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The cluster's free capacity as pods move. `closed` are the names of the nodes that take none for the while."""
+    """The cluster's free capacity as pods move.
+
+    `volumes` are by claim (`namespace/name`). `closed` are the names of nodes that take no pods now.
+    `_tainted` have the soft taint; `_untainted` had it, in the order in which they lost it.
+    `_closing` counts changes that may give pods more room; cached misses of an earlier number are stale.
+    `_where` has the node of each pod that was moved, by UID.
+    `_matchings` and `_alike` cache the matching nodes, by object identity and by demand.
+    """
 
     nodes: Mapping[str, FreeCapacity]
     volumes: Mapping[str, tuple[PersistentVolume, ...]]
@@ -46,7 +53,6 @@ class Scheduler:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
-        """Return the free capacity that a snapshot shows."""
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
         nodes = {
@@ -62,22 +68,20 @@ class Scheduler:
         return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
 
     def close(self, names: Iterable[str]) -> None:
-        """Let these nodes, and no others, take no pods from now on."""
         self.closed = frozenset(names)
         self._closing += 1
 
     def taint(self, names: Iterable[str]) -> None:
-        """Let these nodes take pods only where no other does; not after a pod was placed under a taint."""
+        """Let pods prefer other nodes; call it before any pod is placed."""
         self._tainted.update(names)
 
     def untaint(self, names: Iterable[str]) -> None:
-        """Let these nodes take pods like any other again, once they are open."""
-        done = [name for name in names if name in self._tainted]
-        self._untainted += done
-        self._tainted.difference_update(done)
+        """Treat these nodes like any other again, once they are open."""
+        changed = [name for name in names if name in self._tainted]
+        self._untainted += changed
+        self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
-        """Take the pod from its node."""
         where = self.node_of(pod)
         self.nodes[where].account(pod.requests, 1)
         self._where[pod.uid] = ""
@@ -85,38 +89,39 @@ class Scheduler:
             self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
-        """Put the pod, or its replacement, on a node."""
         self.nodes[node].account(pod.requests, -1)
         self._where[pod.uid] = node
         if self.neighbours.any_minds:
             self.neighbours.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
-        """Where the pod is by now; empty while it is nowhere."""
+        """Return the pod's current node; empty if it is on none."""
         return self._where.get(pod.uid, pod.node)
 
     @contextmanager
     def emptied(self, leaving: Mapping[str, Sequence[Pod]]) -> Iterator[Mapping[str, Sequence[Pod]]]:
-        """Let these pods leave their nodes, and yield those with no other place; then undo it."""
-        yield self.empty(leaving)
-        self.put_back(leaving)
+        """Move these pods off their nodes, yield those that stay, and undo it."""
+        try:
+            yield self.empty(leaving)
+        finally:
+            self.put_back(leaving)
 
     def empty(self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()) -> Mapping[str, Sequence[Pod]]:
-        """Let these pods leave their nodes, closed `beside` others, and return those with no other place.
+        """Move these pods off their nodes, and return by node those that fit nowhere else.
 
-        One goes after another, so that each is tried while others are there, and again once others have gone.
+        Their nodes and those in `beside` are closed. Pods move one after another; those that found
+        no place are tried again until a round moves none, because others may have made room.
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving
         while any(staying.values()):
-            left = {name: [pod for pod in pods if not self._leaves(pod, name)] for name, pods in staying.items()}
-            if sum(map(len, left.values())) == sum(map(len, staying.values())):
+            before = sum(map(len, staying.values()))
+            staying = {name: [pod for pod in pods if not self._leaves(pod, name)] for name, pods in staying.items()}
+            if sum(map(len, staying.values())) == before:
                 break
-            staying = left
         return {name: pods for name, pods in staying.items() if pods}
 
     def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
-        """Put these pods on their nodes again."""
         for name, pods in leaving.items():
             for pod in pods:
                 if self.node_of(pod) != name:
@@ -125,7 +130,7 @@ class Scheduler:
         self._closing += 1
 
     def _leaves(self, pod: Pod, node: str) -> bool:
-        """Move a pod to a node that is open, if there is one."""
+        """Move a pod to an open node; return False if none takes it."""
         self.take_out(pod)
         target = self.place(pod)
         if not target or target in self.closed:
@@ -135,9 +140,9 @@ class Scheduler:
         return True
 
     def place(self, pod: Pod) -> str:
-        """Return a node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.
+        """Return one of the emptier nodes that take the pod; empty if none does.
 
-        A pod that tolerates cordons goes to one that is closed where no other takes it.
+        A pod that tolerates cordons may go to a closed node if no open one takes it.
         """
         matching = self._matching(pod)
         if self._is_full_for(pod, matching):
@@ -150,24 +155,25 @@ class Scheduler:
         return best.name if best else self._place_back(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether a smaller pod has found no room since the last change of what is open."""
+        """Whether no larger pod has found no room since nodes were last closed."""
         if matching.closing != self._closing:
-            matching.closing, matching.too_much = self._closing, None
+            matching.closing = self._closing
+            matching.too_much = None
         return matching.is_too_small_for(pod.requests)
 
     def _best(self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check]) -> FreeCapacity | None:
-        """Return the emptiest of the first few that take it."""
+        """Return the emptiest of a few nodes that take the pod."""
         best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
         return best
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether what keeps the pod from all these nodes is something else than their room."""
+        """Whether an open node has room, so that only the checks keep the pod away."""
         return any(free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes)
 
     def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the matching's nodes that have no soft taint by now; None where that is no preference."""
+        """Return the nodes without the soft taint; None if the pods do not care."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -187,27 +193,27 @@ class Scheduler:
         return free.name if free else ""
 
     def lacks_room(self, pod: Pod) -> bool:
-        """Whether there are open nodes that match the pod, and all of them are full."""
-        matching = [free for free in self._matching(pod).nodes if free.name not in self.closed]
-        return bool(matching) and not any(free.takes(pod.requests) for free in matching)
+        """Whether open nodes match the pod, and all of them are full."""
+        elsewhere = self._elsewhere(pod)
+        return bool(elsewhere) and not any(free.takes(pod.requests) for free in elsewhere)
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        """Return the nodes that match the pod, open or not, full or not; one object for pods of the same demands."""
+        """Return the names of matching nodes: one object for the same demands."""
         return self._matching(pod).names
 
     def returns(self, pod: Pod) -> bool:
-        """Whether a cordon is nothing to the pod, so that it comes back to a node that is closed."""
+        """Whether the pod tolerates cordons, and can come back to a closed node."""
         return self._matching(pod).returns
 
+    def _elsewhere(self, pod: Pod) -> list[FreeCapacity]:
+        return [free for free in self._matching(pod).nodes if free.name not in self.closed]
+
     def nowhere(self, pod: Pod) -> Nowhere:
-        """Return why this unscheduled pod fits on no node."""
-        elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
-        lacks_room = bool(elsewhere) and not any(free.takes(pod.requests) for free in elsewhere)
-        return Nowhere(self.why_nowhere(pod), lacks_room)
+        return Nowhere(self.why_nowhere(pod), self.lacks_room(pod))
 
     def why_nowhere(self, pod: Pod) -> str:
-        """Return what keeps a pod that stands nowhere from every node, in a clause."""
-        elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
+        """Return, in a clause, why no node takes the pod, which is on none."""
+        elsewhere = self._elsewhere(pod)
         if not elsewhere:
             held = [volume.name for volume in self._volumes_of(pod)]
             if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
@@ -218,10 +224,13 @@ class Scheduler:
             asked = requests_in_words(pod.requests)
             return f"no other schedulable node has room for its requests ({asked}): {shortage(pod.requests, elsewhere)}"
         checks = self.neighbours.checks(pod, self.closed)
-        # of each node the first that says no: pods of one owner keep each other away from both sides
-        numbers = range(len(checks))
-        refused = {next((number for number in numbers if not checks[number].admits(free.node)), -1) for free in roomy}
-        failed = dict.fromkeys(checks[number].because for number in sorted(refused) if number >= 0)
+        # Name only the first check that each node fails: the anti-affinity between pods of one
+        # owner fails twice, as the pod's own and as the other's.
+        first_failed = set[int]()
+        for free in roomy:
+            failures = (number for number, check in enumerate(checks) if not check.admits(free.node))
+            first_failed.update(islice(failures, 1))
+        failed = dict.fromkeys(checks[number].because for number in sorted(first_failed))
         return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
@@ -231,23 +240,28 @@ class Scheduler:
     def _open(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check], *, closed: bool = False
     ) -> Iterator[FreeCapacity]:
-        """Yield the first few nodes that take the pod, of open or closed ones, from where the last search ended."""
+        """Yield the first few nodes that can take the pod, from where the last search ended.
+
+        They are open nodes, or closed ones if `closed`.
+        """
         if any(check.is_hopeless for check in checks):
             return
-        nodes, requests, first, yielded = matching.nodes, pod.requests, matching.next, 0
-        for place in chain(range(first, len(nodes)), range(first)):
+        nodes = matching.nodes
+        requests = pod.requests
+        yielded = 0
+        for place in chain(range(matching.next, len(nodes)), range(matching.next)):
             free = nodes[place]
             if (free.name in self.closed) is not closed or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
                 yielded += 1
-            if yielded == _LOOKS:
+            if yielded == _COMPARED_NODES:
                 matching.next = (place + 1) % len(nodes)
                 return
 
     def _matching(self, pod: Pod) -> MatchingNodes:
-        """Return the pod's matching, found by identity, as pods of one read share what they say, or by what it says."""
+        """Pods of one snapshot share objects, so look up by identity first."""
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
         matching = self._matchings.get(key)
@@ -263,7 +277,7 @@ class Scheduler:
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[FreeCapacity]:
-        """All nodes, or those with a label that the demand names: volumes and pins concern few of many nodes."""
+        """Return only nodes with a label that the demand names, because they are few."""
         labels = demand.named_labels
         if not labels:
             return self.nodes.values()
@@ -272,11 +286,11 @@ class Scheduler:
 
     def _labelled(self, key: str) -> Mapping[str, Sequence[FreeCapacity]]:
         if key not in self._by_label:
-            shelves: dict[str, list[FreeCapacity]] = defaultdict(list)
+            by_value: dict[str, list[FreeCapacity]] = defaultdict(list)
             for free in self.nodes.values():
                 if key in free.node.labels:
-                    shelves[free.node.labels[key]].append(free)
-            self._by_label[key] = shelves
+                    by_value[free.node.labels[key]].append(free)
+            self._by_label[key] = by_value
         return self._by_label[key]
 
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:

@@ -1,24 +1,23 @@
-"""What a drain does with each pod: evict it, leave it, or refuse to touch the node at all.
+"""What a drain does with each pod: evict it, leave it, or refuse to drain the node.
 
-The chain is kubectl's, flag for flag, with `--ignore-daemonsets` always on. Owners are fetched beforehand, so that no
-rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. All reasons
-for which a pod is refused are told, where kubectl names the first. Shape by shape, and where it differs on purpose:
+The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets` always on. Owners
+are read beforehand, so that no filter does I/O. Each pod gets all warnings and all reasons to
+refuse it; kubectl keeps the last warning and the first reason. Other differences are deliberate:
 
-- Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
-- Pods overdue by more than `drain.skip-wait-for-delete-timeout`: left, as with kubectl, and said. kubectl holds the
-  time stamp against its own machine's clock, here it is held against the server's: no pod in its grace is left behind.
-- Mirror pods: left, as with kubectl, which does so silently; here they are counted among what stays.
-- DaemonSet pods: left. Where the DaemonSet is gone, refused without `--force`, evicted with it, as with kubectl, whose
-  warning about it is overwritten by the next rule. A DaemonSet that cannot be looked up is no reason to
-  give up: the question is repeated until the drain's deadline.
-- Finished pods: evicted, as with kubectl, whoever owns them and whatever they have stored: nothing runs that could be
-  interrupted.
-- Pods already terminating: only waited for. kubectl evicts them again, and refuses the node where such a pod is
-  unmanaged or has local storage; but that decision was taken when the pod was deleted, and not by this drain. With
-  `--grace-period` they are evicted again here too, for that may shorten their grace.
-- Unmanaged pods: refused without `--force`, evicted with it, as with kubectl. Any controller counts, of any kind.
-- Pods with local storage (an emptyDir, in memory too): evicted by default, since a node that is to reboot cannot keep
-  them running; `--no-delete-emptydir-data` refuses them, which is kubectl's default.
+- Pods that `--pod-selector` does not select are left. Unlike kubectl, a warning says that the
+  reboot ends them.
+- Pods overdue by more than `drain.skip-wait-for-delete-timeout` are left, with a warning. kubectl
+  compares with the local clock; this compares with the server's, so that no pod is left too early.
+- Mirror pods are left, and counted among the pods that stay.
+- DaemonSet pods are left. If the DaemonSet is gone, they are refused, or evicted with `--force`. If
+  it cannot be looked up, the lookup is repeated until the drain's deadline.
+- Finished pods are evicted, whatever their owner and storage.
+- Terminating pods are only waited for; kubectl evicts them again, and refuses unmanaged ones and
+  those with local storage. But someone else has already decided to delete these pods. With
+  `--grace-period` they are evicted again, because that may shorten their grace period.
+- Unmanaged pods are refused, or evicted with `--force`. A controller of any kind counts.
+- Pods with an emptyDir are evicted by default, since they cannot survive the reboot.
+  `--no-delete-emptydir-data` refuses them, which is kubectl's default.
 """
 
 from collections.abc import Iterable
@@ -31,7 +30,7 @@ from rollout.model.memory import seconds_since
 from rollout.model.policy import DrainPolicy
 from rollout.planning.eligibility.selector import parse_selector
 
-# The last is Longhorn's: its pods belong to their node, too.
+# InstanceManager is Longhorn's; its pods belong to their node, too.
 _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
@@ -44,7 +43,7 @@ class Action(StrEnum):
 
 
 class VerdictReason(StrEnum):
-    """Why; fixed words."""
+    """Why a pod gets its verdict, as published in JSON."""
 
     ORDINARY = "ordinary"
     FINISHED = "finished"
@@ -60,7 +59,7 @@ class VerdictReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """One pod's verdict. `message` says why for a refusal; `warnings` are all that applied on the way."""
+    """One pod's verdict; `message` says why it is left or refused."""
 
     pod: Pod
     action: Action
@@ -71,9 +70,10 @@ class PodVerdict:
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """What the verdicts depend on besides the pod: the operator's flags, the DaemonSets that exist, and the time.
+    """What verdicts depend on besides the pod.
 
-    `now` is the API server's clock; without it no pod is overdue.
+    `daemon_sets` are the namespaces and names of those that exist.
+    `now` is the API server's clock; without it, no pod is overdue.
     """
 
     policy: DrainPolicy
@@ -83,22 +83,21 @@ class DrainRules:
 
     @classmethod
     def of(cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None) -> "DrainRules":
-        """Rules with the DaemonSets of a snapshot; `UsageError` where the policy's selector cannot be read."""
+        """Raise `UsageError` if the policy's pod selector is invalid."""
         owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
         return cls(policy, owners, parse_selector(policy.pod_selector), now)
 
 
 _Finding = tuple[Action | None, VerdictReason, str, str]
-"""One rule's answer: the action that ends the chain, or None; why; and what the operator should know all the same."""
+"""A filter's action (None to continue), its reason, the message for that action, and a warning."""
 
 
 def of_daemon_set(pod: Pod) -> bool:
-    """Whether a DaemonSet, as kubectl knows them, controls the pod."""
+    """Whether a DaemonSet of `apps/v1` controls the pod, as kubectl checks."""
     return pod.owner is not None and (pod.owner.kind, pod.owner.api_version) == ("DaemonSet", "apps/v1")
 
 
 def _is_on_its_way(pod: Pod) -> bool:
-    """Whether nothing is left to be decided about it: it has ended, or somebody has deleted it."""
     return pod.finished or pod.terminating
 
 
@@ -120,12 +119,13 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
-    owner, reason = pod.owner, VerdictReason.DAEMONSET_GONE
+    owner = pod.owner
+    reason = VerdictReason.DAEMONSET_GONE
     if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         message = f"belongs to the DaemonSet {owner.name}, which would replace it"
-        return Action.LEAVE, VerdictReason.DAEMONSET, message, _unwell(pod)
+        return Action.LEAVE, VerdictReason.DAEMONSET, message, _critical_unready(pod)
     if pod.terminating:
         return None
     gone = f"its DaemonSet {owner.name} no longer exists"
@@ -134,8 +134,8 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
     return Action.REFUSE, reason, f"{gone}, so nothing would replace it (--force evicts it)", ""
 
 
-def _unwell(pod: Pod) -> str:
-    """Return what is wrong with what its node cannot do without: only what was ready is waited for afterwards."""
+def _critical_unready(pod: Pod) -> str:
+    """Warn, because only pods that were ready are waited for after the reboot."""
     if pod.ready or pod.terminating or not pod.node_critical:
         return ""
     since = f" since {pod.unready_since}" if pod.unready_since else ""
@@ -170,10 +170,12 @@ _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmana
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    """Verdict of the whole chain on one pod: one refusal is as good as another, but all of them are told."""
+    """Return the verdict on one pod; a refusal gives all reasons."""
     if not rules.selector.requirements and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
-    warnings, refusals, reason = list[str](), dict[str, VerdictReason](), _usual_reason(pod)
+    warnings = list[str]()
+    refusals = dict[str, VerdictReason]()
+    reason = _usual_reason(pod)
     for action, why, message, warning in filter(None, (rule(pod, rules) for rule in _CHAIN)):
         if action is Action.REFUSE:
             refusals[message] = why
@@ -189,7 +191,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 
 def _is_ordinary(pod: Pod) -> bool:
-    """Whether no rule of the chain has anything to say of it, as of most: a large cluster has many."""
+    """Whether no filter applies: a shortcut for most pods of a large cluster."""
     special = pod.mirror or pod.has_empty_dir or _is_on_its_way(pod)
     return not special and pod.owner is not None and not of_daemon_set(pod)
 
@@ -201,20 +203,16 @@ def _usual_reason(pod: Pod) -> VerdictReason:
 
 
 def judge_all(pods: Iterable[Pod], rules: DrainRules) -> tuple[PodVerdict, ...]:
-    """Verdicts in the order of the pods."""
     return tuple(judge(pod, rules) for pod in pods)
 
 
 def with_action(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerdict, ...]:
-    """Those verdicts that carry this action."""
     return tuple(verdict for verdict in verdicts if verdict.action is action)
 
 
 def is_replaced(pod: Pod) -> bool:
-    """Whether a controller will start the pod anew somewhere."""
     return pod.owner is not None and pod.owner.kind not in _NEVER_REPLACED and not pod.finished and not pod.terminating
 
 
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
-    """Return the pods that these verdicts send elsewhere."""
     return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))
