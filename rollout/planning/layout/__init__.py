@@ -1,1 +1,1 @@
-"""Which nodes go together, in waves or one after another, and in which order."""
+"""Group nodes into waves, or into parts that roll, and order them."""

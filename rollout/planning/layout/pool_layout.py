@@ -1,11 +1,9 @@
-"""Pools laid out one by one under their own rules, then put in order.
+"""Lay out each pool under its own rules, then order and combine their waves.
 
-A pool begins once those in its `after` have ended. Pools that need not wait for one another go side by side: the next
-wave of the first takes along of the next parts of the others whatever limits, budgets and room admit beside it; pools
-that roll share one part instead, in which nodes of all follow one another. Canary and control-plane nodes go alone
-whatever other pools do, and pools of different strategies share no wave.
-
-How many nodes of each pool may go at once: its own limit, its ramp, and its nodes that are away already.
+A pool starts once the pools in its `after` are done. Pools that need not wait for each other go
+together: the next wave of the first takes nodes of the others' next parts along, as far as limits
+and budgets allow; pools that roll share one part. Canaries and control-plane nodes go alone, and
+pools of different strategies share no wave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,33 +20,35 @@ from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a pool may take at once: `size` nodes, at first as many as the steps of its `ramp` say."""
+    """How many nodes of a pool may go at once; `ramp` has the sizes of its first waves."""
 
     size: int
     ramp: tuple[int, ...] = ()
 
     @property
     def most(self) -> int:
-        """How many of its nodes may ever be away at once."""
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
 def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
-    """Return them by pool; percentages are of the `chosen` nodes, `left` is what those away leave of the limit."""
-    return {
-        name: Quota(max(1, left.limits.get(name, left.most)), tuple(step.of(size) for step in pools.rules(name).ramp))
-        for name, size in {"": 0, **pools.sizes(chosen)}.items()
-    }
+    """Return the quotas by pool.
+
+    Percentages refer to the `chosen` nodes. `left` is what nodes that are already away leave of the limits.
+    """
+    quotas = dict[str, Quota]()
+    for name, size in {"": 0, **pools.sizes(chosen)}.items():
+        ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
+        quotas[name] = Quota(max(1, left.limits.get(name, left.most)), ramp)
+    return quotas
 
 
-def within(quotas: Mapping[str, Quota], limits: Limits) -> Limits:
-    """Return the rollout's limits with those of pools of which fewer may go at once than of all nodes."""
+def with_pool_limits(limits: Limits, quotas: Mapping[str, Quota]) -> Limits:
+    """Add the limits of pools that are smaller than the rollout's."""
     scarce = {pool_key(name): quota.most for name, quota in quotas.items() if name and quota.most < limits.size}
     return replace(limits, allowed={**limits.allowed, **scarce})
 
 
 def lay_out_pools(demands: Sequence[NodeDemand], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
-    """All demands in waves; `limits` are the rollout's, `quotas` by pool."""
     layouts = {
         name: lay_out(
             [demand for demand in demands if demand.pool == name],
@@ -61,18 +61,17 @@ def lay_out_pools(demands: Sequence[NodeDemand], limits: Limits, pools: Pools, q
     if not pools.policy.pools:
         return layouts[""]
     before = predecessors(pools.policy.pools)
-    queues = {name: [_named(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
+    queues = {name: [_with_pool(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
     waves = tuple(_in_order(queues, before, limits, pools))
     return Layout(waves, _bound(layouts, before), limits.wider)
 
 
-def _named(wave: Batch, pool: str) -> Batch:
-    """Return the wave with its pool in its part."""
+def _with_pool(wave: Batch, pool: str) -> Batch:
     return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    """Return the longest chain of pools that wait for one another."""
+    """Return the least number of waves of pools that wait for each other."""
     ends: dict[str, int] = {}
     for name, earlier in before.items():
         own = layouts[name].lower_bound if name in layouts else 0
@@ -83,7 +82,7 @@ def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) 
 def _in_order(
     queues: Mapping[str, list[Batch]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
 ) -> Iterator[Batch]:
-    """Yield the waves of all queues, which end empty."""
+    """Yield the waves of all queues in order, and empty the queues."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
         first = next((name for name in free if queues[name][0].goes_alone), free[0])
@@ -91,7 +90,7 @@ def _in_order(
         together = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
         others = [] if queues[first][0].goes_alone else [queue for queue in together if not queue[0].goes_alone]
         if strategy is Strategy.ROLLING:
-            yield from _common_part([_taken_part(queue) for queue in (queues[first], *others)], limits)
+            yield from _common_part([_take_part(queue) for queue in (queues[first], *others)], limits)
             continue
         wave = queues[first].pop(0)
         for other in others:
@@ -99,15 +98,15 @@ def _in_order(
         yield wave
 
 
-def _taken_part(queue: list[Batch]) -> list[Batch]:
-    """Return the waves of the part that is next, taken off the queue."""
+def _take_part(queue: list[Batch]) -> list[Batch]:
+    """Remove the next part from the queue, and return its waves."""
     part = _part_ahead(queue)
     del queue[: len(part)]
     return part
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: Limits) -> Iterator[Batch]:
-    """Yield the parts as one, in which nodes of all follow one another."""
+    """Yield the waves of all parts, interleaved, as one part."""
     title = "; ".join(part[0].part for part in parts)
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
@@ -115,8 +114,9 @@ def _common_part(parts: Sequence[list[Batch]], limits: Limits) -> Iterator[Batch
 
 
 def _with_company(wave: Batch, queue: list[Batch], limits: Limits) -> Batch:
-    """Return the wave with those nodes of the queue's next part that may be away beside it; the others stay there."""
-    title, demands = queue[0], wave.demands
+    """Move nodes of the queue's next part that may join into the wave."""
+    next_part = queue[0].part
+    demands = wave.demands
     for place, head in enumerate(_part_ahead(queue)):
         if len(demands) >= limits.size:
             break
@@ -125,7 +125,7 @@ def _with_company(wave: Batch, queue: list[Batch], limits: Limits) -> Batch:
     queue[:] = [other for other in queue if other.demands]
     if len(demands) == len(wave.demands):
         return wave
-    part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
+    part = wave.part if next_part == wave.part else f"{wave.part}; {next_part}"
     return replace(wave, part=part, most=limits.size, demands=demands)
 
 

@@ -1,4 +1,4 @@
-"""Why the waves of a finished layout are as they are: in a sentence, and in few words where nobody would expect it."""
+"""Explain the waves of a finished layout, to users."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from rollout.planning.layout.waves import Batch, used_by
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason as a sentence, and as a note of a few words where nobody would expect it."""
+    """Why a wave is as it is; `note` is short, and only for what is unexpected."""
 
     sentence: str
     note: str = ""
@@ -25,7 +25,6 @@ _NOTHING = Reason("")
 
 
 def with_reasons(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
-    """Return the waves with their reasons."""
     return tuple(
         _with_reason(wave, following.demands if following and following.part == wave.part else (), limits)
         for wave, following in zip_longest(waves, waves[1:])
@@ -33,14 +32,16 @@ def with_reasons(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
 
 
 def _with_reason(wave: Batch, following: Sequence[NodeDemand], limits: Limits) -> Batch:
-    """Part, reason and price of a wave; `following` are the nodes of the next one of its part."""
+    """`following` are the next nodes of the wave's part."""
     own = wave.own(limits)
-    why, price = _why(wave, following, own), _NOTHING if wave.rolling else _price(wave.demands, own)
-    because, note = (
-        "; ".join(filter(None, (": ".join(filter(None, (wave.part, reason))), cost)))
-        for reason, cost in ((why.sentence, price.sentence), (why.note, price.note))
-    )
-    return replace(wave, because=because, note=note)
+    why = _why(wave, following, own)
+    price = _NOTHING if wave.rolling else _price(wave.demands, own)
+
+    def text(reason: str, cost: str) -> str:
+        named = ": ".join(filter(None, (wave.part, reason)))
+        return "; ".join(filter(None, (named, cost)))
+
+    return replace(wave, because=text(why.sentence, price.sentence), note=text(why.note, price.note))
 
 
 def _why(wave: Batch, following: Sequence[NodeDemand], own: Limits) -> Reason:
@@ -59,7 +60,6 @@ def _why(wave: Batch, following: Sequence[NodeDemand], own: Limits) -> Reason:
 
 
 def _noted(sentence: str) -> Reason:
-    """Return what is as short as a note."""
     return Reason(sentence, sentence)
 
 
@@ -68,21 +68,20 @@ def _full(limits: Limits) -> Reason:
 
 
 def obstacles(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -> tuple[str, ...]:
-    """Every reason that keeps this demand out of this wave, in sentences; none where it could join."""
+    """Return all reasons that keep the node out of the wave, as sentences."""
     full = [_full(limits)] if len(wave) >= limits.size else []
     return tuple(reason.sentence for reason in (*_conflicts(wave, demand, limits), *full))
 
 
 def _conflicts(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -> tuple[Reason, ...]:
-    """Return what of budgets, owners and pools keeps them apart."""
-    used, uses = used_by(wave, limits), limits.use(demand.load, demand.holds)
+    used = used_by(wave, limits)
+    uses = limits.use(demand.load, demand.holds)
     held = demand.holds.keys() | {key for other in wave for key in other.holds}
     barring = (key for key, need in uses.items() if used[key] and used[key] + need > limits.capacity.get(key, 0))
     return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in sorted(barring)))
 
 
 def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
-    """Return why no more nodes may use this budget, owner or pool."""
     allowed = limits.allowed.get(key, 0)
     if pool := is_pool(key):
         return _noted(f"at most {allowed} at once of the pool {pool}")
@@ -102,7 +101,7 @@ def _at_a_time(pods: int) -> str:
 
 
 def _price(wave: Sequence[NodeDemand], limits: Limits) -> Reason:
-    """Return which budget keeps these drains waiting longest, and how many seconds that costs."""
+    """Return which budget delays these drains most, and for how long."""
     load = sum_of(demand.load for demand in wave)
     over = {key: limits.rates[key] for key, need in load.items() if key in limits.rates and need > limits.allowed[key]}
     if not over:

@@ -1,9 +1,8 @@
-"""Rolling on: a part of the rollout as one wave whose nodes begin as soon as others are back.
+"""The rolling strategy: one wave for each part of the rollout, whose nodes start as others return.
 
-Waves say which nodes may be away together by listing them; here any set may come about that holds no more of anything
-than there is. What each node holds stands in the plan, so that whoever carries it out, from whatever machine, lets the
-same sets be in flight. That pods find places beside all of them is tried with the worst of each group of nodes that
-certain pods are bound to: those that have the most to move.
+Any set of nodes may be in flight that holds no more of any key than its capacity. The plan contains
+both, so that every process that carries it out makes the same decisions. Whether pods find room is
+tried, for each group of nodes that certain pods are bound to, with the nodes that have most to move.
 """
 
 from bisect import bisect_left
@@ -20,19 +19,20 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import Limits
 from rollout.planning.layout.waves import Batch
 
-# So many times as long as the median takes a slow node.
+# A node is slow if it takes this many times the median.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
 class RollingQueue:
-    """The nodes of a part that wait and that are in flight, and which of the waiting may begin next.
+    """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    A node begins beside others where nothing that both hold runs short. One that may not holds nobody up, until as many
-    as may be in flight have passed it: then all that it needs is kept for it. One that holds too much alone goes alone.
+    A node may begin if everything it needs is left. Other nodes pass one that may not, until as many
+    have passed it as may be in flight; from then on, what it needs is kept for it. A node that
+    exceeds a capacity by itself begins when no other node uses that key.
 
-    A large rollout asks for each node that is back. So it knows by a bit of each key what is used up, and which of
-    these keys each node needs: nearly all are told by that alone.
+    For speed in large rollouts, each key has a bit: one mask per node says which keys it needs, and
+    one says which are used up.
     """
 
     def __init__(
@@ -42,23 +42,26 @@ class RollingQueue:
         waiting: Collection[str] | None = None,
         in_flight: Iterable[str] = (),
     ) -> None:
-        self._rules, self._number, self._in_flight = rules, len(order), 0
+        self._rules = rules
+        self._number = len(order)
+        self._in_flight = 0
         self._bits = {key: 1 << place for place, key in enumerate(rules.capacity)}
         self._waiting = [
             (place, sum(self._bits[key] for key in self._needs(name)), name)
             for place, name in enumerate(order)
             if waiting is None or name in waiting
         ]
-        self._used, self._used_up = Counter[str](), 0
+        self._used = Counter[str]()
+        self._used_up = 0
         for name in in_flight:
             self._hold(name, 1)
 
     def candidates(self) -> Iterator[str]:
-        """Those of the waiting of which the next may be taken, in the plan's order."""
+        """Yield the nodes of which any one may begin now, in the plan's order."""
         return (name for _, name in self._open())
 
     def begin(self) -> Iterator[str]:
-        """Let all begin that may."""
+        """Start every node that may begin, and yield it."""
         while (candidate := next(self._open(), None)) is not None:
             place, name = candidate
             del self._waiting[place]
@@ -66,27 +69,29 @@ class RollingQueue:
             yield name
 
     def end(self, name: str) -> None:
-        """Free the place of a node."""
         self._hold(name, -1)
 
     def _open(self) -> Iterator[tuple[int, str]]:
-        """Yield the candidates, each with its place among those that wait."""
+        """Yield the candidates with their index among the waiting nodes."""
         if self._in_flight >= self._rules.in_flight:
             return
-        # Of these a node may take nothing: what is used up, and what is kept for others.
-        closed, begun = self._used_up, self._number - len(self._waiting)
+        # The keys that are used up, or kept for an earlier node.
+        closed = self._used_up
+        begun = self._number - len(self._waiting)
         for passed, (place, mask, name) in enumerate(self._waiting):
             if not mask & closed and not self._is_barred(name):
                 yield passed, name
-            elif begun - (place - passed) >= self._rules.in_flight:  # of those begun, the others come before it
+            # Of the nodes that have begun, `place - passed` come before it; the others passed it.
+            elif begun - (place - passed) >= self._rules.in_flight:
                 closed |= mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
 
     def _is_barred(self, name: str) -> bool:
-        """Whether there is too little left of anything that others have taken of."""
-        used, capacity = self._used, self._rules.capacity
+        """Whether too little is left of a key that others use."""
+        used = self._used
+        capacity = self._rules.capacity
         return any(used[key] and used[key] + need > capacity[key] for key, need in self._needs(name).items())
 
     def _hold(self, name: str, sign: int) -> None:
@@ -100,28 +105,32 @@ class RollingQueue:
 
 
 def roll_parts(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
-    """Return the waves of each part of the rollout as one, whose nodes follow one another in the same order."""
+    """Join the waves of each part into one rolling wave, in the same order of nodes."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
     return tuple(_roll_part(part, limits) for part in parts)
 
 
 def _roll_part(part: Sequence[Batch], limits: Limits) -> Batch:
-    first, demands = part[0], tuple(demand for wave in part for demand in wave.demands)
-    # However the waves were packed: to begin early costs no time here, for permits go to the nodes that end first.
-    holds, capacity = {demand.name: limits.use(demand.load, demand.holds) for demand in demands}, limits.capacity
-    scarce = _scarce(holds.values(), capacity, first.most)
-    kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
+    first = part[0]
+    demands = tuple(demand for wave in part for demand in wave.demands)
+    capacity = limits.capacity
+    uses = {demand.name: limits.use(demand.load, demand.holds) for demand in demands}
+    scarce = _scarce(uses.values(), capacity, first.most)
+    holds = dict[str, dict[str, int]]()
+    for name, use in uses.items():
+        if held := sorted(use.keys() & scarce):
+            holds[name] = {key: use[key] for key in held}
     rules = Rolling(
         min(first.most, len(demands)),
         capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
-        holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
+        holds=holds,
     )
     refused = {name: why for wave in part for name, why in wave.refused.items()}
     return replace(first, demands=demands, refused=refused, rolling=rules)
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
-    """Return what so many nodes could take too much of."""
+    """Return the keys of which `most` nodes could use more than there is."""
     needs: dict[str, list[int]] = defaultdict(list)
     for taken in holds:
         for key, need in taken.items():
@@ -134,7 +143,7 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Return a part with those nodes first that take much longer than most: begun last, one would run on alone."""
+    """Move slow nodes to the front, so that none of them ends alone."""
     if part.rolling is None:
         return part
     much = _SLOW * median(seconds.values())
@@ -146,7 +155,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """Return the wave with rules under which its pods find places; the `scheduler` is as before the rollout."""
+    """Limit the nodes in flight so that pods find room, before the rollout begins."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -156,20 +165,24 @@ def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Bat
 
 
 def _bound_together(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """Return the nodes of the wave that pods with the same demands leave, or can go to."""
+    """Return the groups of nodes that pods with the same demands can run on."""
     order = {name: place for place, name in enumerate(wave.names)}
-    matching = (scheduler.nodes_for(pod) for name in order for pod in leaving.get(name, ()))
-    groups = (order.keys() & nodes for nodes in {id(nodes): nodes for nodes in matching}.values())
+    matching = dict[int, Collection[str]]()
+    for name in order:
+        for pod in leaving.get(name, ()):
+            nodes = scheduler.nodes_for(pod)
+            matching[id(nodes)] = nodes
+    groups = (order.keys() & nodes for nodes in matching.values())
     return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
 
 
 def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
-    """Return the rules with as few of these nodes in flight as have places for all that would find one alone.
+    """Limit how many of these nodes are in flight, so that their pods find room.
 
-    It is tried with as many as may be in flight together, those with the most to move first.
+    The limit is found by bisection, among the nodes with the most to move that may be in flight.
     """
 
-    def much(name: str) -> tuple[int, int]:
+    def demand(name: str) -> tuple[int, int]:
         pods = leaving.get(name, ())
         return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
 
@@ -178,7 +191,7 @@ def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leavi
         staying = _staying(together, scheduler)
         return staying > 0 and staying > sum(_staying({name: pods}, scheduler) for name, pods in together.items())
 
-    worst = list(RollingQueue(rules, sorted(members, key=much, reverse=True)).begin())
+    worst = list(RollingQueue(rules, sorted(members, key=demand, reverse=True)).begin())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
     if most >= len(worst):
         return rules

@@ -1,13 +1,13 @@
-"""Laying nodes out in waves: as few or as fast as their disruption budgets, the room and the wave's size allow.
+"""Pack nodes into waves.
 
-Two nodes may share a wave when their pods can leave under every disruption budget, and with a replica left of every
-owner that has no budget; whether they find places on the nodes that stay is tried in the play. A budget is
-a rate: what finds a place elsewhere gives its permit back, so that one drain waits for another's, as long as neither
-takes too long, and as the whole is faster than wave after wave. What finds no place keeps its permit until its node is
-back: of that, a wave takes only as much as the budget allows at a time. A node whose own pods exceed a budget drains
-gradually, and shares its wave with no other node of that budget.
+Nodes may share a wave if all their pods can leave within the rounds that `Limits` grants of every
+budget, and a replica of every owner without a budget stays. Pods that fit on no other node keep
+their permits until the node is back, and count in every round. A node that exceeds a budget by
+itself drains gradually, and shares its wave with no other node of that budget. Whether pods find
+room on the remaining nodes is tried later, in the play.
 
-The node that is most in the way of others comes first, and each goes into the first wave that takes it.
+Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
+the first wave that takes it.
 """
 
 import math
@@ -25,12 +25,14 @@ _CANARY = "canary"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One wave's nodes, and which part of the rollout it belongs to: a clause, or empty.
+    """The nodes of one wave.
 
-    `most` is how many nodes its part takes at once; `refused` says of nodes of later waves why there was no place for
-    their pods while this one's were away.
-    `rolling` says how its nodes follow one another, None: side by side; the play tells its `estimate`. `because` is why
-    the wave is as it is, `note` of that what nobody would expect.
+    `part` is the part of the rollout that it belongs to, as a clause; empty: all worker nodes.
+    `most` is how many nodes of its part may be away at once.
+    `refused` says, by name, why nodes had to go in a later wave: their pods found no room.
+    `rolling` says how its nodes follow one another; None: all go at once.
+    `estimate` is filled in by the play.
+    `because` explains the wave to users; `note` is the part of it that they may not expect.
     """
 
     demands: tuple[NodeDemand, ...]
@@ -44,24 +46,22 @@ class Batch:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes' names."""
         return tuple(demand.name for demand in self.demands)
 
     @property
     def goes_alone(self) -> bool:
-        """Whether it is of canaries or the control plane, which go one at a time."""
-        # "pool canary" is the part of a pool of that name
+        """Whether its nodes are canaries, or of the control plane."""
+        # A pool named "canary" has the part "pool canary".
         is_canary = self.part == _CANARY or self.part.endswith(f", {_CANARY}")
         return is_canary or any(demand.control_plane for demand in self.demands)
 
     def own(self, limits: Limits) -> Limits:
-        """Return the limits that this wave was laid out by."""
         return replace(limits, size=self.most)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All waves, and a number of waves below which no layout under the same rules can go."""
+    """All waves, and the least number that any layout by these rules needs."""
 
     waves: tuple[Batch, ...]
     lower_bound: int
@@ -69,9 +69,9 @@ class Layout:
 
 
 def lay_out(demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
-    """Waves over all demands: the canary first, then group by group, the control plane last or first.
+    """Lay out canaries, then group by group; the control plane comes last or first.
 
-    `ramp` holds the sizes of the first waves, the last for all that follow.
+    `ramp` has the sizes of the first waves; its last is for all further waves.
     """
     control_plane = sorted((demand for demand in demands if demand.control_plane), key=_by_name)
     waves, bound = _workers([demand for demand in demands if not demand.control_plane], limits, policy, ramp)
@@ -101,7 +101,7 @@ def _workers(
 def _ramped(
     demands: Sequence[NodeDemand], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[NodeDemand], Limits]]:
-    """Yield the demands step by step: as many as each step of the ramp says, the rest in waves of its last."""
+    """Yield each step of the ramp, then the rest: part, nodes and limits."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
         yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
@@ -110,7 +110,6 @@ def _ramped(
 
 
 def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
-    """Sort key: names as people count them."""
     return natural_key(demand.name)
 
 
@@ -120,21 +119,22 @@ def _by_price(demand: NodeDemand) -> tuple[object, ...]:
 
 
 def used_by(demands: Sequence[NodeDemand], limits: Limits) -> Counter[str]:
-    """Return what these nodes take together of budgets and owners."""
     return Counter(sum_of(limits.use(demand.load, demand.holds) for demand in demands))
 
 
 def join_wave(
     wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: Limits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with those of the waiting that may join it, one after another, and those that may not."""
-    used, capacity = dict(used_by(wave, limits)), limits.capacity
-    demands, staying = list(wave), list[NodeDemand]()
+    """Return the wave with the waiting nodes that may join, and those that still wait."""
+    used = dict(used_by(wave, limits))
+    capacity = limits.capacity
+    demands = list(wave)
+    staying = list[NodeDemand]()
     for place, demand in enumerate(waiting):
         if len(demands) >= limits.size:
             return tuple(demands), [*staying, *waiting[place:]]
         uses = limits.use(demand.load, demand.holds)
-        # A node that exceeds a limit alone may go, but with no other that uses of it.
+        # A node that exceeds a limit by itself may go, but with no other node that uses that key.
         if any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()):
             staying.append(demand)
             continue
@@ -145,12 +145,11 @@ def join_wave(
 
 
 def _lower_bound(demands: Sequence[NodeDemand], limits: Limits) -> int:
-    """Return a number of groups below which no packing can go: by size, and by each budget alone."""
     return max(math.ceil(len(demands) / limits.size), _budget_bound(demands, limits))
 
 
 def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
-    """Return how many groups the tightest budget demands: one for each node that uses it up, the rest by sum."""
+    """Return how many waves the tightest budget requires."""
     needs: dict[str, list[int]] = defaultdict(list)
     for demand in demands:
         for budget, need in limits.use(demand.load, demand.holds).items():
@@ -159,17 +158,19 @@ def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
 
 
 def _groups_for(amounts: Sequence[int], allowed: int) -> int:
+    # A node that uses the budget up needs a wave of its own; the others share waves.
     alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     together = sum(amount for amount in amounts if amount < allowed)
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
 def _packed(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDemand, ...]]:
-    """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
+    """Pack nodes into waves; those with the fewest pods go first.
 
-    Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
+    Pods evicted early mostly land on nodes that are still to be drained, and then move again.
     """
-    waves, waiting = list[tuple[NodeDemand, ...]](), _most_contended_first(demands, limits)
+    waves = list[tuple[NodeDemand, ...]]()
+    waiting = _most_contended_first(demands, limits)
     while waiting:
         wave, waiting = join_wave((), waiting, limits)
         waves.append(tuple(sorted(wave, key=_by_price)))
@@ -177,7 +178,7 @@ def _packed(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDem
 
 
 def _without_smallest(waves: Sequence[tuple[NodeDemand, ...]], limits: Limits) -> Sequence[tuple[NodeDemand, ...]]:
-    """Return the waves without the smallest, where its nodes find places in others."""
+    """Return the waves without the smallest one, if its nodes fit into others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
     waiting: Sequence[NodeDemand] = smallest
     for place, wave in enumerate(fuller):
@@ -186,15 +187,17 @@ def _without_smallest(waves: Sequence[tuple[NodeDemand, ...]], limits: Limits) -
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: Limits) -> list[NodeDemand]:
-    """By how much they are in the way: the larger a node's share of a budget, and the more nodes share that budget."""
-    capacity, ordered = limits.capacity, sorted(demands, key=_by_price)
-    uses = [limits.use(demand.load, demand.holds) for demand in ordered]
-    sharing = Counter(key for load in uses for key in load)
-    contention = {
-        demand.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
-        for demand, load in zip(ordered, uses, strict=True)
-    }
-    return sorted(ordered, key=lambda demand: -contention[demand.name])
+    """Order nodes by their shares of budgets, weighted by each budget's nodes."""
+    capacity = limits.capacity
+    ordered = sorted(demands, key=_by_price)
+    uses = {demand.name: limits.use(demand.load, demand.holds) for demand in ordered}
+    sharing = Counter(key for load in uses.values() for key in load)
+
+    def contention(demand: NodeDemand) -> float:
+        load = uses[demand.name]
+        return sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
+
+    return sorted(ordered, key=contention, reverse=True)
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
@@ -202,5 +205,4 @@ def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeD
 
 
 def _price(wave: Sequence[NodeDemand]) -> tuple[int, int]:
-    pods, cpu = (sum(demand.price[part] for demand in wave) for part in (0, 1))
-    return pods, cpu
+    return sum(demand.price[0] for demand in wave), sum(demand.price[1] for demand in wave)
