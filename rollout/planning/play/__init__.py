@@ -1,1 +1,1 @@
-"""The rollout played in time, at the pace of past runs."""
+"""Simulate the rollout in time, at the pace of past runs."""

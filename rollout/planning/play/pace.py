@@ -1,4 +1,4 @@
-"""How long waves are likely to take: from what the pods say, what past runs took here, and stated assumptions."""
+"""How long steps are likely to take, from pods, past runs and assumptions."""
 
 import math
 from collections import defaultdict
@@ -18,22 +18,26 @@ from rollout.planning.layout.sharing import Rate
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
-# A pod that was ready later than this has mostly been unready in between: Deployments give such a one up as well.
+# A pod that took longer has probably been unready in between. This is also the default deadline
+# (progressDeadlineSeconds) of Deployments.
 _LONGEST_START = 600
-# Their controllers count a pod that is being deleted as gone, and replace it while it still ends (a Job unless its
-# podReplacementPolicy is Failed, which pods do not tell). Those of other kinds, StatefulSets first, wait until it is.
+# Controllers of these kinds replace a pod while it still terminates. (A Job does not if its
+# podReplacementPolicy is Failed, but pods do not show that.) Others wait until it is gone.
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-# Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
+# Its controller starts one pod after another, unless podManagementPolicy is Parallel, which pods
+# do not show.
 ORDERED = "StatefulSet"
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Seconds that things took in past runs on this cluster.
+    """Seconds that steps took in past runs on this cluster.
 
-    `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
-    the last node of a wave to the next wave. `endings`: from the last pod that might go to the empty node, where
-    there were pods to evict. `owners`: what pods of each took to end, by its kind/namespace/name.
+    `drains`: from the node's start until it was empty.
+    `reboots`: from then until the node was returned.
+    `settles`: from a wave's last node to the next wave.
+    `endings`: from the last permitted eviction until the node was empty, if there were evictions.
+    `owners`: how long pods took to terminate, by their owner's `kind/namespace/name`.
     """
 
     drains: tuple[float, ...] = ()
@@ -47,7 +51,7 @@ NO_PAST = Past()
 
 
 class _LastResult(msgspec.Struct, frozen=True):
-    """What a finished node's annotation tells of its run; the duration is written as flags write one."""
+    """What is read of a node's last-result annotation; `took` is like `2m30s`."""
 
     outcome: str = ""
     took: str = ""
@@ -55,10 +59,11 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them.
+    """How long things take, in seconds; all sequences are sorted.
 
-    Of both the shortest come first. `usual_settle` is how long waves take to settle: the mean, for that adds up.
-    `starts` is how many seconds the pods of each owner, by its UID, took to be ready, `endings` how many to end.
+    `past` is from local journals, `runs` has whole nodes' times from annotations.
+    `usual_settle` is the mean time that waves took to settle, because these times add up.
+    `starts` and `endings` are how long pods took to be ready and to terminate, by owner UID.
     """
 
     past: Past
@@ -69,7 +74,6 @@ class Pace:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
-        """Return the pace of these nodes and pods."""
         runs = tuple(sorted(seconds for node in nodes if (seconds := past_run(node)) is not None))
         settle = round(mean(past.settles)) if past.settles else _START_SECONDS
         past = replace(
@@ -83,41 +87,47 @@ class Pace:
 
     @property
     def is_known(self) -> bool:
-        """Whether any run of this cluster tells it; all that is assumed is reckoned generously."""
+        """Whether a past run on this cluster is known; assumptions are generous."""
         return bool(self.past.reboots)
 
     def ending(self, grace: int, nodes: int = 1) -> int:
-        """How long pods of so much grace take to end: as past drains were, or as long as the grace.
+        """Return how long pods take to terminate on the slowest of `nodes`.
 
-        Of several nodes side by side the slowest counts, as of reboots.
+        This is what past drains took, and at most the grace period.
         """
-        longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
-        return min(longest, _slowest(seen, nodes)) if seen else longest
+        longest = grace + _CALL_SECONDS
+        past = self.past.endings or self.past.drains
+        return min(longest, _slowest(past, nodes)) if past else longest
 
     def ending_of(self, owners: Iterable[str], grace: int) -> int:
-        """Return that of one node's pods of these owners, by UID: as those took in the past, if it tells of them."""
+        """Return how long one node's pods take to terminate; `owners` are UIDs.
+
+        Owners that have no past count like any pod with this grace period.
+        """
         known = [self.endings.get(uid) for uid in owners]
         longest = max((seconds for seconds in known if seconds is not None), default=0)
         return min(grace + _CALL_SECONDS, longest) if known and None not in known else max(longest, self.ending(grace))
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
-        """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
-        ending, starting = self.ending_of(owners, grace), self.starting(owners)
+        """`owners` has the kinds of the pods' owners by UID."""
+        ending = self.ending_of(owners, grace)
+        starting = self.starting(owners)
         turn = starting if REPLACED_AT_ONCE.issuperset(owners.values()) else ending + starting
         return Rate(permits, ending, turn)
 
     def starting(self, owners: Iterable[str]) -> int:
-        """How long the slowest replacement takes to be ready, as the pods of these owners did; `owners` are UIDs.
+        """Return how long the slowest replacement takes to be ready; `owners` are UIDs.
 
-        As long as no run tells anything, none is reckoned to be fast.
+        Without a past run, no replacement counts as faster than the assumption.
         """
         slowest = max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def reboot(self, drain: int, nodes: int) -> int:
-        """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
+        """Return how long the slowest reboot takes after a drain of `drain` seconds.
 
-        Drains are reckoned generously, so that of a run known as a whole at least half is left for the reboot.
+        If only whole runs are known, at least half of one counts for the reboot, because estimates of
+        drains are generous.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
@@ -127,18 +137,19 @@ class Pace:
         return max(whole - drain, whole // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
-        """How long it takes at least until these moved pods are well again, once their nodes are back.
+        """Return how long the wave takes at least to settle after its nodes are back.
 
-        Where their starts are known, that is what any wave took: more was the starting of what moved then.
+        If the start times of all moved pods are known, this is the shortest time of any wave: longer
+        ones were waiting for the pods that moved then.
         """
         if not self.past.settles:
             return 0
-        is_told = all(pod.owner.uid in self.starts for pod in pods if pod.owner)
-        return min(round(self.past.settles[0]), _START_SECONDS) if is_told else self.usual_settle
+        is_known = all(pod.owner.uid in self.starts for pod in pods if pod.owner)
+        return min(round(self.past.settles[0]), _START_SECONDS) if is_known else self.usual_settle
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """What estimates at this pace are reckoned from."""
+        """What estimates are based on, in clauses for users."""
         return (self._basis_of_reboots(), self._basis_of_drains(), self._basis_of_settling())
 
     def _basis_of_reboots(self) -> str:
@@ -161,13 +172,15 @@ class Pace:
 
 
 def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
-    """By the UID of their owner, how long pods took to end: the median."""
     owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
     return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
 
 
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """By the UID of their owner, how long its pods took to be ready; one that was unready later seems slow."""
+    """Return the median time that pods took to be ready, by owner UID.
+
+    A pod that became unready later seems to have started slowly, so very long times are dropped.
+    """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
         if pod.owner and pod.start_seconds is not None and pod.start_seconds <= _LONGEST_START:
@@ -176,9 +189,9 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], of: int) -> int:
-    """Return what the slowest of so many is likely to take, in seconds: the median for one, near the longest for many.
+    """Return the likely slowest of `of`: the median for one, about the longest for many.
 
-    `past` has the shortest first.
+    `past` is sorted.
     """
     return round(past[math.ceil(len(past) * of / (of + 1)) - 1])
 
@@ -192,7 +205,7 @@ def _of_journals(past: Sequence[float]) -> str:
 
 
 def past_run(node: Node) -> float | None:
-    """Seconds that this node's last run took, as it remembers; None where that did not succeed, or is not known."""
+    """Return the seconds of the node's last run; None if it failed or is unknown."""
     written = node.annotations.get(marks.LAST_RESULT)
     if not written:
         return None
@@ -205,16 +218,12 @@ def past_run(node: Node) -> float | None:
 
 
 def slowest_node_seconds(policy: Policy) -> float:
-    """From the first mark on a node to its last, where each step takes all the time that it may.
-
-    Pools' own times count, and checks around the reboot only where there are any.
-    """
+    """Return how long one node takes if every step, in any pool, times out."""
     pools = policy.pools
     drain = max(policy.drain.timeout, *(pool.drain_timeout or 0 for pool in pools), 0)
     reboot = max(policy.reboot_timeout, *(pool.reboot_timeout or 0 for pool in pools), 0)
     ready = max(policy.ready_timeout, *(pool.ready_timeout or 0 for pool in pools), 0)
     hooks = policy.gates.hooks
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
-    courtesy = policy.courtesy
-    waits = courtesy.drain_delay + courtesy.reboot_delay
+    waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks

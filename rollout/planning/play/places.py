@@ -1,6 +1,6 @@
-"""Whether pods find places while nodes are away, asked of the cluster as the play has it by then.
+"""Try whether pods find room while nodes are away, on the cluster as simulated so far.
 
-Packing reckons with budgets; here each pod must find a node.
+Packing heeds budgets only; here each pod must find a node.
 """
 
 from collections import Counter
@@ -23,9 +23,10 @@ _RETURNING = (
 
 @dataclass(slots=True)
 class PodPlaces:
-    """The places of a rollout that is played, and what its nodes are warned of.
+    """Where pods go in a simulated rollout, and warnings about those without room.
 
-    `allowed` is how many pods of each budget may be away; `arrivals` counts by node those that came before its turn.
+    `allowed` is how many pods of each budget may be away.
+    `arrivals` is how many pods earlier drains moved to each node.
     """
 
     flow: PodFlow
@@ -34,12 +35,13 @@ class PodPlaces:
     warnings: list[PlanWarning] = field(default_factory=list)
 
     def fit(self, wave: Batch, waiting: Sequence[NodeDemand], limits: Limits) -> tuple[Batch, list[NodeDemand]]:
-        """Return the nodes of a wave, and of those that wait, that can be away together, and those that wait then.
+        """Return the wave with the nodes that can be away together, and the others.
 
-        Their pods have left for their places.
+        Waiting nodes join the wave if they can. The pods of the wave's nodes are moved.
         """
         demands, late = join_wave(wave.demands, waiting, wave.own(limits)) if waiting else (wave.demands, [])
-        refused, names = dict[str, str](), [demand.name for demand in demands]
+        refused = dict[str, str]()
+        names = [demand.name for demand in demands]
         while crowded := self._crowded(names, found := self._leave(names)):
             kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
             refused |= {name: crowded[name] for name in names if name not in kept}
@@ -48,13 +50,12 @@ class PodPlaces:
         late += [demand for demand in demands if demand.name in refused]
         return replace(wave, demands=tuple(demand for demand in demands if demand.name in names), refused=refused), late
 
-    def foresee(self, name: str) -> None:
-        """Note what becomes of a node that begins now, beside those that are closed."""
+    def note_drain(self, name: str) -> None:
+        """Note arrivals and warnings of a node that starts now; move nothing."""
         self._note([name], self._leave([name]))
         self.put_back([name])
 
     def put_back(self, names: Sequence[str]) -> None:
-        """Let the pods of these nodes be there again."""
         self.flow.scheduler.put_back({name: self._pods(name) for name in names})
 
     def _note(self, names: Sequence[str], found: _Found) -> None:
@@ -62,9 +63,9 @@ class PodPlaces:
         self.warnings += [warning for warnings in found.values() for warning in warnings]
 
     def _crowded(self, names: Sequence[str], found: _Found) -> Mapping[str, str]:
-        """Return the nodes of which more stay than alone, and what; which of their pods that is, is chance.
+        """Return why nodes have more pods that stay than they would have alone.
 
-        Where there are any, all pods are put back.
+        If there are such nodes, all pods are put back. Which of a node's pods stay is chance.
         """
         if not found or len(names) == 1:
             return {}
@@ -73,23 +74,27 @@ class PodPlaces:
         for name in found:
             alone[name] = self._leave([name])
             self.put_back([name])
-        crowded = {name: stray for name, stray in found.items() if len(stray) > len(alone[name].get(name, ()))}
+        crowded = dict[str, str]()
+        for name, warnings in found.items():
+            if len(warnings) > len(alone[name].get(name, ())):
+                crowded[name] = f"beside these nodes, {_clause(warnings[0])}"
         if not crowded:
             self._leave(names)
-        return {name: f"beside these nodes, {_clause(stray[0])}" for name, stray in crowded.items()}
+        return crowded
 
     def _leave(self, names: Sequence[str]) -> _Found:
-        """Let the pods of these nodes leave, and return what is to be said of those without a place, by node."""
+        """Move the pods off these nodes; return the warnings by node."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
         return {name: list(self._warnings(name, leaving[name], pods)) for name, pods in staying.items()}
 
     def _warnings(self, node: str, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlanWarning]:
-        """Yield one for each that stays, and those for budgets that may keep the node from ever being empty.
+        """Warn of pods that stay, and of budgets whose permits they could use up.
 
-        For pods without a place use permits up; where room is short it is chance which pods these are.
+        If room is short, which pods stay is chance, so every budget of the node's pods counts.
         """
-        scheduler, index = self.flow.scheduler, self.flow.index
+        scheduler = self.flow.scheduler
+        index = self.flow.index
         homeless = [pod for pod in staying if not scheduler.returns(pod)]
         for pod in homeless:
             message = (
@@ -110,8 +115,8 @@ class PodPlaces:
         return tuple(self.flow.residents.get(name, {}).values())
 
 
-def _clause(stray: PlanWarning) -> str:
-    return f"{stray.object} {'' if stray.message == _RETURNING else 'is '}{stray.message}"
+def _clause(warning: PlanWarning) -> str:
+    return f"{warning.object} {'' if warning.message == _RETURNING else 'is '}{warning.message}"
 
 
 def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:

@@ -1,8 +1,8 @@
-"""Pods on their way: who may leave a node, when it is empty, and when all that left it runs elsewhere, event by event.
+"""Simulate pods' evictions and replacements, event by event.
 
-A pod goes once its budgets have a permit left, which comes back as soon as its replacement is ready. A replacement
-starts when its pod is evicted, or gone, on a node that has room for it by then: beside the rest of the drain and the
-reboot, mostly. One that has to wait for its turn, or for a node to come back, starts later, and what follows waits.
+A pod is evicted once all its budgets have a permit left; the permits come back when its replacement
+is ready. A replacement starts when its pod is evicted, or gone, depending on the controller, on a
+node with room. If there is none, it starts when a node is back.
 """
 
 from collections import Counter, defaultdict, deque
@@ -21,11 +21,10 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.play.pace import ORDERED, REPLACED_AT_ONCE, Pace
 
 Action = Callable[[], None]
-"""What happens at a moment."""
 
 
 class EventQueue:
-    """What happens when, in seconds from the beginning of the rollout; of one moment in the order of its planning."""
+    """Runs actions at their times, in seconds from the start of the rollout."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -33,26 +32,27 @@ class EventQueue:
         self._numbers = count()
 
     def at(self, seconds: int, action: Action) -> None:
-        """Do it then."""
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run(self, is_over: Callable[[], bool], until: float = inf) -> None:
-        """Let time pass until it is over, at most until then."""
+        """Run events until `is_over`, and none later than `until`."""
         while not is_over() and self._events and self._events[0][0] <= until:
             self.now, _, action = heappop(self._events)
             action()
 
     def pass_until(self, seconds: int) -> None:
-        """Let time pass until then."""
         self.run(lambda: False, until=seconds)
         self.now = max(self.now, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """What a pod is for its way: its owner's UID, the budgets that guard it, and how long it takes to end and to start.
+    """How a pod moves; times are in seconds.
 
-    `in_order`: its owner starts one pod after another. `at_once`: it is replaced while it still ends.
+    `owner` is its owner's UID, or its own without an owner.
+    `keys` are the budgets that are asked before it is evicted.
+    `in_order`: its owner starts one pod after another.
+    `at_once`: it is replaced while it still terminates.
     """
 
     owner: str
@@ -65,9 +65,9 @@ class _Traits:
 
 @dataclass(slots=True)
 class _Drain:
-    """A node that is emptied: how many pods are still there.
+    """A node's drain: `left` is how many pods are still there.
 
-    `taken` counts those that were ready when they were evicted, by the UID of their owner.
+    `taken` counts the pods that were ready when they were evicted, by owner UID.
     """
 
     emptied: Action
@@ -76,27 +76,24 @@ class _Drain:
 
 
 class _Sequence:
-    """The pods of an ordered owner that are away: the lowest of them starts next, once it is gone."""
+    """The pods of a StatefulSet that are away: the lowest starts next, once gone."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
         self._gone = set[str]()
 
     def leave(self, pod: Pod) -> None:
-        """Note that it is about to end."""
         self._gone.discard(pod.uid)
         self._away[pod.uid] = pod
 
     def gone(self, pod: Pod) -> None:
-        """Note that it has ended."""
         self._gone.add(pod.uid)
 
     def ready(self, pod: Pod) -> None:
-        """Note that it runs again."""
         self._away.pop(pod.uid, None)
 
-    def next_one(self) -> Pod | None:
-        """Which may start now; it is the one that starts with that."""
+    def take_next(self) -> Pod | None:
+        """Return the pod that starts now, once; None if none may."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._gone:
             return None
@@ -106,9 +103,15 @@ class _Sequence:
 
 @dataclass(slots=True)
 class PodFlow:
-    """The pods of the rollout's nodes as they move. `permits` are those of each budget; `residents` are by node.
+    """The pods of the rollout's nodes as they move.
 
-    `away` counts the pods that are not ready again, by the UID of their owner. `on_ready` hears of each that is.
+    `permits` is how many pods of each budget may be away; `residents` has the pods by node and UID.
+    `on_ready` is called with the owner's UID when a replacement is ready.
+    `away` counts the pods that are not ready again, by owner UID.
+    `_wanting` has the pods that wait for a permit, by budget and node.
+    `_missing` has the UIDs of the pods that `away` counts.
+    `_lives` counts evictions by pod UID, to ignore that an evicted replacement would have been ready.
+    `_pending` are the pods without room; `_minding` are those of them that affinity or spread may hold.
     """
 
     events: EventQueue
@@ -133,13 +136,13 @@ class PodFlow:
     _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
-        """Begin these nodes: they take no pods until they are back, and have no soft taint any more."""
+        """Start these nodes: they lose the soft taint, and take no pods until `open`."""
         self.scheduler.untaint(names)
         self.closed.update(names)
         self.scheduler.close(self.closed)
 
     def open(self, name: str) -> None:
-        """Take a node back: what found no place may go there."""
+        """Let a node that is back take pods, first those without room."""
         del self._drains[name]
         self.closed.discard(name)
         self.scheduler.close(self.closed)
@@ -147,21 +150,20 @@ class PodFlow:
 
     @property
     def missing(self) -> int:
-        """How many pods are not ready again."""
+        """How many evicted pods have no ready replacement yet."""
         return len(self._missing)
 
     def ready_on(self, name: str) -> Counter[str]:
-        """How many ready pods of each owner, by UID, a node has."""
         pods = self.residents.get(name, {}).values()
         return Counter(_owner(pod) for pod in pods if pod.uid not in self._missing)
 
     def taken(self, name: str, owner: str) -> int:
-        """How many pods of an owner were ready on a node that is away, and have left it."""
+        """Return how many ready pods of the owner this node's drain has evicted."""
         return self._drains[name].taken[owner] if name in self._drains else 0
 
     def drain(self, name: str, emptied: Action) -> None:
-        """Empty a node from now on."""
-        # As the API lists them.
+        """Start evicting the node's pods; `emptied` is called when none is left."""
+        # The API lists pods in this order.
         pods = sorted(self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name))
         self._drains[name] = _Drain(emptied, len(pods))
         if not pods:
@@ -174,12 +176,12 @@ class PodFlow:
                 self._evict(pod, traits, name)
 
     def give_up(self, name: str) -> None:
-        """End a drain whose time is over: what has not been evicted stays."""
+        """End a drain that has timed out: pods that wait for a permit stay."""
         for wanting in self._wanting.values():
             wanting.pop(name, None)
 
     def _barrier(self, pod: Pod, traits: _Traits) -> str:
-        """Return the budget that has no permit left for a pod; one that is not ready has used it up already."""
+        """Return a budget that has no permit for the pod; unready pods have theirs."""
         if pod.uid in self._missing:
             return ""
         for key in traits.keys:
@@ -207,7 +209,6 @@ class PodFlow:
         self.scheduler.take_out(pod)
 
     def _end(self, pod: Pod, traits: _Traits, name: str) -> None:
-        """Its last container has ended."""
         if not traits.at_once:
             self._leave(pod, name)
             self._replace(pod, traits)
@@ -226,11 +227,10 @@ class PodFlow:
         self._place_next(traits.owner)
 
     def _place_next(self, owner: str) -> None:
-        if (following := self._sequences[owner].next_one()) is not None:
+        if (following := self._sequences[owner].take_next()) is not None:
             self._place(following, self._traits(following))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        """Start a pod on a node that takes it, or let it wait for one."""
         target = self.scheduler.place(pod)
         if not target or target in self.closed:
             self._pending[pod.uid] = pod
@@ -248,7 +248,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _ready(self, pod: Pod, traits: _Traits, life: int) -> None:
-        """Note that a replacement is ready, unless it was evicted before."""
+        """Note that a replacement is ready, unless it has been evicted since."""
         if self._lives[pod.uid] != life:
             return
         self._missing.discard(pod.uid)
@@ -263,7 +263,7 @@ class PodFlow:
         self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
-        """Permits have come back: they go to the node that is nearest to being empty."""
+        """Give the budget's free permits to the node with the fewest pods left."""
         while (wanting := self._wanting.get(key)) and self._used[key] < max(1, self.permits.get(key, 0)):
             _, name = min((self._drains[name].left, name) for name in wanting)
             pod = wanting[name].popleft()
@@ -285,12 +285,19 @@ class PodFlow:
         return traits
 
     def _traits_of(self, pod: Pod) -> _Traits:
-        keys, uid, kind = tuple(guards(pod, self.index)), _owner(pod), pod.owner.kind if pod.owner else ""
+        keys = tuple(guards(pod, self.index))
+        uid = _owner(pod)
         alike = uid, keys, pod.grace_period
         if alike not in self._alike:
-            pace, grace = self.pace, self.rules.grace_of(pod.grace_period)
-            ending, start = pace.ending_of((uid,), grace), pace.starting((uid,))
-            self._alike[alike] = _Traits(uid, keys, ending, start, kind == ORDERED, kind in REPLACED_AT_ONCE)
+            kind = pod.owner.kind if pod.owner else ""
+            self._alike[alike] = _Traits(
+                owner=uid,
+                keys=keys,
+                ending=self.pace.ending_of((uid,), self.rules.grace_of(pod.grace_period)),
+                start=self.pace.starting((uid,)),
+                in_order=kind == ORDERED,
+                at_once=kind in REPLACED_AT_ONCE,
+            )
         return self._alike[alike]
 
 

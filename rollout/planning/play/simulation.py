@@ -1,14 +1,15 @@
-"""The rollout played in time: its waves from what past runs took, on the room that the cluster has.
+"""Simulate the rollout's nodes and pods in time, by the rules of its execution.
 
-Who goes where, which pods find a place and which wait, and what therefore holds nodes up depends on when each thing
-happens; so all of it is played together, nodes and pods, by the rules of those who carry it out. What no run has told
-yet is assumed, and generously: pods use all of their grace.
+Where pods go, which of them wait, and what that delays depends on when each event happens, so
+nodes and pods are simulated together. Where no past run is known, assumptions are generous: pods
+use all of their grace period.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, PlanWarning, Rolling
@@ -23,33 +24,35 @@ from rollout.planning.play.pace import Pace, past_run
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Where nothing is known of the past, a rollout of more nodes times pods is estimated by the rates of its budgets, which
-# takes no time.
+# Without a known past, a rollout with more nodes times pods is estimated from its budgets' rates,
+# because playing it would take long.
 _LARGE = 300_000
 
 
 def timeout(rules: Policy) -> int:
-    """Return the most seconds that a drain may take."""
+    """Return the drain timeout in whole seconds, at least 1."""
     return max(1, round(rules.drain.timeout))
 
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
-    """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
-    seconds, strange = 0, list[int]()
+    """Return when the last pod of these nodes has terminated, ignoring budgets."""
+    seconds = 0
+    graces = list[int]()
     for pods in nodes:
         known = {pod.owner.uid: pod for pod in pods if pod.owner and pod.owner.uid in pace.endings}
-        graces = [rules.grace_of(pod.grace_period) for pod in pods if not (pod.owner and pod.owner.uid in known)]
-        strange += [max(graces)] if graces else []
+        unknown = [pod for pod in pods if not (pod.owner and pod.owner.uid in known)]
+        if unknown:
+            graces.append(max(rules.grace_of(pod.grace_period) for pod in unknown))
         for uid, pod in known.items():
             seconds = max(seconds, pace.ending_of((uid,), rules.grace_of(pod.grace_period)))
-    return max(seconds, pace.ending(max(strange), len(strange)) if strange else 0)
+    return max(seconds, pace.ending(max(graces), len(graces)) if graces else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What playing a layout has shown: its waves as they can be taken, each with its times.
+    """The result of playing a layout: waves that find room, with their estimates.
 
-    `arrivals` counts, by node, the pods that earlier waves moved there.
+    `arrivals` is how many pods earlier waves moved to each node.
     """
 
     waves: tuple[Batch, ...]
@@ -59,10 +62,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`.
-
-    `index` knows the budgets that are asked.
-    """
+    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name."""
 
     policy: Policy
     pools: Pools
@@ -73,33 +73,37 @@ class Simulator:
     leaving: Mapping[str, Sequence[Pod]]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> Forecast:
-        """Play the waves one after another, on a cluster as it is before the rollout.
+        """Play the waves in order; `scheduler` has the cluster as it is before the rollout.
 
-        Nodes whose pods find no place only because of those that are away with them take their turn in a later wave.
+        A node whose pods find no room only because others are away with it goes in a later wave.
         """
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         limits = layout.limits
         permits = {key: rate.permits for key, rate in limits.rates.items()}
         flow = PodFlow(EventQueue(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
         places = PodPlaces(flow, limits.allowed)
-        # When a node begins that follows others is known only where all before it was played.
+        # When a node of a rolling part starts is only known if everything before it was played.
         is_timed = self.pace.is_known or any(batch.rolling for batch in layout.waves)
-        moves = sum(map(len, self.leaving.values())) * len(self.leaving)
-        together = _SideBySideRun if is_timed or moves <= _LARGE else _EstimatedRun
-        played, ahead, waiting = list[Batch](), list(layout.waves), list[NodeDemand]()
+        size = sum(map(len, self.leaving.values())) * len(self.leaving)
+        side_by_side = _SideBySideRun if is_timed or size <= _LARGE else _EstimatedRun
+        played = list[Batch]()
+        ahead = list(layout.waves)
+        waiting = list[NodeDemand]()
         while ahead or waiting:
+            # Nodes that wait get a wave of their own at the end of their part.
             if waiting and not (ahead and ahead[0].part == played[-1].part):
                 ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
             if wave.rolling is None:
                 wave, waiting = places.fit(wave, waiting, limits)
-            run = (together if wave.rolling is None else _RollingRun)(self, flow, places, wave)
+            run_class = side_by_side if wave.rolling is None else _RollingRun
+            run = run_class(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
         return Forecast(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def estimated_seconds(self, layout: Layout) -> int:
-        """How many seconds a layout takes by the rates of its budgets, without playing it."""
+        """Estimate a layout by its budgets' rates, without playing it."""
         other = self.wait + self.delay + self.pace.reboot(0, 1) + self.pace.usual_settle + self.policy.gates.soak
         return sum(layout.limits.drain(wave.demands) + round(other) for wave in layout.waves)
 
@@ -114,7 +118,7 @@ class Simulator:
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds(self, batch: Batch) -> Mapping[str, int]:
-        """How long each of these nodes is away with no other beside it; a host may boot more slowly than most."""
+        """Return how long each node would be away alone; some hosts boot slowly."""
         reboot = self.pace.reboot(0, 1)
         return {
             demand.name: self.limits.drain((demand,)) + max(reboot, round(past_run(self.nodes[demand.name]) or 0))
@@ -122,49 +126,57 @@ class Simulator:
         }
 
     def slowest(self, names: Sequence[str]) -> int:
-        """How many seconds the last pod of these nodes takes to end, as things are before the rollout."""
         return slowest_ending([self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace)
 
 
 class _Run:
-    """The nodes of one wave, each at its own step: when it begins, is empty, and is back.
+    """One wave as it is played.
 
-    All are seconds from the beginning of the rollout; `_most` is how many each drain may take.
+    `begins`, `empty` and `back` are when each node started, was empty and was back; `soonest` is
+    the earliest time at which it may be back. All are seconds from the start of the rollout.
+    `_most` is each drain's timeout in seconds.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
-        self.simulator, self.flow, self.places, self.batch, self.names = simulator, flow, places, batch, batch.names
+        self.simulator = simulator
+        self.flow = flow
+        self.places = places
+        self.batch = batch
+        self.names = batch.names
         self._most = {demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands}
-        self.begins, self.empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
+        self.begins = dict[str, int]()
+        self.empty = dict[str, int]()
+        self.back = dict[str, int]()
         self.soonest = dict[str, int]()
         self.begun_at = flow.events.now
 
     @property
     def now(self) -> int:
-        """Seconds since the beginning of the rollout."""
         return self.flow.events.now
 
     @property
     def are_back(self) -> bool:
-        """Whether all of its nodes are."""
         return len(self.back) == len(self.names)
 
     def timed(self) -> Batch:
-        """Return the wave with its times, once it has been played."""
-        simulator, soak, seconds = self.simulator, round(self.simulator.policy.gates.soak), self.now - self.begun_at
+        """Return the wave with its times; call it after `play`."""
+        simulator = self.simulator
+        soak = round(simulator.policy.gates.soak)
+        seconds = self.now - self.begun_at
         drain = max(self.empty[name] - self.begins[name] for name in self.names)
         reboot = simulator.pace.reboot(drain + simulator.delay, len(self.names)) + simulator.delay
         if self.batch.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
             return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
-        # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+        # Nodes were played at the usual pace, but the slowest of them may take longer.
         seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
         rolling = replace(self.batch.rolling, begins={name: self.begins[name] for name in self.names})
         return replace(self.batch, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak))
 
     def begin(self, name: str, ending: int, nodes: int) -> None:
-        """One of so many that go together begins; its last pod takes so many seconds `ending` at least."""
-        events, drains = self.flow.events, self.now + self.simulator.wait
+        """Start one of `nodes` that go together; it drains for at least `ending` seconds."""
+        events = self.flow.events
+        drains = self.now + self.simulator.wait
         self.begins[name] = self.now
         emptied = partial(self._emptied, name, drains + ending, nodes)
         events.at(drains, lambda: self.flow.drain(name, emptied))
@@ -176,51 +188,55 @@ class _Run:
             emptied()
 
     def _emptied(self, name: str, earliest: int, nodes: int) -> None:
-        """Reboot it once it is empty, unless it was given up before."""
+        """Reboot the node, unless its drain has timed out before."""
         if name in self.empty:
             return
-        begin, simulator = self.begins[name], self.simulator
+        simulator = self.simulator
+        begin = self.begins[name]
         latest = begin + simulator.wait + self._most[name]
-        self.empty[name] = empty = min(max(self.now, earliest), latest)
+        empty = min(max(self.now, earliest), latest)
+        self.empty[name] = empty
         rebooting = empty + simulator.delay
         back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
         self.flow.events.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
 
     def give_back(self, name: str) -> None:
-        """Take it back: pods may go there."""
         self.back[name] = self.now
         self.flow.open(name)
 
     def pods(self, name: str) -> list[Pod]:
-        """Return what is on one of its nodes."""
         return list(self.flow.residents.get(name, {}).values())
 
 
 class _SideBySideRun(_Run):
-    """Nodes side by side; the next wave begins once all pods are as well as before."""
+    """All nodes at once; the wave ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
-        """Play it; behind the last wave the rollout does not wait for settling."""
-        names, events, simulator = self.names, self.flow.events, self.simulator
+        """Play the wave; the rollout does not wait for the last one to settle."""
+        names = self.names
+        events = self.flow.events
+        simulator = self.simulator
         self.places.put_back(names)
-        pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(simulator.policy.gates.soak)
+        pods = list(map(self.pods, names))
+        before = self.flow.missing
         self.flow.close(names)
         slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
         for name in names:
             self.begin(name, slowest, len(names))
         events.run(lambda: self.are_back)
         if not is_last:
-            back, moved = self.now, [pod for there in pods for pod in there]
+            back = self.now
+            moved = list(chain.from_iterable(pods))
             events.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
             events.pass_until(back + simulator.pace.settle(moved) if moved else back)
-        events.pass_until(self.now + soak)
+        events.pass_until(self.now + round(simulator.policy.gates.soak))
 
 
 class _EstimatedRun(_Run):
-    """Nodes side by side whose pods move at once, by the rates of their budgets."""
+    """All nodes at once, estimated by budgets' rates."""
 
-    def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - asked of all
-        """Let all pods be where they have places."""
+    def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
+        """Leave all pods where they found room."""
         self._pods = [pod for name in self.names for pod in self.pods(name)]
         for name in self.names:
             del self.flow.residents[name]
@@ -229,40 +245,44 @@ class _EstimatedRun(_Run):
         self.flow.scheduler.untaint(self.names)
 
     def timed(self) -> Batch:
-        """Return the wave with its times."""
-        simulator, policy, names = self.simulator, self.simulator.policy, self.names
-        ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(names))
+        simulator = self.simulator
+        ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(self.names))
         drain = simulator.wait + min(max(self._most.values()), ending)
-        reboot, soak = simulator.delay + simulator.pace.reboot(drain, len(names)), round(policy.gates.soak)
+        reboot = simulator.delay + simulator.pace.reboot(drain, len(self.names))
+        soak = round(simulator.policy.gates.soak)
         starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
         settle = max(starting - reboot, simulator.pace.settle(self._pods)) if self._pods else 0
         return replace(self.batch, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
 
 
 class _RollingRun(_Run):
-    """Nodes that follow one another: the next begins once the cluster has settled from one.
+    """Rolling nodes: the next starts once the cluster has settled after one is back.
 
-    `_before` is how many pods of its owners were away when each in flight began, by owner, `_befores` the same by owner
-    and node; `_away` has, by owner, the nodes in flight and not back that had ready pods of it. `_unsettled` has those
-    that are back and wait, by the owner of which too few pods are ready.
+    A node has settled when, of each owner that had ready pods on it, no more are away than when it
+    started, except for those that other nodes in flight have evicted. Owners are UIDs.
+    `_before` is how many pods were away when each node in flight started, by node and owner.
+    `_befores` is the same by owner and node.
+    `_away` has, by owner, the nodes that had ready pods of it and are not back.
+    `_unsettled` has the nodes that are back, by an owner that they still wait for.
+    `_floor` is how many seconds each node takes at least to settle.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
         super().__init__(simulator, flow, places, batch)
         self._following = RollingQueue(batch.rolling or Rolling(1), self.names)
-        self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
+        self._before = dict[str, dict[str, int]]()
+        self._floor = dict[str, int]()
         self._befores: dict[str, dict[str, int]] = defaultdict(dict)
         self._away: dict[str, set[str]] = defaultdict(set)
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
-        """Play it; behind the last node the rollout does not wait for settling."""
         self.flow.on_ready = self._look_again
         self._admit()
         self.flow.events.run(lambda: self.are_back and (is_last or not self._before))
 
     def give_back(self, name: str) -> None:
-        """Take it back; it keeps its place until the cluster has settled from it."""
+        """Return the node; it counts as in flight until the cluster has settled."""
         super().give_back(name)
         for owner in self._before[name]:
             self._away[owner].discard(name)
@@ -275,26 +295,27 @@ class _RollingRun(_Run):
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
-        pods, away, simulator = self.pods(name), self.flow.away, self.simulator
-        self._before[name] = before = {
-            owner: min((away[owner], *self._befores[owner].values())) for owner in self.flow.ready_on(name)
-        }
-        for owner, missing in before.items():
-            self._befores[owner][name] = missing
+        pods = self.pods(name)
+        simulator = self.simulator
+        before = dict[str, int]()
+        for owner in self.flow.ready_on(name):
+            before[owner] = min((self.flow.away[owner], *self._befores[owner].values()))
+            self._befores[owner][name] = before[owner]
             self._away[owner].add(name)
-        self.soonest[name] = self.now + round(past_run(simulator.nodes[name]) or 0)  # it may boot more slowly than most
+        self._before[name] = before
+        # The host may boot more slowly than most.
+        self.soonest[name] = self.now + round(past_run(simulator.nodes[name]) or 0)
         self._floor[name] = simulator.pace.settle(pods) if pods else 0
-        self.places.foresee(name)
+        self.places.note_drain(name)
         self.flow.close((name,))
         self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
 
     def _look_again(self, owner: str) -> None:
-        """Look at nodes that wait for a pod of this owner, as one is ready."""
         for name in self._unsettled.pop(owner, ()):
             self._look(name)
 
     def _look(self, name: str) -> None:
-        """Free its place where the cluster has settled from it."""
+        """Free the node's place if the cluster has settled."""
         if name not in self._before:
             return
         owner = next((owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None)
@@ -305,7 +326,7 @@ class _RollingRun(_Run):
             self._unsettled[owner].append(name)
 
     def _lacks(self, owner: str, was: int) -> bool:
-        """Whether more pods are away than before; what others in flight have taken is not held against it."""
+        """Whether more pods are away than before, without those of nodes in flight."""
         more = self.flow.away[owner] - was
         return more > 0 and more > sum(self.flow.taken(node, owner) for node in self._away[owner])
 
