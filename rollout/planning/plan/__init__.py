@@ -1,1 +1,1 @@
-"""The plan: made, explained, written down, held against the cluster, and gone on with."""
+"""Make a plan, explain it, read and write it, compare it with the cluster, and continue it."""

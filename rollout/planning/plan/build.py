@@ -1,4 +1,4 @@
-"""From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
+"""Make a plan from observations. Pure: equal inputs give the same plan, byte for byte."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions
-from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, within
+from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, with_pool_limits
 from rollout.planning.layout.reasons import with_reasons
 from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
 from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, NodeDemand, Owners, pool_key, sum_of
@@ -52,19 +52,25 @@ from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
 _DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3
-# How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
-# With many nodes there is time for two layouts.
-_ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS), (8, MOST_ROUNDS), 1000
+# How often a wave may use a budget up, in each layout that is tried. More rounds make fewer waves
+# with longer drains. With many nodes, there is only time for two layouts.
+_ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
+_ROUNDS_OF_MANY = (8, MOST_ROUNDS)
+_MANY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
+    """All that a plan is made from.
 
-    `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before `--exclude`;
-    `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan. `retried` are
-    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin. `proven` is what
-    another cluster has proved of versions, None where it need not.
+    `observations` are by node name.
+    `selected` are the names that the selector and `--node` select, before `--exclude`.
+    `past` is what earlier runs took.
+    `own_node` is the node that this process runs on.
+    `unattended`: no one confirms this plan.
+    `retried` are nodes to try again although they failed.
+    `begun` are nodes that this rollout has already started, so that they do not count as away.
+    `proven` are the versions that another cluster has proved; None if no proof is required.
     """
 
     snapshot: ClusterSnapshot
@@ -82,7 +88,6 @@ class PlanInputs:
 
     @property
     def rules(self) -> Rules:
-        """Return the rules that decide for each node whether it takes part."""
         return Rules(
             now=self.snapshot.read_at,
             memory=self.snapshot.memory,
@@ -98,13 +103,12 @@ class PlanInputs:
 
     @property
     def pools(self) -> Pools:
-        """Whose rules hold for which node."""
         return pools_of(self.policy)
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A plan, and what it was decided by."""
+    """A plan, and what is needed to explain it."""
 
     plan: RolloutPlan
     drainable: Mapping[str, Drainable]
@@ -113,13 +117,12 @@ class Decisions:
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
-    """Decide who takes part, in which waves, and what stands in the way."""
     return decide(inputs).plan
 
 
 def decide(inputs: PlanInputs) -> Decisions:
-    """Return the plan with what explains it."""
-    pools, judged = inputs.pools, [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
+    pools = inputs.pools
+    judged = [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
     exclusions = [entry for _, entry in judged if entry]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable = _forecasts([candidate for candidate, entry in judged if not entry], forecaster, inputs)
@@ -127,16 +130,18 @@ def decide(inputs: PlanInputs) -> Decisions:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
     items = {item.node.name: item for item in drainable}
-    # a node that is away uses up the limit whatever the rollout does, but for those that it takes itself
+    # A node that is away counts against the limit, unless this rollout takes it.
     taken = inputs.begun.union(items)
     away = [node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken]
-    chosen = pools.members(_chosen(inputs))
-    left = AwayLimit.of(inputs.policy, len(chosen), chosen, inputs.snapshot.nodes).beside(away)
-    quotas = quotas_of(pools, _chosen(inputs), left)
+    chosen = _chosen(inputs)
+    members = pools.members(chosen)
+    left = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes).beside(away)
+    quotas = quotas_of(pools, chosen, left)
     leaving = {name: item.leaving for name, item in items.items()}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = within(quotas, _limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
+    limits = _limits(inputs, drainable, forecaster, size=max(1, left.most), owners=owners, pace=pace)
+    limits = with_pool_limits(limits, quotas)
     demands = [_node_demand(item, owners, inputs, pace, limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
@@ -169,7 +174,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _layout(demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator) -> Layout:
-    """Return the layout that the rates of the budgets make the fastest."""
+    """Return the fastest layout, by the rates of budgets."""
 
     def up_to(rounds: int) -> Layout:
         return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
@@ -187,12 +192,12 @@ def _layout(demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulato
 
 
 def _is_rolling(wave: Batch, pools: Pools) -> bool:
-    """Whether the pool whose nodes it has rolls; where it has those of several, all of them do."""
+    """Whether the wave rolls; pools that share a wave have one strategy."""
     return pools.rules(wave.demands[0].pool).strategy is Strategy.ROLLING
 
 
 def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
-    """Return the waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    """Join the waves of pools that roll into parts."""
     if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
         return layout
     parts = list[Batch]()
@@ -234,7 +239,7 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
 
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
-    """Yield the rules of the operator that keep nothing: most likely they are mistyped."""
+    """Warn of critical rules that cover no pod, which are probably mistyped."""
     message = "covers no pod: see its namespace and labels"
     for rule in inputs.policy.drain.critical:
         if not (budget := critical_budget(rule, inputs.snapshot.pods)).expected_pods:
@@ -293,19 +298,20 @@ def _skipped(item: Drainable) -> Exclusion:
 
 
 def _chosen(inputs: PlanInputs) -> list[Node]:
-    """Return the nodes that percentages are of."""
+    """Return the nodes that percentages refer to."""
     return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
 
 
 def _limits(
-    size: int,
-    owners: Owners,
-    forecaster: DrainForecaster,
     inputs: PlanInputs,
     drainable: Sequence[Drainable],
+    forecaster: DrainForecaster,
+    *,
+    size: int,
+    owners: Owners,
     pace: Pace,
 ) -> Limits:
-    asked = grouped(
+    guarded = grouped(
         (key, verdict.pod)
         for item in drainable
         for verdict in item.verdicts
@@ -317,9 +323,9 @@ def _limits(
             inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods)),
             {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner},
         )
-        for key, pods in asked.items()
+        for key, pods in guarded.items()
     }
-    # Half of a deadline is what company may cost; of several pools' the shortest, as any node may have to wait.
+    # Sharing a wave may cost a drain half of its timeout, in each pool.
     deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
@@ -328,23 +334,25 @@ def _limits(
 
 
 def _node_demand(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> NodeDemand:
-    name, policy = item.node.name, inputs.pools.rules(item.pool)
-    own, place = owners.loads.get(name, {}), pool_key(item.pool)
+    name = item.node.name
+    policy = inputs.pools.rules(item.pool)
+    own = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
+    pool = pool_key(item.pool)
     return NodeDemand(
-        name,
-        item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
-        is_control_plane(item.node, policy),
-        sum_of((item.load, own, copies, {place: 1} if place in limits.allowed else {})),
-        sum_of((item.holds, own, copies)),
-        slowest_ending((item.leaving,), policy.drain, pace),
-        _price(item, policy),
-        item.pool,
+        name=name,
+        group=item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
+        control_plane=is_control_plane(item.node, policy),
+        load=sum_of((item.load, own, copies, {pool: 1} if pool in limits.allowed else {})),
+        holds=sum_of((item.holds, own, copies)),
+        ending=slowest_ending((item.leaving,), policy.drain, pace),
+        price=_price(item, policy),
+        pool=item.pool,
     )
 
 
 def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
-    """Return what a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    """Return the node's price; zero if the policy does not keep pods from moving twice."""
     if not policy.prefer_no_schedule_taint:
         return 0, 0
     return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)

@@ -1,7 +1,4 @@
-"""How an interrupted rollout goes on: one plan of what was begun and what was not, by the stricter of two policies.
-
-Where neither of two values is stricter than the other, the first policy's stays.
-"""
+"""Continue an interrupted rollout: join nodes under way and new waves, by the stricter policy."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +20,7 @@ _BECAUSE = "begun before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return a ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
+    """Return what is left of a ramp; its last size is for all further nodes."""
     steps, taken = list(sizes), max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
         taken -= steps.pop(0)
@@ -33,16 +30,16 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the cluster once these nodes are given back, which are under way: that comes before any other is begun.
+    """Return the cluster as it will be once these nodes have been returned.
 
-    So they are well, and take pods again where the cordon is ours.
+    New nodes start only after that. The nodes are Ready, and schedulable if rollout cordoned them.
     """
-    nodes = tuple(_given_back(node) if node.name in names else node for node in snapshot.nodes)
+    nodes = tuple(_returned(node) if node.name in names else node for node in snapshot.nodes)
     pods = tuple(replace(pod, ready=True) if pod.mirror and pod.node in names else pod for pod in snapshot.pods)
     return replace(snapshot, nodes=nodes, pods=pods)
 
 
-def _given_back(node: Node) -> Node:
+def _returned(node: Node) -> Node:
     cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
     kept = {CORDON.key} if cordoned else set()
     taints = tuple(taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET))
@@ -57,11 +54,11 @@ def ended_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
 
 
 def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0) -> RolloutPlan:
-    """One plan under the run's own id: first the nodes under way, then the waves of the others.
+    """Join the nodes under way and the waves of `fresh` into the run's plan.
 
-    Its waves are numbered after those that have `ended`, so that a rollout counts its waves once.
-
-    That nodes are away is no reason not to begin: those under way are among them, and waiting is what waves do.
+    Waves are numbered after those that have `ended`, so that a rollout counts each wave once.
+    Blockers about nodes that are away are dropped if nodes are under way, because those are among
+    them and the later waves wait.
     """
     first = (Wave(ended + 1, begun, _BECAUSE, _BECAUSE),) if begun else ()
     before = ended + len(first)
@@ -77,23 +74,23 @@ def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ende
 
 
 def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
-    """Return the plan with what the one `before` left out: its end accounts for that, whoever brings it.
+    """Add the exclusions of the plan `before`, so that the result reports them.
 
-    `present` are the Nodes of the cluster.
+    `present` are the names of the cluster's nodes; exclusions of other nodes are dropped.
     """
     known_nodes = {node.name for node in plan.nodes} | {exclusion.node for exclusion in plan.excluded}
-    carried = tuple(
+    earlier = tuple(
         replace(exclusion, message=f"when the rollout was planned: {exclusion.message}")
         for exclusion in (before.excluded if before else ())
         if exclusion.node in present and exclusion.node not in known_nodes
     )
-    return replace(plan, excluded=(*plan.excluded, *carried))
+    return replace(plan, excluded=(*plan.excluded, *earlier))
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Return the plan without the blockers beside which its operator began it: whoever goes on is not asked about them.
+    """Drop the blockers that the operator accepted when the rollout started.
 
-    No rollout begins beside another coordinator: a record that says so was forged.
+    No one can accept another coordinator, so a record that says so is forged.
     """
     named = before.blockers if before else ()
     accepted = {(item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL}
@@ -106,12 +103,14 @@ _Choice = Callable[[Any, Any], Any]
 
 
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
-    """Return the rules of `standing`, and those of `today` where they allow less; percentages are of so many `nodes`.
+    """Return the rules of `standing`, and those of `today` that allow less.
 
-    The commands are today's: what runs on hosts is this process's own in any case. So are the checks, for to ask for
-    one is to write on a Node, and to take the annotation away by which it answers; and the time-outs: of a time to wait
-    neither a longer nor a shorter one is stricter. The windows are today's where it has any; every freeze of either
-    holds. Of the sources that may ask for a reboot those count that both name.
+    Percentages refer to `nodes` nodes. Where neither value is stricter:
+    - commands and checks are today's, because these are what this process runs and writes;
+    - timeouts are today's, because neither a longer nor a shorter one is stricter;
+    - windows and labels of nodes are today's if it has any, and the freezes of both hold;
+    - other values are those of `standing`.
+    A reboot source counts only if both name it.
     """
     choices = _choices(nodes)
     pools = tuple(_pool(pool, standing, today, choices) for pool in standing.pools)
@@ -119,13 +118,13 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 
 def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
-    """Return the first with what is chosen of both for each of these fields."""
-    chosen = {name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()}
-    return replace(one, **chosen)  # type: ignore[type-var]
+    """Return `one`, with each field in `choices` chosen from both."""
+    fields = {name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()}
+    return replace(one, **fields)  # type: ignore[type-var]
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """Return what is stricter of each rule."""
+    """Return, by field of `Policy`, how to choose the stricter of two values."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
@@ -150,7 +149,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def with_patience(rules: Policy, patient: Policy) -> Policy:
-    """Return the first rules with the time-outs of the second; pools are matched by name."""
+    """Return `rules` with the timeouts of `patient`; pools are matched by name."""
     gates = rules.gates
     hooks = rules.gates.hooks
     return replace(
@@ -179,9 +178,10 @@ def _with_pool_patience(pool: Pool, patient: Sequence[Pool]) -> Pool:
 
 
 def is_regrouped(standing: Policy, today: Policy) -> bool:
-    """Whether nodes belong to other pools now, or the pools stand in another order: their rules cannot be compared."""
-    layouts = ([(pool.name, pool.selector, pool.after) for pool in policy.pools] for policy in (standing, today))
-    return next(layouts) != next(layouts)
+    """Whether pools differ in nodes or order, and their rules cannot be compared."""
+    before = [(pool.name, pool.selector, pool.after) for pool in standing.pools]
+    now = [(pool.name, pool.selector, pool.after) for pool in today.pools]
+    return before != now
 
 
 def _todays(_standing: T, today: T) -> T:
@@ -189,7 +189,6 @@ def _todays(_standing: T, today: T) -> T:
 
 
 def _latter(one: T, other: T) -> T:
-    """Return the second where it says anything."""
     return other or one
 
 
@@ -198,7 +197,7 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return the smaller step at each place; the last of a ramp holds for all that follow, and no ramp is no limit."""
+    """Return the smaller of each step; the last repeats, and none means no limit."""
     if not one or not other:
         return one or other
     steps = zip_longest(one, other)
@@ -206,7 +205,7 @@ def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tup
 
 
 def _longer(one: int | None, other: int | None) -> int | None:
-    """Return the longer grace period; None is what a pod asks for itself."""
+    """Return the longer grace period; None means each pod's own."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -219,7 +218,7 @@ def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
-    """Return the filters only where they agree: an alert that either counts, counts."""
+    """Return today's server, if any; filters only if both agree."""
     if not one.url or not other.url:
         return one if one.url else other
     return other if replace(one, url="") == replace(other, url="") else AlertPolicy(other.url)
@@ -252,9 +251,9 @@ _COURTESY: Mapping[str, _Choice] = {
 
 
 def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]) -> Pool:
-    """Return a pool with the stricter of what holds in it, and what holds today in the one of that name.
+    """Return the pool with the stricter of its rules and today's, found by name.
 
-    Its limit counts beside the rollout's, so that only those that pools have of their own are compared.
+    Limits are compared only between pools, because the rollout's own limit also holds.
     """
     other = next((named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector))
     rules = _merged(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)

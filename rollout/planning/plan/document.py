@@ -1,11 +1,10 @@
 """The plan as a JSON document: what `plan -o json` prints and `--out` saves.
 
-Durations are written as for the flags, counts as numbers, and percentages as text. Fields that inform may be added
-within a major format version; a reader refuses a newer major one, and any document with a rule that it does not know:
-to go on without that rule would be to drop it.
+Durations are written as in flags, counts as numbers, and percentages as strings. A minor format
+version may add informative fields. A reader refuses another major version, and an unknown rule,
+because to ignore a rule would be to drop it.
 
-Whoever hands a document in may have made it by hand. Whatever it holds, reading it takes bounded memory, and what is
-no plan is told as one error.
+Documents are untrusted: reading one takes bounded memory, and ends in a plan or in `PlanFileError`.
 """
 
 import hashlib
@@ -25,40 +24,40 @@ from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import ordered
 from rollout.planning.plan.rules import impossible_rules
 
-# In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.
+# In bytes. A plan of 5,000 nodes with warnings about 30,000 pods has 10 MB and 240,000 values.
 LARGEST_DOCUMENT = 32 << 20
-# A value of one or two bytes may take a hundred in memory.
+# A value of one or two bytes can take a hundred bytes of memory.
 _MOST_VALUES = 1_000_000
-# Characters of what a document says that go into an error.
+# The most characters of a document that an error quotes.
 _EXCERPT = 200
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
-# How msgspec begins what it says of a word that is none of an enum's.
+# The start of msgspec's message about an unknown value of an enum.
 _STRANGE_WORD = "Invalid enum value"
 
 
 class _Header(msgspec.Struct):
-    """What every version of the format begins with."""
+    """The field that every version of the format has."""
 
     format_version: str
 
 
 class _Rules(msgspec.Struct):
-    """The parts of a document that say what is to be done, as they are written."""
+    """The rules in a document, undecoded."""
 
     policy: dict[str, Any]
     selection: dict[str, Any]
 
 
 def _encode(value: object) -> object:
-    """Write a count of nodes as a number, as Kubernetes writes an IntOrString: `3`, but `"25%"`."""
+    """Encode a count as Kubernetes encodes an IntOrString: `3` or `"25%"`."""
     if isinstance(value, Count) and not value.is_share:
         return int(value)
     return str(value)
 
 
 def _decode(kind: Any, value: Any) -> Any:
-    """Read a count or a duration. Earlier documents have every count as text."""
+    """Decode a count or a duration; earlier documents have all counts as strings."""
     if kind is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -70,34 +69,29 @@ def _decode(kind: Any, value: Any) -> Any:
 
 
 def sealed(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan under its identity: a digest of all the rest of it, so that an edited file betrays itself.
-
-    A saved plan is run with today's blockers and warnings.
-    """
+    """Return the plan with its ID: a digest that shows whether a file was edited."""
     digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
 def _identity_as_written(data: bytes) -> str:
-    """Digest of a document with the fields that it has: a plan saved before a field was added is still itself."""
+    """Digest the fields that a document has: earlier versions had fewer."""
     compact = msgspec.json.format(data, indent=-1)
     content = {**msgspec.json.decode(compact, type=dict[str, msgspec.Raw]), "plan_id": msgspec.Raw(b'""')}
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:
-    """Return the plan as JSON for people and files, ending in a newline."""
     return json_document(plan, _encode)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
-    """Return the rules as they stand in a plan's document."""
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=_encode))
     return document
 
 
 def read_policy(document: object) -> Policy | None:
-    """Return the rules in a document, with defaults where it has none; None for what are no rules."""
+    """Return the rules, with defaults for missing ones; None if they are invalid."""
     try:
         return msgspec.convert(document, Policy, dec_hook=_decode)
     except msgspec.ValidationError:
@@ -105,7 +99,7 @@ def read_policy(document: object) -> Policy | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Return the plan in a document; `PlanFileError`, which names the `origin`, for what is no complete plan."""
+    """Raise `PlanFileError`, which names `origin`, if the document is no plan."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -123,7 +117,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
 
 
 def _not_read(why: str, origin: str) -> PlanFileError:
-    """Say that a document was not read; an unknown word in place of a fixed one is a newer version's."""
+    """Return the error; an unknown enum value points to a newer version."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
         why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
@@ -161,7 +155,7 @@ def _check_rules(plan: RolloutPlan, rules: _Rules, origin: str) -> None:
 
 
 def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
-    """Where a document says more than was understood of it, in the order in which it says it."""
+    """Yield the paths of values in a document that were not understood."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:
@@ -174,7 +168,7 @@ def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
 
 
 def _impossible(plan: RolloutPlan) -> Iterator[str]:
-    """Yield what no plan of ours says, though its shape allows it."""
+    """Yield what is wrong in a plan that has the right shape."""
     names = Counter(node.name for node in plan.nodes)
     yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
@@ -184,7 +178,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
-    """Pools that have no order, or are those of nodes and not in the rules."""
+    """Yield a cycle in pools' `after`, and nodes of unknown pools."""
     try:
         names = {"", *(ordered(plan.policy.pools) if plan.policy.pools else ())}
     except UsageError as error:
@@ -195,7 +189,7 @@ def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:
-    """Yield what would let nobody begin, or more than there is room for."""
+    """Yield names that are not in the wave, and keys without a capacity."""
     if strange := sorted({*rules.holds, *rules.begins} - {node.name for node in wave.nodes}):
         yield f"wave {wave.index} rolls over {strange[0]!r}, which is none of its nodes"
     short = sorted({key for holds in rules.holds.values() for key in holds} - rules.capacity.keys())

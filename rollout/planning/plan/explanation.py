@@ -1,4 +1,4 @@
-"""Why one node is where it is in the plan, and what its drain will do, pod by pod."""
+"""Explain why a node is in its wave, and what its drain will do, pod by pod."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class NotThere:
 
 @dataclass(frozen=True, slots=True)
 class PodFate:
-    """What its drain does with a pod. `action` and `reason` are the verdict's words; `budgets` cover the pod."""
+    """What the drain does with a pod; `budgets` are the keys of those that cover it."""
 
     pod: str
     action: Action
@@ -35,9 +35,9 @@ class PodFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One node of the plan. `wave` is 0 where it takes no part; `because` then says why not.
+    """One node of the plan; `wave` is 0 if it takes no part.
 
-    `arrivals` is how many more pods earlier waves will have moved here by then.
+    `arrivals` is how many pods earlier waves will have moved here by then.
     """
 
     node: str
@@ -52,7 +52,7 @@ class Explanation:
 
 
 def explain(decisions: Decisions, node: str) -> Explanation:
-    """Explain a node of these decisions; `UsageError` where they do not know it."""
+    """Raise `UsageError` if the plan does not have the node."""
     plan = decisions.plan
     for wave in plan.waves:
         for planned in wave.nodes:

@@ -1,4 +1,4 @@
-"""The smallest limit with which a rollout is done by a date: a search over plans, whose waves are laid into windows."""
+"""Find the smallest limit with which a rollout ends by a date, heeding windows."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,19 +14,18 @@ _ASSUMED_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A plan with this limit, and when it would be done; None: not in two years of windows."""
+    """A plan with this limit, and when it ends; None: not within two years."""
 
     limit: int
     plan: RolloutPlan
     at: datetime | None
 
     def is_by(self, date: datetime) -> bool:
-        """Whether all is done by then."""
         return self.at is not None and self.at <= date
 
     @property
     def obstacle(self) -> str:
-        """The wave that takes longest, and why it is as it is; empty without any."""
+        """The longest wave and its reason, in a clause; empty without waves."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
@@ -34,13 +33,14 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Return the plan with the fewest nodes away at once that is done by then; that with the most, where none is."""
+    """Return the smallest limit that ends by the date, or the largest if none does."""
     first = _planned(inputs, 1)
     if first.is_by(date) or len(first.plan.nodes) <= 1:
         return first
-    best, least = _planned(inputs, len(first.plan.nodes)), 2
+    best = _planned(inputs, len(first.plan.nodes))
     if not best.is_by(date):
         return best
+    least = 2
     while least < best.limit:
         tried = _planned(inputs, (least + best.limit) // 2)
         if tried.is_by(date):
@@ -57,7 +57,7 @@ def _planned(inputs: PlanInputs, limit: int) -> Finish:
 
 
 def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
-    """When all waves would be done, one after another; a wave begins where an opening leaves it the time for that."""
+    """Return when all waves are done; each starts in the first opening that fits."""
     at = now
     for wave in plan.waves:
         pools = {node.pool for node in wave.nodes}
@@ -69,7 +69,7 @@ def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | N
 
 
 def _after(wave: Wave, schedule: Schedule, at: datetime) -> datetime | None:
-    """When a wave that may begin from then on is done; one that rolls goes on in the next opening."""
+    """Return when a wave is done; a rolling one continues in further openings."""
     needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:

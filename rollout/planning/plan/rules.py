@@ -1,9 +1,8 @@
-"""Rules that are not what they seem: those that no flag takes, and those that give up what the defaults keep safe.
+"""Find rules that are impossible, and rules that are less safe than the defaults.
 
-A document with an impossible rule is none of ours, however well it is sealed: with some nothing would ever begin, with
-others each node that is begun would fail at once. What is relaxed is shown before rules run that were not given just
-now: a plan file and the record on the cluster can be written by others than whoever runs them, and their digest tells
-slips from the rules that were meant, not a forger.
+Others can write a plan file or the record in the cluster, and the plan ID does not prove who did.
+Flags never give impossible rules, with which nothing would start or every node would fail. Relaxed
+rules from such a document are shown before they take effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +16,7 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
-    """Yield what is wrong with each, in half a sentence."""
+    """Yield what is wrong, in clauses."""
     needed: dict[str, object] = {"drain.timeout": policy.drain.timeout, "max_failures": policy.max_failures}
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
@@ -40,15 +39,17 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _written(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield what is written in a form of its own, and what reads it or says that it is not of that form."""
-    gates, drain, pools = policy.gates, policy.drain, policy.pools
+    """Yield parsers, which raise `UsageError`, with the texts that they must accept."""
+    gates = policy.gates
+    drain = policy.drain
+    pools = policy.pools
     critical = (rule.selector for rule in drain.critical)
     selectors = (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods, *critical)
     yield parse_selector, (*selectors, *(pool.selector for pool in pools))
     yield Window.parse, (*gates.windows.windows, *(window for pool in pools for window in pool.window))
     yield parse_freeze, gates.windows.freezes
     spread = filter(None, (policy.spread_by, *(pool.spread_by for pool in pools)))
-    # a prefix ends in a slash
+    # A prefix must end in a slash.
     prefixed = f"{gates.hooks.prefix}name" if gates.hooks.prefix.endswith("/") else f"{gates.hooks.prefix}/"
     yield checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, prefixed)
 
@@ -57,10 +58,14 @@ _DEFAULT = Policy()
 
 
 def relaxed_rules(policy: Policy) -> tuple[str, ...]:
-    """Return a sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
-    drain, gates = policy.drain, policy.gates
-    overdue, grace, hooks, alerts = drain.skip_wait_for_delete_timeout, drain.grace_period, gates.hooks, gates.alerts
-    told: tuple[tuple[object, str], ...] = (
+    """Return a sentence for each rule that is less strict than its default."""
+    drain = policy.drain
+    gates = policy.gates
+    overdue = drain.skip_wait_for_delete_timeout
+    grace = drain.grace_period
+    hooks = gates.hooks
+    alerts = gates.alerts
+    sentences: tuple[tuple[object, str], ...] = (
         (drain.disable_eviction, "--disable-eviction: pods are deleted, whatever disruption budgets say"),
         (drain.force, "--force: pods that nothing starts again are evicted"),
         (drain.pod_selector, f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends them"),
@@ -98,9 +103,8 @@ def relaxed_rules(policy: Policy) -> tuple[str, ...]:
             f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count",
         ),
     )
-    return tuple(sentence for is_relaxed, sentence in told if is_relaxed)
+    return tuple(sentence for is_relaxed, sentence in sentences if is_relaxed)
 
 
 def _writes(when: str, names: tuple[str, ...]) -> str:
-    """Return what checks by names that the rules choose write on Nodes."""
     return f"gates.{when}-reboot-annotations {','.join(names)}: they are taken from each node, and waited for"

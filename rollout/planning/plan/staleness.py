@@ -1,4 +1,4 @@
-"""Whether a saved plan still describes the cluster: every difference in a sentence."""
+"""Compare a saved plan with the cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +13,10 @@ from rollout.planning.plan.build import PlanInputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different now, of which node, and what differs from node to node of it; empty: of the whole cluster."""
+    """What has changed since the plan; `detail` differs from node to node.
+
+    `node` is empty if the difference is about the whole cluster.
+    """
 
     what: str
     detail: str = ""
@@ -25,10 +28,11 @@ class Difference:
 
 
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
-    """Return what is different now from when the plan was made; nothing where it may run.
+    """Return what has changed since the plan was made; none if it may run.
 
-    Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions, cordon
-    and pool. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.
+    Compares the cluster, the selected nodes, and each planned node's identity, boot, versions, cordon
+    and pool. A node that could take part now, such as one with a newly staged update, does not
+    make a plan stale.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"
