@@ -181,7 +181,7 @@ def random_cluster(seed: int, nodes: int, pods_per_node: int, *, demanding: bool
 
 
 def _placement(random: Random, app: str) -> Placement:
-    """One of what real workloads demand of their neighbours, mostly of their own pods."""
+    """One of what real workloads demand of their neighbors, mostly of their own pods."""
     own = LabelSelector((Requirement("app", SelectorOperator.IN, (app,)),))
     kinds = (
         ANYWHERE,

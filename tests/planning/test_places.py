@@ -1,4 +1,4 @@
-"""Where a pod finds a place among its neighbours: each rule of the scheduler, on the smallest cluster that shows it."""
+"""Where a pod finds a place among its neighbors: each rule of the scheduler, on the smallest cluster that shows it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -144,7 +144,7 @@ def test_a_spread_counts_the_closed_node_too_unless_it_heeds_taints(
     rooms = Scheduler.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
     rooms.close(["w-1"])
     rooms.take_out(spread)
-    checks = rooms.neighbours.checks(spread, rooms.closed)
+    checks = rooms.neighbors.checks(spread, rooms.closed)
     assert {each.name for each in NODES[1:] if all(check.admits(each) for check in checks)} == expected
 
 
@@ -190,7 +190,7 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
     moving = random.sample(made.snapshot.pods, 40)
     kept, where = Scheduler.of(made.snapshot), dict[str, str]()
     for each in moving:
-        kept.neighbours.checks(each, frozenset())
+        kept.neighbors.checks(each, frozenset())
     for each in moving:
         target = where[each.uid] = random.choice(names)
         kept.take_out(each)
@@ -207,11 +207,11 @@ def moved(made: PlanInputs, where: Mapping[str, str]) -> PlanInputs:
 
 
 def verdicts(rooms: Scheduler, moving: Pod, made: PlanInputs) -> list[bool]:
-    """Of every node, whether the pod's neighbours let it in."""
+    """Of every node, whether the pod's neighbors let it in."""
     here = next(each for each in made.snapshot.pods if each.uid == moving.uid)
     at = rooms.node_of(here)
     rooms.take_out(here)
-    checks = rooms.neighbours.checks(here, frozenset())
+    checks = rooms.neighbors.checks(here, frozenset())
     found = [all(check.admits(each) for check in checks) for each in made.snapshot.nodes]
     rooms.put(here, at)
     return found

@@ -123,11 +123,11 @@ class Headcount:
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, including finished ones. Otherwise it
-    expects the scale of the pods' controllers: a pod without one is not expected, yet counts as healthy.
+    expects the scale of the pods' controllers; a healthy pod without one still counts as healthy.
 
     `now` is the API server's clock; without it, no pod is overdue or has been unready for long.
-    Kubelets' clocks, which stamp when a pod became unready, may differ a little from it. Therefore
-    durations are only compared with `patience`, a drain's timeout in seconds.
+    Kubelets' clocks, which stamp when a pod became unready, may differ from it by seconds, so only
+    durations longer than `patience`, a drain's timeout in seconds, count.
     `ended` and `unowned` count, by budget key, finished pods and pods without a controller.
     """
 

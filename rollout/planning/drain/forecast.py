@@ -73,8 +73,8 @@ class Drainable:
 class DrainForecaster:
     """Forecasts drains on one snapshot.
 
-    `pods` are by node name. `budgets` are those of the cluster and the operator's critical rules, by key.
-    `index` finds them by pod; it is empty if `--disable-eviction` bypasses budgets.
+    `pods` are by node name. `budgets` has the cluster's budgets and the critical rules, by key.
+    `index` finds them by pod; it is empty with `--disable-eviction`.
     """
 
     pods: Mapping[str, Sequence[Pod]]
@@ -127,8 +127,8 @@ class DrainForecaster:
     def _try_moving(self, node: str, moving: Sequence[Pod], guarded: _Keys) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than it lets be away. The pods
-        of such tight budgets are moved first, the largest before the others: the most favorable order.
+        A budget blocks if more of the node's pods fit nowhere else than it lets be away. The order
+        is the most favorable one: pods of tight budgets first, and the largest of them first.
         """
         evictable = {
             uid: keys for uid, keys in guarded.items() if sum(not key.startswith(CRITICAL) for key in keys) <= 1

@@ -1,6 +1,6 @@
 """A model of kube-scheduler: which nodes can take a pod, with capacity counted as pods move.
 
-It heeds requests, node selector and affinity, taints, volumes' node affinity, and neighbours. Of
+It heeds requests, node selector and affinity, taints, volumes' node affinity, and neighbors. Of
 preferences it heeds one: nodes without the soft taint come first.
 """
 
@@ -14,7 +14,7 @@ from operator import attrgetter
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import Demand
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
-from rollout.planning.drain.neighbours import Check, Neighbours
+from rollout.planning.drain.neighbors import Check, Neighbors
 
 # Comparing a few nodes is enough to spread pods as kube-scheduler does.
 _COMPARED_NODES = 5
@@ -32,16 +32,16 @@ class Nowhere:
 class Scheduler:
     """The cluster's free capacity as pods move.
 
-    `volumes` are by claim (`namespace/name`). `closed` are the names of nodes that take no pods now.
+    `volumes` are by claim (`namespace/name`). `closed` has the names of nodes that take no pods.
     `_tainted` have the soft taint; `_untainted` had it, in the order in which they lost it.
-    `_closing` counts changes that may give pods more room; cached misses of an earlier number are stale.
+    `_closing` counts changes that may make room, after which a cached `too_much` is stale.
     `_where` has the node of each pod that was moved, by UID.
     `_matchings` and `_alike` cache the matching nodes, by object identity and by demand.
     """
 
     nodes: Mapping[str, FreeCapacity]
     volumes: Mapping[str, tuple[PersistentVolume, ...]]
-    neighbours: Neighbours
+    neighbors: Neighbors
     closed: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
     _untainted: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ class Scheduler:
         volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
         for volume in snapshot.volumes:
             volumes[volume.claim].append(volume)
-        neighbours = Neighbours(standing, [free.node for free in nodes.values()], snapshot.namespaces)
-        return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
+        neighbors = Neighbors(standing, [free.node for free in nodes.values()], snapshot.namespaces)
+        return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbors)
 
     def close(self, names: Iterable[str]) -> None:
         self.closed = frozenset(names)
@@ -85,14 +85,14 @@ class Scheduler:
         where = self.node_of(pod)
         self.nodes[where].account(pod.requests, 1)
         self._where[pod.uid] = ""
-        if self.neighbours.any_minds:
-            self.neighbours.move(pod, to="")
+        if self.neighbors.any_minds:
+            self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].account(pod.requests, -1)
         self._where[pod.uid] = node
-        if self.neighbours.any_minds:
-            self.neighbours.move(pod, to=node)
+        if self.neighbors.any_minds:
+            self.neighbors.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
         """Return the pod's current node; empty if it is on none."""
@@ -147,7 +147,7 @@ class Scheduler:
         matching = self._matching(pod)
         if self._is_full_for(pod, matching):
             return self._place_back(pod, matching)
-        checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
+        checks = self.neighbors.checks(pod, self.closed) if self.neighbors.any_minds else ()
         if self._tainted and (preferred := self._without_taint(matching)) and not self._is_full_for(pod, preferred):
             best = self._best(pod, preferred, checks) or self._best(pod, matching, checks)
         else:
@@ -189,7 +189,7 @@ class Scheduler:
     def _place_back(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.returns:
             return ""
-        free = next(self._open(pod, matching, self.neighbours.checks(pod, self.closed), closed=True), None)
+        free = next(self._open(pod, matching, self.neighbors.checks(pod, self.closed), closed=True), None)
         return free.name if free else ""
 
     def lacks_room(self, pod: Pod) -> bool:
@@ -223,7 +223,7 @@ class Scheduler:
         if not roomy:
             asked = requests_in_words(pod.requests)
             return f"no other schedulable node has room for its requests ({asked}): {shortage(pod.requests, elsewhere)}"
-        checks = self.neighbours.checks(pod, self.closed)
+        checks = self.neighbors.checks(pod, self.closed)
         # Name only the first check that each node fails: the anti-affinity between pods of one
         # owner fails twice, as the pod's own and as the other's.
         first_failed = set[int]()

@@ -33,7 +33,7 @@ class Quota:
 def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
     """Return the quotas by pool.
 
-    Percentages refer to the `chosen` nodes. `left` is what nodes that are already away leave of the limits.
+    Percentages refer to the `chosen` nodes. `left` is what nodes that are away leave of the limit.
     """
     quotas = dict[str, Quota]()
     for name, size in {"": 0, **pools.sizes(chosen)}.items():

@@ -48,18 +48,18 @@ def _why(wave: Batch, following: Sequence[NodeDemand], own: Limits) -> Reason:
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return _ALONE
     if wave.rolling:
-        return _noted(f"the next begins as soon as one of {wave.rolling.in_flight} is back")
+        return _short_reason(f"the next begins as soon as one of {wave.rolling.in_flight} is back")
     if len(wave.demands) >= own.size:
         return _full(own)
     if wave.refused:
         return _NO_ROOM
     if len({demand.pool for demand in wave.demands}) > 1:
-        return _noted(_TOGETHER)
+        return _short_reason(_TOGETHER)
     conflicts = (reason for demand in following for reason in _conflicts(wave.demands, demand, own))
     return next(conflicts, Reason("the remaining nodes"))
 
 
-def _noted(sentence: str) -> Reason:
+def _short_reason(sentence: str) -> Reason:
     return Reason(sentence, sentence)
 
 
@@ -84,7 +84,7 @@ def _conflicts(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -
 def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
     allowed = limits.allowed.get(key, 0)
     if pool := is_pool(key):
-        return _noted(f"at most {allowed} at once of the pool {pool}")
+        return _short_reason(f"at most {allowed} at once of the pool {pool}")
     if is_storage(key):
         price = f"{key} would lack copies"
     elif is_owner(key):

@@ -1,8 +1,8 @@
-"""The rolling strategy: one wave for each part of the rollout, whose nodes start as others return.
+"""The rolling strategy: each part of the rollout is one wave, whose nodes start as others return.
 
-Any set of nodes may be in flight that holds no more of any key than its capacity. The plan contains
-both, so that every process that carries it out makes the same decisions. Whether pods find room is
-tried, for each group of nodes that certain pods are bound to, with the nodes that have most to move.
+Any set of nodes may be in flight that holds no more of any key than its capacity. The plan has
+both, so that every process makes the same decisions. If pods can only run on a group of nodes,
+the group gets a capacity, found by trying the nodes that have the most to move.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ _NOTHING: Mapping[str, int] = {}
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    A node may begin if everything it needs is left. Other nodes pass one that may not, until as many
+    A node may begin if everything it needs is left. Others pass one that may not, until as many
     have passed it as may be in flight; from then on, what it needs is kept for it. A node that
     exceeds a capacity by itself begins when no other node uses that key.
 
@@ -89,7 +89,6 @@ class RollingQueue:
         return self._rules.holds.get(name, _NOTHING)
 
     def _is_barred(self, name: str) -> bool:
-        """Whether too little is left of a key that others use."""
         used = self._used
         capacity = self._rules.capacity
         return any(used[key] and used[key] + need > capacity[key] for key, need in self._needs(name).items())
@@ -159,12 +158,12 @@ def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Bat
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
-    for number, members in enumerate(_bound_together(wave, leaving, scheduler), start=1):
-        rules = _kept_apart(rules, f"place:pods-{number}", members, leaving, scheduler)
+    for number, members in enumerate(_node_groups(wave, leaving, scheduler), start=1):
+        rules = _limit_group(rules, f"place:pods-{number}", members, leaving, scheduler)
     return replace(wave, rolling=rules)
 
 
-def _bound_together(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return the groups of nodes that pods with the same demands can run on."""
     order = {name: place for place, name in enumerate(wave.names)}
     matching = dict[int, Collection[str]]()
@@ -176,7 +175,7 @@ def _bound_together(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list
     return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
 
 
-def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
+def _limit_group(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
     """Limit how many of these nodes are in flight, so that their pods find room.
 
     The limit is found by bisection, among the nodes with the most to move that may be in flight.

@@ -44,7 +44,7 @@ class NodeDemand:
 class Rate:
     """How fast a budget lets pods go: `permits` of them at a time.
 
-    An evicted pod is gone after `ending` seconds, and its replacement is ready after `turn` seconds.
+    An evicted pod is gone after `ending` seconds; its replacement is ready after `turn` seconds.
     """
 
     permits: int
@@ -64,10 +64,9 @@ class Rate:
 class Limits:
     """What the nodes of a wave may take together: `size` nodes, and so much of each key.
 
-    A node that exceeds a limit by itself may be in a wave, but with no other node that uses that key.
-    `rates` has the rate of each budget that drains meet.
-    `rounds` is how often a wave may use up each budget (default: once); `most_rounds` caps it. What a
-    node holds until it is back is away in every round.
+    A node that exceeds a limit by itself shares its wave with no other node that uses that key.
+    `rounds` is how often a wave may use up each budget (default: once); `most_rounds` caps it.
+    What a node holds until it is back is away in every round.
     """
 
     size: int

@@ -86,19 +86,19 @@ def _workers(
     ordered = sorted(demands, key=_by_name)
     waves = [Batch((demand,), _CANARY) for demand in ordered[: policy.canary]]
     bound = len(waves)
-    for part, selected, narrower in _ramped(ordered[policy.canary :], limits, ramp):
+    for part, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
         groups: dict[str, list[NodeDemand]] = defaultdict(list)
         for demand in selected:
             groups[demand.group].append(demand)
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
-            waves += [Batch(wave, label, narrower.size) for wave in _packed(groups[group], narrower)]
+            waves += [Batch(wave, label, narrower.size) for wave in _pack(groups[group], narrower)]
             bound += _lower_bound(groups[group], narrower)
     return waves, max(bound, _budget_bound(demands, limits))
 
 
-def _ramped(
+def _ramp_steps(
     demands: Sequence[NodeDemand], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[NodeDemand], Limits]]:
     """Yield each step of the ramp, then the rest: part, nodes and limits."""
@@ -149,7 +149,6 @@ def _lower_bound(demands: Sequence[NodeDemand], limits: Limits) -> int:
 
 
 def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
-    """Return how many waves the tightest budget requires."""
     needs: dict[str, list[int]] = defaultdict(list)
     for demand in demands:
         for budget, need in limits.use(demand.load, demand.holds).items():
@@ -164,7 +163,7 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def _packed(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDemand, ...]]:
+def _pack(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDemand, ...]]:
     """Pack nodes into waves; those with the fewest pods go first.
 
     Pods evicted early mostly land on nodes that are still to be drained, and then move again.
@@ -178,7 +177,7 @@ def _packed(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDem
 
 
 def _without_smallest(waves: Sequence[tuple[NodeDemand, ...]], limits: Limits) -> Sequence[tuple[NodeDemand, ...]]:
-    """Return the waves without the smallest one, if its nodes fit into others."""
+    """Dissolve the smallest wave if its nodes fit into others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
     waiting: Sequence[NodeDemand] = smallest
     for place, wave in enumerate(fuller):

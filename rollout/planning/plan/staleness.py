@@ -30,9 +30,8 @@ class Difference:
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     """Return what has changed since the plan was made; none if it may run.
 
-    Compares the cluster, the selected nodes, and each planned node's identity, boot, versions, cordon
-    and pool. A node that could take part now, such as one with a newly staged update, does not
-    make a plan stale.
+    Compares the cluster, the selected nodes, and each planned node's identity, boot, versions,
+    cordon and pool. A node that could take part only now does not make a plan stale.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"

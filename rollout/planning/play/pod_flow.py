@@ -1,8 +1,8 @@
 """Simulate pods' evictions and replacements, event by event.
 
-A pod is evicted once all its budgets have a permit left; the permits come back when its replacement
-is ready. A replacement starts when its pod is evicted, or gone, depending on the controller, on a
-node with room. If there is none, it starts when a node is back.
+A pod is evicted once all its budgets have a permit; the permits come back when its replacement is
+ready. The controller decides whether a replacement starts when its pod is evicted, or when it is
+gone. If no node has room, it starts when a node is back.
 """
 
 from collections import Counter, defaultdict, deque
@@ -110,8 +110,8 @@ class PodFlow:
     `away` counts the pods that are not ready again, by owner UID.
     `_wanting` has the pods that wait for a permit, by budget and node.
     `_missing` has the UIDs of the pods that `away` counts.
-    `_lives` counts evictions by pod UID, to ignore that an evicted replacement would have been ready.
-    `_pending` are the pods without room; `_minding` are those of them that affinity or spread may hold.
+    `_lives` counts evictions by pod UID: a replacement that is evicted again is never ready.
+    `_pending` are the pods without room; affinity or spread may be why for those in `_minding`.
     """
 
     events: EventQueue

@@ -135,7 +135,7 @@ class _Demands:
     spreads: tuple[tuple[Spread, Tally, int], ...]
 
 
-class Neighbours:
+class Neighbors:
     """Counts pods for affinity and spread; does nothing if no pod has such a rule."""
 
     def __init__(
