@@ -42,14 +42,12 @@ def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None 
 
 
 NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
-PLAN_OR_NODES = argument(
-    None, "A plan saved with `rollout plan --out FILE`; or only these nodes.", "FILE|NODE", node_names
-)
+PLAN_OR_NODES = argument(None, "A saved plan (rollout plan --out FILE), or only these nodes.", "FILE|NODE", node_names)
 _PLAN_SUFFIXES = (".plan", ".json")
-YES = option(False, "Do not ask", "", "--yes", "-y")
+YES = option(False, "Do not ask for confirmation", "", "--yes", "-y")
 _OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
-_FILE = option(None, "Settings, in TOML", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT)
-_KEYS = option(None, "Any setting, by its key", "KEY=VALUE", "--set", **_OUTPUT)
+_FILE = option(None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT)
+_KEYS = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
 
 
 _ONE_DOCUMENT = tuple(word for word in OutputFormat if word is not OutputFormat.NAME)

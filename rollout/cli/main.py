@@ -24,15 +24,15 @@ from rollout.cli.terminal import prepare_streams, warn
 # Last, where a terminal of 24 lines still shows it.
 _EPILOG = """\b
 Without a cluster:  rollout demo
-With one:           rollout doctor        what is missing, and the fix
+With one:           rollout doctor        what is missing and how to fix it
                     rollout status        which nodes wait for a reboot
                     rollout plan          what apply would do
-                    rollout apply         do it
+                    rollout apply         reboot the nodes
                     rollout check-update  look for updates now
-Interrupted:        rollout resume        go on, or: rollout abort
+Interrupted:        rollout resume        continue, or: rollout abort
 
 Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
-Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked,
+Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated, 5 stale plan, 6 blocked,
 64 wrong usage, 130 interrupted.
 """
 
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")) -> None:
-    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
+    """Drain and reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for their OS updates, a wave at a time."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from rollout.cli.main import program
+from rollout.cli.settings.schema import Allow, settings
 from tests.cli.conftest import Command
 from tests.docs.test_blocks import path_with_program
 
@@ -31,10 +32,27 @@ def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> N
     assert "rollout demo" in last
 
 
-def test_the_longest_help_is_a_screen_with_a_line_a_flag(command: Command) -> None:
-    lines = command("apply", "--help", variables={"COLUMNS": "80"}).stdout.splitlines()
-    assert len(lines) < 75
-    assert [line for line in lines if line.startswith(" " * 20)] == []
+@pytest.mark.parametrize(("columns", "most"), [("80", 76), ("100", 70)])
+def test_the_longest_help_is_a_page(columns: str, most: int, command: Command) -> None:
+    lines = command("plan", "--help", variables={"COLUMNS": columns}).stdout.splitlines()
+    assert len(lines) <= most
+
+
+def test_no_flag_is_broken_across_lines() -> None:
+    broken = [path for path, text in helps(program(), "rollout") if re.search(r"--[a-z-]+-\n", text)]
+    assert broken == []
+
+
+def test_the_help_of_a_list_flag_says_that_it_is_repeatable() -> None:
+    lists = [setting for setting in settings().values() if setting.flag and setting.is_list]
+    silent = [setting.flag for setting in lists if "repeatable" not in setting.help]
+    assert silent == ["skip"]
+
+
+def test_the_help_of_allow_names_each_word() -> None:
+    text = settings()["nodes.allow"].help
+    assert [word for word in Allow if word not in text] == []
+    assert "docs/configuration.md" in text
 
 
 def loaded(file: Path, *words: str, **variables: str) -> set[str]:

@@ -22,7 +22,7 @@ from rollout.model.text import counted
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Run
 
-_DRY_RUN = "Change nothing: client or server, as kubectl [server]"
+_DRY_RUN = "Change nothing: client or server, as in kubectl [server]"
 # --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
@@ -41,13 +41,13 @@ def apply(
     settings: Given,
     *,
     file: Path | None = None,
-    filename: Path | None = option(None, "The saved plan, as for kubectl apply", "FILE", "--filename", "-f"),
+    filename: Path | None = option(None, "Run this saved plan", "FILE", "--filename", "-f"),
     yes: bool = YES,
     dry_run: DryRun | None = option(None, _DRY_RUN, "MODE"),
 ) -> None:
-    """Run a saved plan; or plan, show, ask and run.
+    """Run a saved plan, or create one, ask for confirmation, and run it.
 
-    A node at a time, or as many as the rules allow: cordon, evict, reboot, prove the reboot, uncordon.
+    Cordons, drains, reboots, verifies and uncordons each node, one at a time by default.
 
     \b
     Examples:

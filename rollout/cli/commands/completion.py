@@ -17,8 +17,8 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Shell = argument(..., "Whose script to print.", "SHELL")) -> None:
-    """Print what has a shell complete commands, flags and their words.
+def completion(shell: Shell = argument(..., "Shell to print the script for.", "SHELL")) -> None:
+    """Print the completion script of a shell, for commands, flags and their values.
 
     \b
     Examples:

@@ -52,8 +52,8 @@ _ONCE_FREE = "the nodes above can take part"
 
 
 @takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
-def doctor(settings: Given, notify_test: bool = option(False, "Send a test of notifications")) -> None:
-    """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
+def doctor(settings: Given, notify_test: bool = option(False, "Send a test notification")) -> None:
+    """Check everything a rollout needs, and print a fix for each failed check. Changes nothing.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ _LIMITS = tuple(
 
 fleetlock_app = typer.Typer(
     cls=Group,
-    help="Serve FleetLock: hosts with Zincati ask before they reboot.",
+    help="Serve the FleetLock protocol for hosts that run Zincati.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -42,9 +42,9 @@ fleetlock_app = typer.Typer(
 @fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
 @takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
 def serve(settings: Given) -> None:
-    """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
+    """Serve FleetLock until SIGTERM. A host may reboot once its node is cordoned and drained, as in apply.
 
-    As many replicas as wanted may serve; all they know stands on the cluster. No SSH is used.
+    You can run several replicas, because all state is stored in the cluster. Does not use SSH.
 
     \b
     Examples:
@@ -62,10 +62,10 @@ def serve(settings: Given) -> None:
     fleetlock.serve(settings)
 
 
-@fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
+@fleetlock_app.command(cls=SectionedCommand, short_help="Show which hosts hold a slot, and their progress.")
 @takes("cluster")
 def status(settings: Given) -> None:
-    """Show who holds a slot, since when, and how far it has come.
+    """Show which hosts hold a slot, since when, and their progress.
 
     \b
     Examples:
@@ -83,11 +83,11 @@ def status(settings: Given) -> None:
 @takes("cluster")
 def release(
     settings: Given,
-    node: str = argument(..., "The node, by its name.", "NODE", node_names),
+    node: str = argument(..., "Name of the node.", "NODE", node_names),
 ) -> None:
-    """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
+    """Revoke the slot of a node, and uncordon the node if that is safe. Its host has to ask again.
 
-    A node whose host may be about to reboot is watched for a minute; one that is away by then stays cordoned.
+    Watches a node whose host may be about to reboot for a minute. If the node is down by then, it stays cordoned.
 
     \b
     Examples:

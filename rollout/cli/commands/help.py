@@ -22,7 +22,7 @@ _EXAMPLES = "Examples:"
 _MARK = "\b"
 # longer than any line that describes a command
 _LINE = 200
-_PAGES = "Write a man page of every command into this folder"
+_PAGES = "Write a man page for every command to this folder"
 
 
 def help(  # noqa: A001 - the command's name

@@ -20,7 +20,7 @@ from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
 _STDIN = Path("-")
-_WHICH = "The run's id, of which the first letters are enough, a journal's path"
+_WHICH = "ID of the run or its first letters, the path of a journal"
 _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
 
 
@@ -28,10 +28,10 @@ _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE
 def history(
     settings: Given,
     run: str = argument(
-        "", "Show this run as a timeline: the first letters of its id, or a journal's path.", "RUN", run_ids
+        "", "Show this run as a timeline: its ID or first letters, or the path of a journal.", "RUN", run_ids
     ),
 ) -> None:
-    """List the runs that were written down on this machine, on whichever cluster, or tell one as a timeline.
+    """List the runs recorded on this machine, of all clusters, or show one as a timeline.
 
     \b
     Examples:
@@ -66,14 +66,16 @@ def report(
     settings: Given,
     run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids),
     out: Path | None = option(
-        None, "Write .html, .md or .json; default: Markdown to stdout", "FILE", parser=output_file
+        None,
+        "Write the report to this .html, .md or .json file; default: Markdown to stdout",
+        "FILE",
+        parser=output_file,
     ),
 ) -> None:
-    """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
+    """Report on a run: what failed, what was held, where the time went, and how it compares with the plan.
 
-    HTML is one page for a browser, which fetches nothing; Markdown is for tickets and the summaries of jobs; JSON is
-    for programs. All are made from the run's journal: a run that goes on, was cut off, or ran elsewhere is reported as
-    far as its journal goes.
+    HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for programs. The report
+    comes from the journal of the run. If the run has not ended or was cut off, the report ends where the journal ends.
 
     \b
     Examples:

@@ -35,9 +35,9 @@ _MOST_NAMES = 5
 @takes("cluster", *SELECTION, "ssh")
 def inventory(
     settings: Given,
-    list: bool = option(False, "Print every host and group: the default."),  # noqa: A002, ARG001 - how Ansible asks for it
+    list: bool = option(False, "Print every host and group (default)."),  # noqa: A002, ARG001 - how Ansible asks for it
 ) -> None:
-    """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
+    """Print the Nodes as an Ansible inventory in JSON, grouped by role, zone, version and pending reboot.
 
     \b
     Examples:
@@ -58,22 +58,23 @@ def _absolute(file: Path | None) -> str:
     return str(file if str(file) == "none" else file.absolute()) if file else ""
 
 
-_FINGERPRINTS = "Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node"
+_FINGERPRINTS = "File with the fingerprints that the hosts' consoles print, or a folder with one file per Node"
 
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def known_hosts(
     settings: Given,
     out: Path | None = option(
-        None, "The file to write; default: that of --known-hosts, else stdout", "FILE", parser=output_file
+        None, "File to write; default: the file of --known-hosts, else stdout", "FILE", parser=output_file
     ),
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
-    """Scan the Nodes' host keys into a known_hosts file: shown, confirmed, written.
+    """Scan the Nodes' host keys into a known_hosts file, after confirmation.
 
-    A scan alone proves nothing. Keys that a fingerprint confirms are written; others after a yes,
-    or with --yes. A changed key is written only where it is confirmed. Ends with 4 where a host is left without.
+    A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and other new keys if you
+    confirm them or give --yes. Writes a changed key only if it matches a fingerprint. Exits 4 if a host has no trusted
+    key.
 
     \b
     Examples:
@@ -140,10 +141,10 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def check_update(settings: Given) -> None:
-    """Ask the selected hosts to look for an update now.
+    """Make the selected hosts check for an update now.
 
-    Hosts that have one staged, or are at it already, are not asked. What they find is downloaded by themselves:
-    `rollout status --watch` shows it. Ends with 4 where a host could not be asked.
+    Skips hosts that have already staged an update or are downloading one. Each host downloads what it finds:
+    `rollout status` shows when it is staged. Exits 4 if a host could not be reached.
 
     \b
     Examples:

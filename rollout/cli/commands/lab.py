@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 lab_app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
-_NODES: int | None = option(None, "How many nodes. Default: the scenario's.", "N", min=1)
+_NODES: int | None = option(None, "Number of nodes; default: as in the scenario.", "N", min=1)
 _SCENARIO = option(_DEFAULT, "Scenario; see `rollout lab scenarios`.", "NAME|FILE", autocompletion=lab_scenarios)
 _SPEED = "Simulated seconds per real second."
-_FILES = "Where kubeconfig, inventory, known_hosts, key and env are written."
-_FLEETLOCK = "Hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all."
+_FILES = "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env."
+_FLEETLOCK = (
+    "Make the hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all."
+)
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
@@ -62,7 +64,7 @@ def lab(call: typer.Context) -> None:
     Examples:
       rollout lab up              serve one until Ctrl-C; in another terminal:
       . rollout-lab/env && rollout status
-      rollout lab scenarios       which trouble there is to rehearse with
+      rollout lab scenarios       list the problems that you can rehearse
       rollout lab up --scenario never-returns
     """
     if call.invoked_subcommand is None:
@@ -76,11 +78,13 @@ def up(
     directory: Path = option(Path("rollout-lab"), _FILES, "DIR", "--dir"),
     speed: float = option(1.0, _SPEED, "X", min=0.1),
     fleetlock: str = option("", _FLEETLOCK, "URL"),
-    like: Path | None = option(None, "Be the cluster in this file, of: rollout plan --snapshot FILE", "FILE"),
+    like: Path | None = option(
+        None, "Simulate the cluster in this file, saved with rollout plan --snapshot FILE", "FILE"
+    ),
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
-    API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
+    The API server and the hosts listen only on loopback addresses of this machine. You can use kubectl and ssh.
 
     \b
     Examples:
@@ -140,10 +144,10 @@ def demo(
     scenario: str = _SCENARIO,
     speed: float = option(10.0, _SPEED, "X", min=0.1),
 ) -> None:
-    """Watch a simulated cluster being taken through its updates.
+    """Watch a rollout on a simulated cluster.
 
-    Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
-    are shown are the real ones. It takes less than a minute.
+    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. The commands are the
+    real ones. Takes less than a minute.
 
     \b
     Examples:

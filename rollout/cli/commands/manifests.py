@@ -28,11 +28,11 @@ _IMAGE = re.compile(
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _NAME = shaped("[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes")
 _MINUTE = 60
-_NAME_HELP = f"Name of everything. Default: {DEFAULT_NAME}, {DEFAULT_NAME}-fleetlock"
-_IMAGE_HELP = "Image that you built, with its tag or digest. One without a registry is never pulled"
+_NAME_HELP = f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock"
+_IMAGE_HELP = "Image to run, with a tag or digest; an image without a registry is never pulled"
 _SCHEDULE = "0 1 * * *"
 _ZONE = "Etc/UTC"
-_SCHEDULE_HELP = "cronjob: when a pass begins, in cron's five fields"
+_SCHEDULE_HELP = "cronjob: when a pass starts, in cron syntax"
 _NAMESPACE = get_args(Namespace)[1].parse
 # What is told and written around the work itself.
 _MARGIN = 2 * _MINUTE
@@ -55,23 +55,27 @@ def fixed_image(value: str) -> str:
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
-    kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints the roles alone.", "KIND"),
+    kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints only the roles.", "KIND"),
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
-    namespace: str = option(DEFAULT_NAME, "Namespace of all but the roles", "NAME", parser=_NAMESPACE),
+    namespace: str = option(DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=_NAMESPACE),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
-    env_secret: str = option("", "Secret whose keys are variables: secret settings, tokens, a passphrase", "NAME"),
+    env_secret: str = option(
+        "", "Secret whose keys become environment variables: secret settings, tokens, a passphrase", "NAME"
+    ),
     schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
-    time_zone: str = option(_ZONE, "cronjob: timezone of the schedule", "ZONE", parser=checked_zone),
-    tls_secret: str = option("", "fleetlock: its certificate's Secret, of the type kubernetes.io/tls", "NAME"),
-    cluster_ip: str = option("", "fleetlock: fixed address of the Service, which hosts are configured with", "ADDRESS"),
-    hosts_network: list[str] | None = option(None, "fleetlock: only these addresses may ask. Repeatable", "CIDR"),
+    time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=checked_zone),
+    tls_secret: str = option("", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"),
+    cluster_ip: str = option("", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"),
+    hosts_network: list[str] | None = option(
+        None, "fleetlock: accept requests only from these addresses; repeatable", "CIDR"
+    ),
 ) -> None:
-    """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
+    """Print the manifests that run rollout in the cluster, for kubectl apply.
 
-    cronjob, deployment and job run `rollout operate`; fleetlock runs the server that hosts with Zincati ask. The
-    settings file and known_hosts are checked and go into a ConfigMap. The roles hold the rights that are used, and no
-    others. The SSH key stays where it is: make the Secret rollout-ssh yourself.
+    cronjob, deployment and job run `rollout operate`. fleetlock runs the server for hosts with Zincati. Checks the
+    settings file and known_hosts, and puts them into a ConfigMap. The roles grant only the permissions that rollout
+    uses. The SSH key is not included: create the Secret rollout-ssh yourself.
 
     \b
     Examples:

@@ -31,8 +31,8 @@ from rollout.planning.eligibility.memory import released, with_pause, without_ab
 from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
-_NODES: list[str] | None = argument(None, "The nodes, by their names.", "NODE", node_names)
-_UNTIL = "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)"
+_NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_names)
+_UNTIL = "End the pause then: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
 # A longer one would not be read back, and with it would go the end of the pause.
 _LONGEST_REASON = 120
 
@@ -47,13 +47,13 @@ def _reason(value: str) -> str:
 def pause(
     settings: Given,
     node: list[str] | None = _NODES,
-    all: bool = option(False, "All nodes at once, also those that join later, instead of single ones"),  # noqa: A002 - the flag's name
-    reason: str = option("", "Why; everybody sees it", "TEXT", parser=_reason),
+    all: bool = option(False, "Pause all nodes, including those that join later"),  # noqa: A002 - the flag's name
+    reason: str = option("", "Reason for the pause, which status and plan show", "TEXT", parser=_reason),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
-    """Have no rollout begin these nodes, or any: plans leave them out, and one that runs stops before the next.
+    """Keep rollouts from starting these nodes, or with --all any node.
 
-    Nodes that are under way are finished. Nothing is cordoned; `rollout abort` ends no pause.
+    Nodes in flight are finished. Does not cordon nodes. A pause outlasts `rollout abort`.
 
     \b
     Examples:
@@ -84,11 +84,11 @@ def unpause(
     settings: Given,
     node: list[str] | None = _NODES,
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),  # noqa: A002 - the flag's name
-    unattended: bool = option(False, "Let rollout operate start nodes again after a rollout abort"),
+    unattended: bool = option(False, "Let rollout operate start nodes again after rollout abort"),
 ) -> None:
     """End the pause of these nodes, the pause of all nodes, or the stop of unattended passes after an abort.
 
-    Each of the three ends alone. What still keeps nodes from starting is named with the command that ends it.
+    Ends only what you name. Prints what still keeps nodes from starting, and the command that ends it.
 
     \b
     Examples:
@@ -179,17 +179,17 @@ def _meant(
 def release(
     settings: Given,
     version: list[str] | None = argument(
-        None, "The held versions, as `rollout status` shows them.", "VERSION", held_versions
+        None, "Held versions, as rollout status shows them.", "VERSION", held_versions
     ),
     node: list[str] | None = option(
-        None, "Forget the failures of this node. Repeatable", "NAME", autocompletion=node_names
+        None, "Forget the failures of this node; repeatable", "NAME", autocompletion=node_names
     ),
-    all: bool = option(False, "Forget every failure, of versions and of nodes"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "Forget all failures of versions and nodes"),  # noqa: A002 - the flag's name
 ) -> None:
-    """End the hold of a version that failed on too many nodes: its nodes are taken again.
+    """Release a version that is held because it failed on too many nodes.
 
-    Nothing is rebooted by this, and a pause stays. --all also resets a memory that cannot be read; a pause of all nodes
-    that it held ends.
+    The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets an unreadable
+    memory, including a pause of all nodes stored in it.
 
     \b
     Examples:
@@ -231,13 +231,16 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
 @takes("cluster", formats=LINES)
 def evidence(
     settings: Given,
-    version: str = argument("", "Of this version; default: the one rebooted into last.", "VERSION", proven_versions),
-    out: str | None = option(None, "The file, or a folder/ for VERSION.json; default: stdout", "FILE"),
-    sign_key: Path | None = option(None, "Sign it with this SSH key: the signature is FILE.sig", "FILE"),
+    version: str = argument(
+        "", "Version to export; default: the one that a node was last rebooted into.", "VERSION", proven_versions
+    ),
+    out: str | None = option(None, "File to write, or a folder/ for VERSION.json; default: stdout", "FILE"),
+    sign_key: Path | None = option(None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"),
 ) -> None:
-    """Write down what rollouts have proved of a version here, for clusters that wait for it.
+    """Export proof that a version works, for other clusters to require.
 
-    Counted are the nodes that were rebooted into it, proven, and are Ready with it now. The hosts are not asked.
+    Counts the nodes that rollouts rebooted into the version, verified, and that are Ready with it now. Does not
+    connect to the hosts.
 
     \b
     Examples:

@@ -13,12 +13,12 @@ from rollout.errors import RolloutError, UsageError
 
 
 @takes("operate", "cluster", *RULES, "evidence", "ssh", formats=LINES)
-def operate(settings: Given, once: bool = option(False, "Make one pass and end: for a CronJob")) -> None:
-    """Reboot what waits, unattended: pass after pass, or one with --once.
+def operate(settings: Given, once: bool = option(False, "Exit after one pass, for a CronJob")) -> None:
+    """Reboot pending nodes unattended, once or continuously.
 
-    A pass goes on with what an earlier one was interrupted in, then does what apply does, and asks nothing. Outside a
-    window, with nothing staged, beside another rollout, or where a person's rollout was stopped, it says so and ends
-    with 0. Nodes with blockers are left out, unless they are allowed (skip = [] refuses to start instead).
+    Each pass first resumes an interrupted one, then does what apply does, without asking for confirmation. Outside a
+    window, with nothing staged, during another rollout, or after someone stopped a rollout, a pass prints the reason
+    and exits 0. Skips nodes with blockers, unless --allow blocked is given (skip = [] refuses to start instead).
 
     \b
     Examples:

@@ -16,9 +16,9 @@ from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.text import shell_word
 
-_EXPLAIN = "Show why this node is in its wave, and its pods"
-_SNAPSHOT = "Save what the plan was made of, for rollout lab up --like FILE"
-_FINISH_BY = "With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z"
+_EXPLAIN = "Explain the wave of this node, and show its pods"
+_SNAPSHOT = "Save the input of the plan, for rollout lab up --like"
+_FINISH_BY = "Choose the smallest --max-unavailable that finishes by TIME: 8h, 2026-11-23T06:00Z"
 
 
 @takes("cluster", *RULES, "ssh", formats=NODES, arguments=PLAN_OR_NODES)
@@ -26,25 +26,22 @@ def plan(
     settings: Given,
     *,
     file: Path | None = None,
-    out: Path | None = option(None, "Save the plan, for apply FILE", "FILE", parser=output_file),
-    markdown: Path | None = option(None, "Write the plan as Markdown, too", "FILE", parser=output_file),
-    detailed_exitcode: bool = option(False, "Exit with 2 when nodes wait for a reboot, 4: unjudged"),
+    out: Path | None = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file),
+    markdown: Path | None = option(None, "Also write the plan as Markdown", "FILE", parser=output_file),
+    detailed_exitcode: bool = option(False, "Exit 2 if nodes are pending, 4 if some were not checked"),
     explain: str | None = option(None, _EXPLAIN, "NODE", autocompletion=node_names),
     finish_by: str | None = option(None, _FINISH_BY, "TIME"),
     snapshot: Path | None = option(None, _SNAPSHOT, "FILE", parser=output_file),
     anonymous: bool = option(False, "Hide names and labels in the snapshot"),
 ) -> None:
-    """Show what apply would do, or what a saved plan is; touch nothing.
+    """Show what apply would do, or show a saved plan. Changes nothing.
 
-    Shown are the waves, what is out of the ordinary, and what stands in the way, which ends it with 6.
-    With -o wide: every wave with every column, and who is left out and why.
+    Shows the waves, warnings and blockers (exit code 6). -o wide shows more.
 
     \b
     Examples:
       rollout plan --max-unavailable 3
-      rollout plan worker-1 worker-2
-      rollout plan -l pool=web --max-unavailable 25% \\
-        --spread-by topology.kubernetes.io/zone --out web.plan
+      rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
     from rollout.cli.stages import plan as stage

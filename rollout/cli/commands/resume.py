@@ -31,10 +31,8 @@ from rollout.report.plain import PlainLines
 from rollout.report.sentences import capitalized
 from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading, ways_out
 
-_FORCE_UNLOCK = option(
-    "", "Do not wait for the Lease of this run: you are sure that no process is working on it", "RUN"
-)
-_WAIT = "How long to watch a node that may be rebooting"
+_FORCE_UNLOCK = option("", "Take over the Lease of this run without waiting; only if no process works on it", "RUN")
+_WAIT = "How long to wait for a node that may be rebooting"
 # What the rules of the interrupted rollout leave open.
 _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
@@ -44,14 +42,14 @@ _OPEN_RULES = ("nodes.allow", "nodes.skip")
 def resume(
     settings: Given,
     yes: bool = YES,
-    retry_failed: bool = option(False, "Try the failed nodes again, too"),
+    retry_failed: bool = option(False, "Also retry the nodes that failed"),
     force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
-    """Go on with an interrupted rollout, from any machine.
+    """Continue an interrupted rollout, from any machine.
 
-    All its state is in the cluster: started nodes continue from where they are, by the rules of the interrupted
-    rollout, and the others are planned again. Only its time-outs can be changed, and stay changed. If its record is
-    gone or cannot be understood, nothing is resumed (exit code 6).
+    All state is in the cluster. Started nodes continue from where they are, with the settings of the interrupted
+    rollout, and the others are planned again. You can change only the timeouts, and the change stays. Resumes nothing
+    if the record is missing or unreadable (exit code 6).
 
     \b
     Examples:
@@ -123,10 +121,10 @@ def abort(
     wait: Duration = option(Duration(120), _WAIT, "DURATION", parser=Duration.parse),
     force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
-    """Undo what an interrupted rollout has begun: its cordons, its annotations, its taints, its labels, its record.
+    """Undo what an interrupted rollout started: its cordons, annotations, taints, labels and record.
 
-    Nothing that anybody else has set is touched. A node that may be rebooting right now is watched, and left as it is
-    where it does not come back in time.
+    Touches nothing that someone else has set. Waits for a node that may be rebooting, and leaves it as it is if it
+    does not come back in time.
 
     \b
     Examples:

@@ -10,11 +10,11 @@ from rollout.errors import UsageError
 @takes("cluster", *SELECTION, "ssh", formats=NODES, arguments=NODE_ARGUMENTS)
 def status(
     settings: Given,
-    run: bool = option(False, "Show the running or interrupted rollout, instead of the nodes"),
-    watch: bool = option(False, "Show the rollout again and again until it has ended", "", "--watch", "-w"),
-    pending: bool = option(False, "Only nodes that wait for a reboot, or that a rollout is about"),
+    run: bool = option(False, "Show the running or interrupted rollout instead of the nodes"),
+    watch: bool = option(False, "Watch the rollout until it ends", "", "--watch", "-w"),
+    pending: bool = option(False, "Only pending nodes and nodes in the current rollout"),
 ) -> None:
-    """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
+    """Show which nodes wait for a reboot and why the others do not, and the running or interrupted rollout.
 
     \b
     Examples:

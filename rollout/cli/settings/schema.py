@@ -81,7 +81,7 @@ class Skip(StrEnum):
 
 
 class Allow(StrEnum):
-    """What is done although it is usually refused; names of other reboot coordinators are taken, too."""
+    """What `--allow` overrides, besides the names of other reboot coordinators."""
 
     BLOCKED = "blocked"
     CORDONED = "cordoned"
@@ -93,16 +93,18 @@ class Allow(StrEnum):
 class Cluster(Table):
     """Which cluster."""
 
-    kubeconfig: Path | None = flag(None, "Default: $KUBECONFIG, ~/.kube/config, the pod's own")
-    context: Name = flag("", "Context of the kubeconfig; default: its current")
-    name: Line = setting("", "What metrics, notifications and reports call it; default: its address")
+    kubeconfig: Path | None = flag(None, "Kubeconfig file; default: as for kubectl")
+    context: Name = flag("", "Kubeconfig context; default: the current context")
+    name: Line = setting(
+        "", "Name of the cluster in metrics, notifications and reports; default: the API server's address"
+    )
 
 
 class Lock(Table):
     """The Lease that keeps rollouts from running side by side."""
 
-    namespace: Namespace = setting(LEASE_NAMESPACE, "Namespace of Lease, record and memory")
-    duration: Duration = setting(Duration(30), "How long it goes unrenewed before another process may take it")
+    namespace: Namespace = setting(LEASE_NAMESPACE, "Namespace of the Lease, the record and the memory")
+    duration: Duration = setting(Duration(30), "How long the Lease stays valid without a renewal")
 
     @property
     def seconds(self) -> int:
@@ -113,13 +115,15 @@ class Lock(Table):
 class Nodes(Table):
     """Which nodes, and what becomes of those that cannot be rebooted."""
 
-    selector: Selector = flag("", "Nodes with these labels, as kubectl takes them", short="-l")
-    node: tuple[NodeName, ...] = flag((), "Only this node")
-    exclude: tuple[NodeName, ...] = flag((), "Leave this node, or pattern, out")
+    selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
+    node: tuple[NodeName, ...] = flag((), "Only this node; repeatable")
+    exclude: tuple[NodeName, ...] = flag((), "Skip this node or glob pattern; repeatable")
     allow: tuple[Annotated[str, Setting("WORD", words=(*Allow, *RIVALS))], ...] = flag(
-        (), f"{', '.join(Allow)}, a rival"
+        (),
+        "Override a refusal: blocked, cordoned, held, idle, unhealthy, or a reboot coordinator such as kured; "
+        "repeatable, see docs/configuration.md",
     )
-    skip: tuple[Skip, ...] | None = flag(None, "blocked: leave out nodes with blockers")
+    skip: tuple[Skip, ...] | None = flag(None, "blocked: skip nodes that have blockers")
 
 
 class Detect(Table):
@@ -127,100 +131,135 @@ class Detect(Table):
 
     sources: tuple[Source, ...] = setting(
         DEFAULT_SOURCES,
-        "Any of these will do: update-engine, annotation (reboot-needed on the Node), reboot-required (the file in "
-        "/run), rpm-ostree (a staged deployment), command (detect.command)",
+        "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed on the Node), "
+        "reboot-required (the file in /run), rpm-ostree (a staged deployment), command (detect.command)",
     )
-    command: Command = setting("", "A host needs a reboot where this exits with 0; as the SSH user, 15 s at most")
+    command: Command = setting(
+        "", "Command that exits 0 if the host needs a reboot; runs as the SSH user for at most 15 s"
+    )
 
 
 class Ssh(Table):
     """How hosts are reached."""
 
-    executor: Executor = flag(Executor.SSH, "ssh, or ansible: as your inventory says")
-    inventory: Path | None = flag(None, "As Ansible reads it; default: the Nodes' addresses", short="-i")
-    user: Name = flag("", f"Default: as ssh has it, else {DEFAULT_SSH_USER}", "ssh-user")
-    port: int | None = flag(None, f"Default: as ssh has it, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535)
-    key: Path | None = flag(None, "Private key; default: the agent's, ~/.ssh", "ssh-key")
-    known_hosts: Path | None = flag(None, "Host keys to trust; default: as ssh has them")
-    config: Path | None = flag(None, "OpenSSH configuration, or none; default: ssh's own", "ssh-config")
-    host_key_checking: HostKeyChecking = flag(HostKeyChecking.STRICT, "strict or accept-new")
-    probe_timeout: Duration = setting(Duration(60), "How long one host may take to answer")
-    probe_concurrency: int = setting(50, "How many hosts are asked at once", least=1)
+    executor: Executor = flag(Executor.SSH, "Connect with ssh (built in) or ansible")
+    inventory: Path | None = flag(None, "Ansible inventory; default: the Nodes' addresses", short="-i")
+    user: Name = flag("", f"SSH user; default: from ssh_config, else {DEFAULT_SSH_USER}", "ssh-user")
+    port: int | None = flag(
+        None, f"SSH port; default: from ssh_config, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535
+    )
+    key: Path | None = flag(None, "SSH private key; default: ssh-agent, then ~/.ssh", "ssh-key")
+    known_hosts: Path | None = flag(None, "known_hosts file; default: from ssh_config")
+    config: Path | None = flag(None, "ssh_config file, or none; default: as for ssh", "ssh-config")
+    host_key_checking: HostKeyChecking = flag(HostKeyChecking.STRICT, "Host key check: strict or accept-new")
+    probe_timeout: Duration = setting(Duration(60), "How long to wait for one host to answer")
+    probe_concurrency: int = setting(50, "Maximum number of hosts queried at once", least=1)
 
 
 class Waves(Table):
     """How many nodes at once, and which of them first."""
 
-    max_unavailable: Count | None = flag(None, "Most nodes away at once, 3 or 25%; default: 1")
-    max_failures: Count = flag(_POLICY.max_failures, "Start no further node after so many failed")
-    strategy: Strategy = flag(_POLICY.strategy, "waves, or rolling: next as one is back")
-    canary: int = flag(_POLICY.canary, "Reboot this many first, one at a time", least=0)
-    spread_by: Label = flag(_POLICY.spread_by, "One value of this label in a wave: one zone")
-    control_plane: ControlPlaneOrder = flag(_POLICY.control_plane, "last, first, exclude; one at a time")
+    max_unavailable: Count | None = flag(None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]")
+    max_failures: Count = flag(_POLICY.max_failures, "Stop starting nodes after this many failures")
+    strategy: Strategy = flag(_POLICY.strategy, "Start nodes in waves, or rolling")
+    canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
+    spread_by: Label = flag(_POLICY.spread_by, "Keep each wave within one value of this node label, such as a zone")
+    control_plane: ControlPlaneOrder = flag(
+        _POLICY.control_plane, "When to reboot control-plane nodes: last, first or exclude"
+    )
     control_plane_selector: Selector = setting(
         _POLICY.control_plane_selector,
-        "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
-        "for Typhoon",
+        "Additional control-plane nodes, besides those with the role label or taint: "
+        "node.kubernetes.io/controller for Typhoon",
     )
-    ramp: tuple[Count, ...] = setting((), "Sizes of the first waves, the last for all others: 1,10%,25%")
-    health_checks: int = setting(_GATES.health_checks, "How many good checks in a row settle a wave", least=1)
-    settle_timeout: Pause = flag(_POLICY.settle_timeout, "Time for moved pods to be available again")
-    soak: Pause = setting(_GATES.soak, "Pause between two waves")
-    stop: StopMode = setting(StopMode.FINISH, "At Ctrl-C finish the nodes in flight, or revert those not rebooting yet")
+    ramp: tuple[Count, ...] = setting(
+        (), "Sizes of the first waves, such as 1,10%,25%; the last size applies to all later waves"
+    )
+    health_checks: int = setting(
+        _GATES.health_checks, "How many consecutive passing health checks settle a wave", least=1
+    )
+    settle_timeout: Pause = flag(
+        _POLICY.settle_timeout, "How long to wait for evicted pods to become available elsewhere"
+    )
+    soak: Pause = setting(_GATES.soak, "How long to pause between two waves")
+    stop: StopMode = setting(
+        StopMode.FINISH, "On Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet"
+    )
 
 
 class Drain(Table):
     """How a node is emptied."""
 
-    timeout: Duration = flag(_DRAIN.timeout, "Time for a node's pods to leave", "drain-timeout")
-    grace_period: Seconds | None = flag(_DRAIN.grace_period, "For pods to end; default: each pod's own", least=0)
-    force: bool = flag(_DRAIN.force, "Evict pods that nothing will start again")
-    delete_emptydir_data: bool = flag(_DRAIN.delete_emptydir_data, "The default; --no-delete-… refuses to")
-    disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods: disruption budgets are ignored")
-    pod_selector: Selector = flag(_DRAIN.pod_selector, "Evict only these pods; the reboot ends others")
+    timeout: Duration = flag(_DRAIN.timeout, "How long to wait for pods to terminate", "drain-timeout")
+    grace_period: Seconds | None = flag(
+        _DRAIN.grace_period, "Termination grace period; default: each pod's own", least=0
+    )
+    force: bool = flag(_DRAIN.force, "Evict pods that have no controller")
+    delete_emptydir_data: bool = flag(
+        _DRAIN.delete_emptydir_data,
+        "Evict pods that use emptyDir, deleting its data (default); turn off: --no-delete-emptydir-data",
+    )
+    disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods, bypassing disruption budgets")
+    pod_selector: Selector = flag(_DRAIN.pod_selector, "Evict only matching pods; the reboot kills others")
     skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
-        "Do not wait for pods that should have been gone for longer than this; 0 waits for all",
+        "Do not wait for pods whose deletion is overdue by more than this; 0 waits for all pods",
         least=0,
     )
-    delay: Pause = setting(_POLICY.courtesy.drain_delay, "Pause between the cordon and the first eviction")
-    prefer_no_schedule_taint: bool = setting(True, "Taint waiting nodes PreferNoSchedule: pods go to those done")
+    delay: Pause = setting(_POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction")
+    prefer_no_schedule_taint: bool = setting(
+        True, "Taint pending nodes PreferNoSchedule, so that evicted pods land on finished nodes"
+    )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
-        "Take a node out of external load balancers, and wait this long before its drain; 0s: leave it in",
+        "Remove a node from external load balancers this long before its drain; 0s keeps the node in them",
     )
 
 
 class Reboot(Table):
     """How a host is rebooted, and how long that may take."""
 
-    timeout: Duration = flag(_POLICY.reboot_timeout, "Time for a host to come back", "reboot-timeout")
-    ready_timeout: Duration = flag(_POLICY.ready_timeout, "Time for it to be Ready then")
-    delay: Pause = setting(_POLICY.courtesy.reboot_delay, "Pause between the end of the drain and the reboot")
-    command: Command = setting("", "Reboots a host, as the SSH user. Default: systemctl reboot, through sudo -n")
-    pre_playbook: Path | None = setting(None, "Ansible playbook for each drained node; if it fails, it is given back")
-    post_playbook: Path | None = setting(None, "The same for each that is Ready again; if it fails, it stays cordoned")
+    timeout: Duration = flag(_POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout")
+    ready_timeout: Duration = flag(_POLICY.ready_timeout, "How long to wait for it to become Ready")
+    delay: Pause = setting(_POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot")
+    command: Command = setting(
+        "", "Command that reboots a host, run as the SSH user; default: systemctl reboot, through sudo -n"
+    )
+    pre_playbook: Path | None = setting(
+        None, "Ansible playbook to run on each drained node; if it fails, the node is uncordoned without a reboot"
+    )
+    post_playbook: Path | None = setting(
+        None, "Ansible playbook to run on each rebooted node; if it fails, the node stays cordoned"
+    )
 
 
 class Gates(Table):
     """What is asked before a node is started, rebooted or given back."""
 
-    window: tuple[Window, ...] = flag((), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]")
+    window: tuple[Window, ...] = flag((), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable")
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Start no node then, window or not: 2026-12-20..2027-01-04, each year 12-20..01-04, last fri; with HH:MM "
-        "LENGTH where it is no whole day, and a ZONE",
+        "Start no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each year) or "
+        "last fri; add HH:MM LENGTH for a part of the day, and a ZONE",
     )
-    calendar: Path | None = setting(None, "Start no node during this iCalendar file's events, read at each pass")
-    wait_window: bool = setting(False, "Wait for the next window instead of ending with what is left")
-    interactive: bool = flag(False, "Ask before each wave")
-    command: GateCommand = setting("", "Command that holds rollout, waves and nodes until it succeeds")
+    calendar: Path | None = setting(
+        None, "Start no node during the events of this iCalendar file, which each pass reads again"
+    )
+    wait_window: bool = setting(False, "Wait for the next window instead of ending with nodes not started")
+    interactive: bool = flag(False, "Ask for confirmation before each wave")
+    command: GateCommand = setting("", "Command that holds the rollout, each wave and each node until it exits 0")
     timeout: Duration = setting(_GATES.timeout, "How long pods, alerts or the gate command may hold a node")
-    blocking_pod_selector: tuple[Selector, ...] = setting((), "Start no node that runs a pod with these labels")
-    before_reboot_annotations: tuple[Label, ...] = setting((), "Drain a node once its checks set these to true")
-    after_reboot_annotations: tuple[Label, ...] = setting((), "Uncordon it once its checks set these to true")
+    blocking_pod_selector: tuple[Selector, ...] = setting(
+        (), "Start no node that runs a pod matching this label selector"
+    )
+    before_reboot_annotations: tuple[Label, ...] = setting(
+        (), "Drain a node once its checks set these annotations to true"
+    )
+    after_reboot_annotations: tuple[Label, ...] = setting(
+        (), "Uncordon a node once its checks set these annotations to true"
+    )
     hook_prefix: LabelPrefix = setting(_HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot")
-    hook_timeout: Duration = setting(_HOOKS.timeout, "How long checks may take")
+    hook_timeout: Duration = setting(_HOOKS.timeout, "How long to wait for the checks")
 
 
 class OutputFormat(StrEnum):
@@ -236,9 +275,11 @@ class OutputFormat(StrEnum):
 class Output(Table):
     """How to print, and what is written down."""
 
-    format: OutputFormat = flag(OutputFormat.TEXT, "text, wide, json, yaml, or name", "output", short="-o")
-    verbose: int = flag(0, "Print more: stages; -vv: requests", short="-v", least=0)
-    journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
+    format: OutputFormat = flag(
+        OutputFormat.TEXT, "Output format: text, wide, json, yaml or name", "output", short="-o"
+    )
+    verbose: int = flag(0, "Print more: -v for stages, -vv for API requests", short="-v", least=0)
+    journal: Path | None = setting(None, "Journal file; default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property
     def as_json(self) -> bool:
@@ -272,32 +313,38 @@ class Output(Table):
 class Alerts(Table):
     """Prometheus' firing alerts that hold nodes."""
 
-    prometheus_url: PrometheusUrl = setting("", "Start no node while alerts fire here, or it is away")
-    alertmanager_url: PrometheusUrl = setting("", "Alerts that this Alertmanager has silenced do not count")
+    prometheus_url: PrometheusUrl = setting(
+        "", "Start no node while alerts fire in this Prometheus, or while it cannot be reached"
+    )
+    alertmanager_url: PrometheusUrl = setting("", "Ignore alerts that this Alertmanager has silenced")
     silence: AlertLabel = setting(
         "",
-        "Have that Alertmanager silence, while a node is under way, alerts in which this label is its name or address: "
-        "node, instance",
+        "Silence, in that Alertmanager, the alerts of a node while it is in flight: those in which this label, such as "
+        "node or instance, holds the node's name or address",
     )
-    matchers: tuple[Matcher, ...] = setting((), 'Only alerts with these labels count: severity=~"critical|page"')
+    matchers: tuple[Matcher, ...] = setting(
+        (), 'Consider only alerts that match these labels: severity=~"critical|page"'
+    )
 
 
 class Labels(Table):
     """Labels on nodes for other programs."""
 
-    fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
+    fluo: bool = setting(False, "Maintain the node labels id, group and version, as FLUO's agent does")
 
 
 class Metrics(Table):
     """Where metrics go."""
 
-    textfile: Textfile | None = setting(None, "Keep metrics in this .prom file, for node_exporter to collect")
+    textfile: Textfile | None = setting(None, "Write metrics to this .prom file, for node_exporter to collect")
     pushgateway: PushgatewayUrl = setting(
         "",
-        "Push metrics to this Pushgateway; a URL with a password: in the variable",
+        "Push metrics to this Pushgateway; set a URL with a password in the variable",
         hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
     )
-    listen: ListenAddress = setting("", "operate: serve /metrics, /healthz, /readyz; :9732 is all addresses")
+    listen: ListenAddress = setting(
+        "", "Address on which operate serves /metrics, /healthz and /readyz; :9732 listens on all addresses"
+    )
 
 
 class Notify(Table):
@@ -305,70 +352,74 @@ class Notify(Table):
 
     url: tuple[Url, ...] = setting(
         (),
-        "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
-        "best in the variable",
+        "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…, mailto://…). Set a "
+        "URL with a secret in the variable",
         check=notify_urls,
         hidden_in="ROLLOUT_NOTIFY",
     )
-    on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all")
-    held_after: Duration = setting(Duration(600), "How long an eviction may be held before it is told of")
+    on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only about these events; default: all")
+    held_after: Duration = setting(Duration(600), "Notify when an eviction has been refused for this long")
 
 
 class Operate(Table):
     """The pace of unattended passes."""
 
-    every: Duration = flag(Duration(600), "Time from the start of one pass to the next")
-    active_deadline: Duration | None = flag(None, "Time for a pass: no node starts that would not be back by then")
-    finish_by: Time = flag("", "By when all is to be done: it tells as soon as its forecast is later")
+    every: Duration = flag(Duration(600), "Time from the start of one pass to the start of the next")
+    active_deadline: Duration | None = flag(None, "Maximum length of a pass: start only nodes that can finish in time")
+    finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
 
 
 class Evidence(Table):
     """What another cluster has to prove of a version before operate takes it."""
 
-    source: EvidenceSource = flag("", "Take only versions proven by file, folder, URL or configmap", "require-evidence")
-    cluster: Principal = setting("", "The cluster that proves: its cluster.name or UID, and its principal")
-    allowed_signers: Path | None = setting(None, "OpenSSH's file of who may sign: PRINCIPAL KEY-TYPE KEY")
-    nodes: int = setting(1, "How many nodes have to run it there", least=1)
-    hours: int = setting(24, "For how many hours since the last of them was rebooted", least=0)
-    max_age: Duration = setting(Duration(7 * 86400), "How old evidence may be")
+    source: EvidenceSource = flag(
+        "", "Reboot only into versions proven in a file, folder, URL or configmap", "require-evidence"
+    )
+    cluster: Principal = setting("", "The proving cluster: its cluster.name or UID, and the principal that signs")
+    allowed_signers: Path | None = setting(None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY")
+    nodes: int = setting(1, "How many nodes of the proving cluster must run the version", least=1)
+    hours: int = setting(24, "How many hours must have passed since the last of these nodes was rebooted", least=0)
+    max_age: Duration = setting(Duration(7 * 86400), "Maximum age of the evidence")
 
 
 class FleetLock(Table):
     """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
 
-    listen: ListenAddress = flag("0.0.0.0:8080", "Where hosts ask: :8080 is all addresses")
+    listen: ListenAddress = flag("0.0.0.0:8080", "Address to listen on; :8080 listens on all addresses")
     tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
-    tls_key: Path | None = flag(None, "The certificate's private key")
-    slots: Count = flag(Count(1), "Hosts of a group on their way at once: 1, or 25%")
-    group: tuple[GroupSlots, ...] = flag((), "Slots of a group; others are refused then")
-    group_selector: tuple[GroupSelector, ...] = flag((), "Only nodes with these labels are of this group")
-    slot_timeout: Duration = flag(Duration(3600), "Time for a granted host to come back")
+    tls_key: Path | None = flag(None, "Private key of the certificate")
+    slots: Count = flag(Count(1), "Maximum number of hosts of a group that reboot at once, such as 1 or 25%")
+    group: tuple[GroupSlots, ...] = flag((), "Slots of one group; refuses groups that are not named; repeatable")
+    group_selector: tuple[GroupSelector, ...] = flag(
+        (), "Accept only nodes that match this selector in the group; repeatable"
+    )
+    slot_timeout: Duration = flag(Duration(3600), "How long to wait for a granted host to come back")
 
 
 class PoolTable(Table):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
-    name: PoolName = setting("", "What it is called: web", is_required=True)
-    selector: Selector = setting("", "Its nodes", is_required=True)
-    after: tuple[Name, ...] = setting((), "Pools that come before this one")
-    max_unavailable: Count | None = setting(None, "Most of its nodes away at once")
-    canary: int | None = setting(None, "Reboot this many first, one at a time", least=0)
-    ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves")
-    strategy: Strategy | None = setting(None, "Waves, or rolling")
-    spread_by: Label | None = setting(None, "One value of this label in a wave")
-    reboot_idle: bool | None = setting(None, "Also reboot its nodes with no update staged")
-    drain_timeout: Duration | None = setting(None, "Time for a node's pods to leave")
-    reboot_timeout: Duration | None = setting(None, "Time for a host to come back")
-    ready_timeout: Duration | None = setting(None, "Time for it to be Ready then")
-    window: tuple[Window, ...] = setting((), "Start its nodes only then, and within gates.window")
+    name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
+    selector: Selector = setting("", "Label selector of its nodes", is_required=True)
+    after: tuple[Name, ...] = setting((), "Pools that must end before this one starts")
+    max_unavailable: Count | None = setting(None, "Maximum number of its nodes unavailable at once")
+    canary: int | None = setting(None, "Reboot this many nodes first, one at a time", least=0)
+    ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves, such as 1,10%,25%")
+    strategy: Strategy | None = setting(None, "Start nodes in waves, or rolling")
+    spread_by: Label | None = setting(None, "Keep each wave within one value of this node label")
+    reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
+    drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
+    reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
+    ready_timeout: Duration | None = setting(None, "How long to wait for it to become Ready")
+    window: tuple[Window, ...] = setting((), "Start its nodes only in this window, and within gates.window")
 
 
 class CriticalTable(Table):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
-    namespace: Namespace = setting("", "Their namespace", is_required=True)
-    selector: Selector = setting("", "Their labels", is_required=True)
-    min_available: int = setting(0, "So many of them stay Ready", least=1, is_required=True)
+    namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
+    selector: Selector = setting("", "Label selector of the pods", is_required=True)
+    min_available: int = setting(0, "Minimum number of these pods that stay Ready", least=1, is_required=True)
 
 
 class Settings(Table):
