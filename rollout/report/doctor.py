@@ -46,7 +46,7 @@ def doctor_text(
     figures = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
     if len(checks) == tallies[Verdict.PASS]:
         figures = f"All {len(checks)} checks passed{where}."
-    lead = f"Once {way_on.once}:" if way_on.once else "Next:"
+    lead = f"{way_on.lead}:" if way_on.lead else "Next:"
     command = f"{lead}\n    {way_on.command}" if way_on.command else ""
     end = [wrapped(figures, width), wrapped(way_on.sentence, width), command]
     return joined("\n\n", listed, joined("\n", *end))

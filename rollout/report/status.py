@@ -42,20 +42,32 @@ _WIDE = (
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
 # What the operator has to see to on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
+# What is said before a held version is released, if no failed node is named.
+AFTER_THE_CAUSE = "After fixing the cause"
 _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A further command, and the words that stand before it: `To go on without worker-2`."""
+
+    lead: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before.
 
-    `once` is what has to be seen to first: `worker-2 is mended`.
+    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing comes first. `others`
+    are further ways on.
     """
 
     sentence: str = ""
     command: str = ""
     is_first: bool = False
-    once: str = ""
+    lead: str = ""
+    others: Sequence[Way] = ()
 
 
 def status_text(
@@ -92,11 +104,13 @@ def status_text(
     else:
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [said.sentence for said in (*remembered, rollout)]
-    if rollout.once:
+    if rollout.lead:
+        # a node with a version that is held is not started before its release
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
-        lines.append(f"Once {rollout.once}:\n{releases}    {repeated(rollout.command)}")
+        for way in (Way(rollout.lead, rollout.command), *rollout.others):
+            lines.append(f"{way.lead}:\n{releases}    {repeated(way.command)}")
     elif command := _next(statuses, asked, (*remembered, rollout)):
-        caution = next((f"Once {said.once}:" for said in remembered if said.once and said.command == command), "Next:")
+        caution = next((f"{said.lead}:" for said in remembered if said.lead and said.command == command), "Next:")
         lines.append(f"{caution}\n    {repeated(command)}")
     return wrapped(joined("\n", *lines), width or room)
 
@@ -267,4 +281,4 @@ def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | 
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
             sentence = f"{printable(capitalized(why))}; staged on {staged} of these."
-            yield FollowUp(sentence, f"rollout release {shell_word(version)}", once="its cause is known")
+            yield FollowUp(sentence, f"rollout release {shell_word(version)}", lead=AFTER_THE_CAUSE)

@@ -149,14 +149,14 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
     if result.failed:
         yield ("see", "rollout status --run")
     if release := _release(result):
-        yield ("once you know the cause", release)
+        yield (_after_fixing(result), release)
     if result.not_started or result.deferred:
         but = ", but for held versions" if result.failed else ""
         yield (f"the next pass takes up what is left{but}.", "")
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
-    """Yield what to look at, and what goes on once that is mended; nothing where nothing is left."""
+    """Yield what to look at, and what goes on after that is fixed; nothing where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         yield from (("see", "rollout status --run"), ("then", "rollout resume"))
         return
@@ -170,11 +170,11 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
     if release or is_trouble:
         yield ("see", "rollout doctor" if is_trouble else "rollout status")
     if release:
-        yield from (("once you know the cause", release), ("then", go_on))
+        yield from ((_after_fixing(result), release), ("then", go_on))
     elif failed := _failed_names(result):
-        yield (_once_fixed(result, failed), go_on)
+        yield (_after_fixing_failed(result, failed), go_on)
     elif is_trouble:
-        yield ("once that is fixed", go_on)
+        yield (_after_fixing(result), go_on)
     elif not result.complete:
         yield ("go on", go_on)
     elif result.left_over:
@@ -189,9 +189,12 @@ def _failed_names(result: RunResult) -> str:
     return shortened(list(dict.fromkeys(names)), most=2) if names else ""
 
 
-def _once_fixed(result: RunResult, failed: str) -> str:
-    if any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
-        return f"once the pods of {failed} can leave"
+def _after_fixing(result: RunResult) -> str:
+    """Name what has to be fixed first: the failed nodes, or if none failed, whatever keeps nodes from being started."""
+    return f"after fixing {_failed_names(result) or 'the cause'}"
+
+
+def _after_fixing_failed(result: RunResult, failed: str) -> str:
     held = f"version {shortened(result.newly_held)} is held. " if result.newly_held else ""
     return f"{held}{'after' if not held else 'After'} fixing {failed}"
 
@@ -202,7 +205,9 @@ def _without_failed(result: RunResult) -> Iterator[Step]:
     if not failed or any(node.outcome is Outcome.FENCED for node in result.failed):
         return
     if result.not_started:
-        yield (f"to go on without {failed}", "rollout resume")
+        release = _release(result)
+        yield (f"to go on without {failed}", release or "rollout resume")
+        yield from (("then", "rollout resume"),) if release else ()
     else:
         yield (f"to end the rollout without {failed}", "rollout abort")
 

@@ -286,7 +286,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
 
 
 def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    """Of one that was killed at once; of one that has failed nodes left, once these are mended."""
+    """Of one that was killed at once; of one that has failed nodes left, what to do after fixing them."""
     lab = started("never-returns", 5)
     stopped_at(lab, tmp_path, "drained")
     assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
@@ -297,9 +297,7 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
     assert "has ended with nodes left over: 1 failed." in told
     assert "continues it" not in rollout(lab, "status", "--run").stdout
-    assert told.endswith(
-        "\nOnce worker-2 is mended:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n"
-    )
+    assert told.endswith("\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n")
 
 
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(

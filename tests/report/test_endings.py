@@ -83,7 +83,7 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
 
 
 @pytest.mark.parametrize("operating", [False, True])
-def test_beside_its_rows_an_end_has_at_most_eight_lines(*, operating: bool) -> None:
+def test_beside_its_rows_an_end_has_at_most_nine_lines(*, operating: bool) -> None:
     """Where everything has gone wrong at once, on a narrow terminal."""
     failed = tuple(replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30))
     rest = ((NotStarted("node-91", "stopped"),), (AWAY, HELD, PAUSED))
@@ -91,7 +91,7 @@ def test_beside_its_rows_an_end_has_at_most_eight_lines(*, operating: bool) -> N
     told = summary_text(result, took=1450, width=60, operating=operating).splitlines()
     first, *_, last = (number for number, line in enumerate(told) if line[0] in "✘!·")
     after = [*dropwhile(lambda line: line.startswith("    "), told[last + 1 :])]
-    assert first + len(after) <= 8
+    assert first + len(after) <= 9
 
 
 def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
@@ -113,7 +113,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((replace(STUCK, hint="Delete all but one of the budgets."),)),
-            "Once the pods of node-1 can leave: rollout resume --retry-failed",
+            "After fixing node-1: rollout resume --retry-failed",
         ),
         (RunResult((ROLLED_BACK,)), "After fixing node-1: rollout resume --retry-failed"),
         (
@@ -122,7 +122,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((DONE,), not_started=(REST,), excluded=(AWAY,)),
-            "See: rollout doctor; once that is fixed: rollout resume",
+            "See: rollout doctor; after fixing the cause: rollout resume",
         ),
         (
             RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
@@ -130,19 +130,19 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((DONE,), not_started=(REST,), held=("4.1",)),
-            "See: rollout status; once you know the cause: rollout release 4.1; then: rollout resume",
+            "See: rollout status; after fixing the cause: rollout release 4.1; then: rollout resume",
         ),
         (
             RunResult((DONE,), excluded=(HELD, AWAY)),
-            "See: rollout doctor; once you know the cause: rollout release 4.2; then: rollout apply",
+            "See: rollout doctor; after fixing the cause: rollout release 4.2; then: rollout apply",
         ),
         (
             RunResult((), excluded=(HELD,), left_over=("node-6",)),
-            "See: rollout status; once you know the cause: rollout release 4.2; then: rollout resume",
+            "See: rollout status; after fixing the cause: rollout release 4.2; then: rollout resume",
         ),
         (
             RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)),
-            "See: rollout doctor; once that is fixed: rollout resume",
+            "See: rollout doctor; after fixing the cause: rollout resume",
         ),
         (
             RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
@@ -164,11 +164,11 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         ),
         (
             RunResult((), excluded=(HELD,)),
-            "Once you know the cause: rollout release 4.2",
+            "After fixing the cause: rollout release 4.2",
         ),
         (
             RunResult((), excluded=(HELD, AWAY)),
-            "See: rollout doctor; once you know the cause: rollout release 4.2",
+            "See: rollout doctor; after fixing the cause: rollout release 4.2",
         ),
     ],
 )
@@ -202,12 +202,24 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     assert lines[-6:] == [
         "✘ 16 other nodes  failed too   → rollout history",
         "· worker-131, worker-132, worker-133 and 67 more  not started: 1 node failed",
-        "Once the pods of worker-97, worker-98 and 32 more can leave:",
+        "After fixing worker-97, worker-98 and 32 more:",
         "    rollout resume --retry-failed",
         "To go on without worker-97, worker-98 and 32 more:",
         "    rollout resume",
     ]
     assert "worker-200" in lines_of(result, None)[-5]
+
+
+def test_going_on_without_a_failed_node_releases_its_version_first() -> None:
+    result = RunResult((DONE, ROLLED_BACK), not_started=(REST,), held=("4.1",), newly_held=("4.1",))
+    assert lines_of(result)[-6:] == [
+        "After fixing node-1:",
+        "    rollout release 4.1",
+        "    rollout resume --retry-failed",
+        "To go on without node-1:",
+        "    rollout release 4.1",
+        "    rollout resume",
+    ]
 
 
 # What resume and abort say that they are about to do, in a small fleet and in a large one.

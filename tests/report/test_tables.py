@@ -6,10 +6,11 @@ import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import UpdateStanding, UpdateState
+from rollout.model.memory import Memory, VersionFailures
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
-from rollout.report.status import FollowUp, status_text
+from rollout.report.status import FollowUp, Way, status_text
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -114,6 +115,22 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     lines = status_text([under_way, WAITING], rollout=beside).splitlines()
     assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"
     assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
+
+
+def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> None:
+    without = Way("To go on without node-1", "rollout resume")
+    lead = "After fixing node-1"
+    beside = FollowUp("Left over.", "rollout resume --retry-failed", lead=lead, others=[without])
+    held = Memory(versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")})
+    lines = status_text([WAITING], rollout=beside, memory=held).splitlines()
+    assert lines[-6:] == [
+        "After fixing node-1:",
+        "    rollout release 2",
+        "    rollout resume --retry-failed",
+        "To go on without node-1:",
+        "    rollout release 2",
+        "    rollout resume",
+    ]
 
 
 def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
@@ -233,8 +250,8 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
     bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
-    told = doctor_text(bad, way_on=FollowUp("", "rollout doctor", once="what failed is fixed")).splitlines()
-    assert told[-2:] == ["Once what failed is fixed:", "    rollout doctor"]
+    told = doctor_text(bad, way_on=FollowUp("", "rollout doctor", lead="After fixing what failed")).splitlines()
+    assert told[-2:] == ["After fixing what failed:", "    rollout doctor"]
 
 
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:

@@ -48,7 +48,7 @@ from rollout.report.status import FollowUp
 from rollout.report.unfinished import heading, ways_out
 
 _RESUME = "rollout resume"
-_ONCE_FREE = "the nodes above can take part"
+_WHEN_FREE = "When the nodes above can take part"
 
 
 @takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
@@ -94,15 +94,15 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     """Return the next command. It is `doctor` only after something has to be fixed."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     if failed - {CheckName.LOCK}:
-        return FollowUp("", "rollout doctor", once="what failed is fixed")
+        return FollowUp("", "rollout doctor", lead="After fixing what failed")
     beside = outlook.beside
-    if beside.command and (beside.is_first or beside.once or not outlook.has_pending):
+    if beside.command and (beside.is_first or beside.lead or not outlook.has_pending):
         waits_for_nodes = beside.command == _RESUME and not (outlook.has_pending or beside.is_first)
-        return replace(beside, sentence="", once=_ONCE_FREE if waits_for_nodes else beside.once)
+        return replace(beside, sentence="", lead=_WHEN_FREE if waits_for_nodes else beside.lead)
     if outlook.has_pending:
         return FollowUp("", "rollout plan")
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
-        return FollowUp("No node can be planned now.", "rollout plan", once=_ONCE_FREE)
+        return FollowUp("No node can be planned now.", "rollout plan", lead=_WHEN_FREE)
     return FollowUp("No node waits for a reboot.")
 
 

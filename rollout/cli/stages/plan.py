@@ -222,7 +222,7 @@ def preview(
     width = output.width
     now = wiring.now()
     text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
-    is_way_out = bool(beside) or not (planned.waves or other.once)
+    is_way_out = bool(beside) or not (planned.waves or other.lead)
     step = other.command if is_way_out and other.command else next_step
     blocked = "" if beside else blocked_line(blockers)
     names = [node.name for node in planned.nodes]

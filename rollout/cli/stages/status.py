@@ -33,7 +33,7 @@ from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
 from rollout.report.plan_screen import usual_reboot
-from rollout.report.status import FollowUp, status_document, status_text
+from rollout.report.status import FollowUp, Way, status_document, status_text
 
 if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
@@ -78,7 +78,7 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """Return what can be done about a rollout: of one that has only failed nodes left, once these are mended."""
+    """Return what can be done about a rollout, and if only failed nodes are left, what to do after fixing them."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
@@ -89,17 +89,19 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
         return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
     if unfinished.record.problem:
         return FollowUp(sentence, "rollout abort")
+    names = shortened(failed, 3)
     return FollowUp(
         sentence,
         "rollout resume --retry-failed",
-        once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended",
+        lead=f"After fixing {names}",
         is_first=keeps_apply_out(unfinished),
+        others=[Way(f"To go on without {names}", "rollout resume")] if unfinished.untouched else [],
     )
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:
-    """Whether `apply` refuses to replace it without a question: it blocks, or has nodes left to start."""
-    return unfinished.blocks or bool(unfinished.untouched)
+    """Whether `apply` refuses to replace it without a question: it blocks, or someone stopped it."""
+    return unfinished.blocks or unfinished.was_stopped
 
 
 def show_nodes(session: Session, *, only_pending: bool) -> None:

@@ -81,7 +81,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = f"held since {failures.held_since}: it failed on {counted(len(failures.nodes), 'node')}"
-            fix = f"Once its cause is known: rollout release {shell_word(version)}."
+            fix = f"After fixing the cause: rollout release {shell_word(version)}."
             yield warned(CheckName.MEMORY, version, message, fix)
 
 
