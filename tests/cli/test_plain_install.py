@@ -113,7 +113,7 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
         (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE|NODE]..."),
         (("plann",), 64, "hint: kubectl node-rollout --help"),
         (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
-        (("lab", "--help"), 0, "kubectl node-rollout lab scenarios       which trouble there is to rehearse with"),
+        (("lab", "--help"), 0, "kubectl node-rollout lab scenarios       list the problems that you can rehearse"),
         (("apply", "--help"), 0, "kubectl node-rollout apply --max-unavailable 3"),
         (("apply",), 3, "kubectl node-rollout: error: there is no terminal to ask for consent"),
         (("apply",), 3, "hint: Give --yes, or a plan saved with `kubectl node-rollout plan --out FILE`."),
@@ -124,7 +124,7 @@ def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
     words: tuple[str, ...], code: int, line: str, tmp_path: Path
 ) -> None:
     """Installed as pip writes the scripts of a package."""
-    (name,) = set(PROJECT["project"]["scripts"]) - {"rollout"}
+    name = "kubectl-node_rollout"
     module, _, function = PROJECT["project"]["scripts"][name].partition(":")
     (tmp_path / name).write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
     (tmp_path / name).chmod(0o755)

@@ -79,7 +79,7 @@ def status(settings: Given) -> None:
     output.show(slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width))
 
 
-@fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
+@fleetlock_app.command(cls=SectionedCommand, short_help="Revoke the slot of a node.")
 @takes("cluster")
 def release(
     settings: Given,

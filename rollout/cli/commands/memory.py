@@ -53,7 +53,7 @@ def pause(
 ) -> None:
     """Keep rollouts from starting these nodes, or with --all any node.
 
-    Nodes in flight are finished. Does not cordon nodes. A pause outlasts `rollout abort`.
+    Nodes in flight are finished. Does not cordon nodes. `rollout abort` does not end a pause.
 
     \b
     Examples:
