@@ -8,7 +8,6 @@ from pathlib import Path
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
 from rollout.adapters.local_files import check_target, output_file, write_whole
-from rollout.cli import wiring
 from rollout.cli.flags import argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
@@ -39,6 +38,7 @@ def history(
       rollout history 3f9a
       rollout history 3f9a -v
     """
+    from rollout.cli import wiring
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
@@ -128,6 +128,8 @@ def _recorded(run: str, file: Path | None, settings: Given) -> tuple[RunReport, 
 
 def _kept(run: str, settings: Given) -> Path:
     """Return the journal of this run, or of the last run: of the current cluster if there is one, else of any."""
+    from rollout.cli import wiring
+
     kept = journal.journals()
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE)
