@@ -149,7 +149,7 @@ def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rol
     assert "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it st" in refused.stderr
     assert recorded_run(lab) == run
     rehearsed = rollout(lab, "apply", "--dry-run", "--node", "cp-1").ends(0)
-    assert "This replaces it" in rehearsed.stderr
+    assert "Answering yes discards it. To continue it instead: rollout resume\n" in rehearsed.stderr
     planned = rollout(lab, "plan").stdout
     assert planned.splitlines()[-1] == "    rollout resume"
     rollout(lab, "resume", "--yes").ends(0)
@@ -162,8 +162,10 @@ def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(started: Starte
     another = ("apply", "--node", "cp-1")
     declined = answered(tmp_path, lab.environment, another, "no").ends(3)
     assert f"the rollout {run}" in declined.stderr.lower()
-    assert "This replaces it: `rollout resume` continues it" in declined.stderr
+    assert "Answering yes discards it. To continue it instead: rollout resume\n" in declined.stderr
     assert recorded_run(lab) == run
+    answered(tmp_path, lab.environment, (*another, "--interactive"), "yes\nno").ends(3)
+    assert recorded_run(lab) == run, "no wave was started"
     answered(tmp_path, lab.environment, another, "yes").ends(0)
     assert (lab.scoreboard().reboots["cp-1"], record(lab)) == (1, None)
 

@@ -142,7 +142,8 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
         standing = heading(unfinished, word_of(unfinished, alive=False))
         if unfinished.was_stopped and not asks:
             raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")
-        replaced = f"{capitalized(standing)}. This replaces it: {ways_out(unfinished)}."
+        discarded = "Answering yes discards it. To continue it instead: rollout resume"
+        replaced = f"{capitalized(standing)}. {discarded if asks else 'This rollout replaces it.'}"
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:

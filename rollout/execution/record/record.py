@@ -12,7 +12,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -227,18 +227,29 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     operating: bool = False
+    # The record that replaces an older one, from `begin` until `replace_older`.
+    _replacement: dict[str, Any] | None = field(default=None, init=False)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
 
-        One that has begun nothing stands in nobody's way. A record of this very run is one whose answer was lost.
+        A record of this very run is one whose answer was lost. An older one that can be resumed, and one that has begun
+        nothing, stay until `replace_older`.
         """
-        swapped(partial(self._begin, self._body(plan, holder), plan.plan_id), self.document.origin)
+        body = self._body(plan, holder)
+        swapped(partial(self._begin, body, plan.plan_id, replaces=False), self.document.origin)
+
+    def replace_older(self, run: str) -> None:
+        """Replace the older record that `begin` has found: this run is about to start its first nodes."""
+        if self._replacement is not None:
+            body = self._replacement
+            swapped(partial(self._begin, body, run, replaces=True), self.document.origin)
+            self._replacement = None
 
     def _stored(self) -> StoredRecord | None:
         return self.cluster.ask(lambda api: read_record(api, self.document.namespace))
 
-    def _begin(self, body: dict[str, Any], run: str) -> None:
+    def _begin(self, body: dict[str, Any], run: str, *, replaces: bool) -> None:
         stored = self._stored()
         if stored is None:
             self.cluster.ask(lambda api: api.create(self.document.collection, body))
@@ -247,7 +258,9 @@ class RunRecord:
             raise BlockedError(f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT)
         if not stored.ended and stored.run != run and has_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT)
-        if stored.run != run:
+        if stored.run != run and not replaces:
+            self._replacement = body
+        elif stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             self.cluster.ask(lambda api: api.replace(self.document.path, {**body, "metadata": metadata}))
 
@@ -281,8 +294,10 @@ class RunRecord:
     def end(self, *, complete: bool, stopped: bool = False) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed.
 
-        `stopped`: someone stopped it.
+        `stopped`: someone stopped it. An older record that was not replaced stays as it is.
         """
+        if self._replacement is not None:
+            return
         why = ""
         try:
             if complete:

@@ -135,6 +135,8 @@ class Run:
             if not begun:
                 return why
             wave, settle = replace(wave, nodes=begun), False
+        if self.may_act():
+            self.record.replace_older(self.plan.plan_id)
         self.report.wave(wave, self.plan.last_wave)
         admission = Admission(wave, self.settler, self.ledger, self._keep)
         before = None if wave.rolling else self._baseline(wave)
