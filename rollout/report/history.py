@@ -123,6 +123,7 @@ def _told(line: AnyLine) -> Iterator[str]:
             yield f"the end: {counts}"
             yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
             yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())
+            yield from (f"{node} was skipped: {why}" for node, why in line.why_skipped.items())
         case PlanLine() | VersionLine() | DryRunLine():
             return
         case _:

@@ -110,9 +110,17 @@ class SummaryLine(Line, frozen=True, tag="summary"):
 
     @property
     def why_not_started(self) -> Mapping[str, str]:
-        """Why nodes were not begun, by node; without those that are told of as not done."""
+        """Why planned nodes were not begun whose turn did not come, by node."""
+        return self._reasons_of(self.not_started)
+
+    @property
+    def why_skipped(self) -> Mapping[str, str]:
+        """Why planned nodes were left out on purpose, by node, such as paused nodes."""
+        return self._reasons_of(self.skipped)
+
+    def _reasons_of(self, nodes: Sequence[str]) -> Mapping[str, str]:
         not_done = {node.node for node in self.not_done}
-        return {node: why for node, why in self.reasons.items() if node not in not_done}
+        return {node: self.reasons.get(node, "") for node in nodes if node not in not_done}
 
 
 class RunRecord(Line, frozen=True, kw_only=True, tag="run"):

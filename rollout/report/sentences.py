@@ -186,12 +186,16 @@ def _aborted(result: NodeFinished) -> str:
 
 
 def sign(result: NodeFinished) -> str:
-    """Return a sign of whether it went well."""
+    """Return a sign of whether it went well. A node that was not touched has a neutral one."""
+    if result.outcome is Outcome.SKIPPED:
+        return "·"
     return "✔" if result.succeeded else "✘"
 
 
 def briefly(result: NodeFinished) -> str:
     """Tell how a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
+    if result.outcome is Outcome.SKIPPED:
+        return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
     parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)

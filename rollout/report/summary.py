@@ -89,14 +89,15 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
     Nodes in the rows of `_not_done` are left out.
     """
     not_done = {node.node for node in result.not_done}
-    left = (node for node in (*result.skipped, *result.not_started) if node.node not in not_done)
-    for text, names in grouped((_why_left(node), node.node) for node in left).items():
+    left = [(_why_left(node, "skipped"), node.node) for node in result.skipped if node.node not in not_done]
+    left += [(_why_left(node, "not started"), node.node) for node in result.not_started if node.node not in not_done]
+    for text, names in grouped(left).items():
         yield _Row("·", shortened(names, most=3 if width else len(names)), text)
 
 
-def _why_left(node: NotStarted) -> str:
+def _why_left(node: NotStarted, word: str) -> str:
     message = printable(node.message)
-    return message if node.was_begun else f"not started: {message.removeprefix('not started: ')}"
+    return message if node.was_begun else f"{word}: {message}"
 
 
 def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:

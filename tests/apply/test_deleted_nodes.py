@@ -89,7 +89,7 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
     code, lines = told_while(lab, tmp_path, APPLY, "draining", lambda lines: remove(lab, last_but_one(lines)))
     chosen, summary = last_but_one(lines), lines[-1]
     end = end_of_node(lines, chosen)
-    assert (code, end["outcome"], end["message"]) == (0, "skipped", f"not started: {why}")
+    assert (code, end["outcome"], end["message"]) == (0, "skipped", why)
     assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
@@ -230,7 +230,6 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
     assert set(begun) == {"worker-3"}
     end = end_of_node(lines, other)
     assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)
-    assert end["message"].startswith("not started: ")
     assert why in end["message"]
     assert (lines[-1]["succeeded"], lines[-1]["skipped"]) == (["worker-3"], [other])
     assert lab.scoreboard().reboots[other] == 0

@@ -99,8 +99,7 @@ def finished(node: str, seconds: float, outcome: str = "succeeded", **fields: An
     return record(
         "node_finished",
         seconds,
-        **{"node": node, "outcome": outcome, **usual, "version": version, "left_cordoned": False},
-        **fields,
+        **{"node": node, "outcome": outcome, **usual, "version": version, "left_cordoned": False, **fields},
     )
 
 

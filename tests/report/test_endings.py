@@ -50,6 +50,14 @@ def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
     assert "not started" not in text
 
 
+def test_a_paused_node_of_a_saved_plan_is_skipped_and_not_counted() -> None:
+    paused = NotStarted("node-2", "paused by ops", ExclusionReason.PAUSED)
+    assert lines_of(RunResult((DONE,), skipped=(paused,))) == [
+        "1 of 1 node done in 24m10s, on 4081.2.1; left out: 1 paused.",
+        "· node-2  skipped: paused by ops",
+    ]
+
+
 def test_a_run_that_owes_nothing_is_one_line() -> None:
     others = tuple(replace(DONE, node=f"node-{number}") for number in range(2, 13))
     assert lines_of(RunResult((DONE, *others))) == ["12 of 12 nodes done in 24m10s, on 4081.2.1."]

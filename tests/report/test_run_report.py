@@ -7,10 +7,11 @@ from rollout.planning.play.pace import Past
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import past_of, report_of
-from rollout.report.runs.tables import failure_table, hold_table
+from rollout.report.runs.tables import facts, failure_table, headline, hold_table
 from tests.report.journals import (
     LENGTH,
     Night,
+    at,
     begun,
     ended,
     finished,
@@ -64,6 +65,41 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     assert (second.seconds, second.released) == (88, False)
     (row,) = hold_table(told).rows
     assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")
+
+
+def with_a_skipped_node() -> RunReport:
+    lists = {"succeeded": ["worker-1"], "skipped": ["worker-2"], "left_out": {"paused": 1}}
+    return report(
+        *(begun(), planned(plan([["worker-1", "worker-2"]])), wave(1, 1, ["worker-1", "worker-2"], 2)),
+        *way("worker-1", 2),
+        finished("worker-2", 3, "skipped", phase="pending", message="paused by ops"),
+        finished("worker-1", 2 + LENGTH),
+        ended(3 + LENGTH, **lists, reasons={"worker-2": "paused by ops"}),
+    )
+
+
+def test_a_skipped_node_is_no_failure() -> None:
+    told = with_a_skipped_node()
+    assert (told.ending, told.skipped, told.not_started) == (Ending.COMPLETED, {"worker-2": "paused by ops"}, {})
+    assert failure_table(told).rows == []
+
+
+def test_a_skipped_node_is_not_counted() -> None:
+    assert headline(with_a_skipped_node()).startswith("completed: 1 node done in ")
+
+
+def test_the_pods_that_were_not_evicted_are_accounted_for() -> None:
+    pods = [{"pod": f"shop/cart-{number}", "owner": "", "evicted_at": at(10), "seconds": 1.0} for number in range(3)]
+    told = report(
+        *(begun(), planned(plan([["worker-1"], ["worker-2"]])), wave(1, 2, ["worker-1"], 2)),
+        *way("worker-1", 2),
+        record("evicted", 12, node="worker-1", pods=pods),
+        finished("worker-1", 2 + LENGTH),
+        ended(3 + LENGTH, evictions=3),
+    )
+    gone = "2 gone before the drain reached them"
+    untouched = "5 on nodes that were not drained"
+    assert dict(facts(told))["Pods"] == f"10 pods had to move: 3 evictions; {untouched}; {gone}"
 
 
 def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:

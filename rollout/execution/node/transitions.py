@@ -80,7 +80,7 @@ class NotStartedError(NodeFailure):
     """Skipped before its cordon: nothing was done to it."""
 
     def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
-        super().__init__(Outcome.SKIPPED, f"not started: {why}", reason=reason)
+        super().__init__(Outcome.SKIPPED, why, reason=reason)
         self.why = why
 
 

@@ -182,7 +182,8 @@ class RunReport:
     `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last record. `seconds` are
     from the first record to the last; `openings` are those of the windows in that time, and `interruptions` when no
     process worked on it. `planned` and `estimate` are of the first plan, which does not count waits for windows; 0 and
-    empty where it did not say. `not_done` and `not_started` are reasons by node, `left_out` counts by reason.
+    empty where it did not say. `not_done`, `not_started` and `skipped` are reasons by node: of nodes that could not be
+    taken, whose turn did not come, and that were left out on purpose. `left_out` are counts by reason.
     """
 
     format_version: str
@@ -213,3 +214,9 @@ class RunReport:
     left_out: Mapping[str, int]
     evictions: int
     evicted: Sequence[EvictionReport]
+    skipped: Mapping[str, str]
+
+    @property
+    def asked_for(self) -> int:
+        """How many nodes were to be done: all but those that were left out on purpose."""
+        return len(self.nodes) - len(self.skipped)

@@ -80,6 +80,7 @@ def report_of(
         interruptions=view.interruptions,
         not_done=view.summary.why_not_done if view.summary else {},
         not_started=view.summary.why_not_started if view.summary else {},
+        skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.evictions,
         evicted=sorted(_evicted(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
@@ -126,7 +127,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
     left = (
         view.summary.why_not_started
         or view.summary.why_not_done
-        or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
+        or any(node.outcome != Outcome.SUCCEEDED and node.node not in view.summary.why_skipped for node in nodes)
     )
     return Ending.INCOMPLETE if left else Ending.COMPLETED
 

@@ -47,8 +47,8 @@ def ended(report: RunReport) -> str:
 def headline(report: RunReport) -> str:
     """Tell how it ended, in a line."""
     if report.ending is Ending.COMPLETED:
-        return f"completed: {counted(len(report.nodes), 'node')} done in {elapsed(report.seconds)}"
-    succeeded = f"{report.succeeded} of {counted(len(report.nodes), 'node')}"
+        return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
+    succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
     return f"{ended(report)}: {outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
 
 
@@ -71,9 +71,31 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "Duration", f"estimated {elapsed(estimated)}, took {elapsed(report.seconds - waits)}{without}"
     if report.evictions:
         moved = counted(report.planned.pods_to_move, "pod")
-        yield "Pods", f"{moved} had to move: {counted(report.evictions, 'eviction')}"
+        yield "Pods", joined("; ", f"{moved} had to move: {counted(report.evictions, 'eviction')}", *_unmoved(report))
     yield "Rules", changed_rules(report.policy or {}) or "all defaults"
     yield "Run", report.run
+
+
+def _unmoved(report: RunReport) -> Iterator[str]:
+    """Yield why there were fewer evictions than planned, and why more; nothing if the journal names no pod."""
+    if not report.evicted:
+        return
+    evicted = Counter(pod.node for pod in report.evicted)
+    untouched = drain_failed = gone = arrived = 0
+    for node in report.nodes:
+        missing = node.evict - evicted[node.node]
+        if missing < 0:
+            arrived -= missing
+        elif Part.DRAIN not in node.parts:
+            untouched += missing
+        elif node.outcome == Outcome.DRAIN_FAILED:
+            drain_failed += missing
+        else:
+            gone += missing
+    yield f"{untouched} on nodes that were not drained" if untouched else ""
+    yield f"{drain_failed} on nodes whose drain failed" if drain_failed else ""
+    yield f"{gone} gone before the drain reached them" if gone else ""
+    yield f"{arrived} of the evicted pods arrived on their node after the plan" if arrived else ""
 
 
 def _versions(report: RunReport) -> str:
