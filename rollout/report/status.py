@@ -104,6 +104,7 @@ def status_text(
     else:
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [said.sentence for said in (*remembered, rollout)]
+    lines.append(_bad_versions_text(statuses))
     if rollout.lead:
         # a node with a version that is held is not started before its release
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
@@ -197,9 +198,31 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
     commands = [other.command for other in others if other.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
-    if any(status.state in _MAY_FIND_AN_UPDATE for status in statuses):
+    if any(_may_find_an_update(status, bad_versions(statuses)) for status in statuses):
         commands.append("rollout check-update")
     return commands[0] if commands else ""
+
+
+def bad_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
+    """Return the versions that hosts were rolled back from and have not been updated to since."""
+    updates = (status.update for status in statuses)
+    return frozenset(update.rolled_back_from for update in updates if update and update.rolled_back_from)
+
+
+def _may_find_an_update(status: NodeStatus, bad: frozenset[str]) -> bool:
+    """Whether a check may stage another version than one that was rolled back from."""
+    if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
+        return False
+    return status.update.newest_version not in bad
+
+
+def _bad_versions_text(statuses: Sequence[NodeStatus]) -> str:
+    """Say why no check for updates is advised; empty if no version was rolled back from."""
+    bad = bad_versions(statuses)
+    if not bad:
+        return ""
+    versions = " and ".join(sorted(map(printable, bad)))
+    return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 
 def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp], *, is_wide: bool) -> str:

@@ -8,7 +8,7 @@ from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.progress import Phase
+from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shell_word, shortened
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalized, tallied
@@ -16,6 +16,9 @@ from rollout.report.sentences import capitalized, tallied
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
 _FEW = 5
+_FAILED_IN_SERVICE = frozenset(
+    outcome.value for outcome in Outcome if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
+)
 _PASSES_STOPPED = (
     "Unattended passes start no node until the next `rollout apply`, or until you let them:\n"
     "    rollout unpause --unattended"
@@ -53,10 +56,12 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
 def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, UnderWay]:
     """Return how far it has come with each node that is not done, by name.
 
-    `down` has, by name, for how long nodes that reboot are down, in words.
+    `down` has, by name, for how long nodes that reboot are down, in words. A node that failed and is in service again
+    counts as failed, as in the heading; of a node that was rolled back, the version tells more.
     """
     begun = (*unfinished.begun, *unfinished.failed)
-    phases = {entry.node.name: entry.phase for entry in begun}
+    phases = {name: Phase.FAILED for name, outcome in unfinished.given_back.items() if outcome in _FAILED_IN_SERVICE}
+    phases |= {entry.node.name: entry.phase for entry in begun}
     if unfinished.blocks:
         phases |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING)
     turns = _turns(unfinished)

@@ -4,13 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rollout.execution.record.record import StoredRecord
+from rollout.execution.record.unfinished import Unfinished
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import Memory, VersionFailures
+from rollout.model.progress import Phase
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, Way, status_text
+from rollout.report.unfinished import under_way
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -106,6 +110,25 @@ def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
+
+
+def test_a_version_that_was_rolled_back_from_is_not_looked_for_again() -> None:
+    """Neither on the host itself, nor on those that would get the same."""
+    rolled_back = replace(FINE, update=ROLLED_BACK)
+    text = status_text([rolled_back, replace(FINE, node="node-2", update=BEHIND)])
+    assert "rollout check-update" not in text
+    assert "A check for updates may stage 4081.2.1 again." in text
+
+
+def test_a_newer_version_than_the_one_that_was_rolled_back_from_is_looked_for() -> None:
+    rolled_back = replace(FINE, update=replace(ROLLED_BACK, newest_version="4152.0.0"))
+    assert status_text([rolled_back]).endswith("Next:\n    rollout check-update")
+
+
+def test_a_failed_node_that_is_in_service_again_counts_as_failed_like_in_the_heading() -> None:
+    run = Unfinished(StoredRecord("run", "", "", ended=True, plan=None), given_back={"node-1": "drain-failed", "node-2": "rolled-back"})
+    states = under_way(run, {})
+    assert {name: entry.phase for name, entry in states.items()} == {"node-1": Phase.FAILED}
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:

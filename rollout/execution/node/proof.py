@@ -171,7 +171,7 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     raise NodeFailure(
         Outcome.ROLLED_BACK,
         f"rolled back to {boot.version} from {expected}: the update did not take",
-        hint=f"See on its host: journalctl -u update-engine; rollout check-update --node {planned.name}",
+        hint="See on its host: journalctl -u update-engine",
     )
 
 
