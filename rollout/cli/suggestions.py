@@ -48,12 +48,13 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of the runs that are recorded on this machine: the current cluster's first, the latest first."""
     from rollout.adapters.journal import is_server, journals, latest_first, server_of
-    from rollout.cli import wiring
+    from rollout.adapters.kube.kubeconfig import find_login
 
     with _silence():
         files = latest_first(journals())
         with suppress(Exception):
-            here = wiring.server_of(_settings(context))
+            cluster = _settings(context).cluster
+            here = find_login(cluster.kubeconfig, cluster.context or None).server
             files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
         return _continuing(incomplete, (file.stem for file in files))
     return []
