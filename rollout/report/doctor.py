@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypedDict
 
-from rollout.gather.doctor.checks import Check, Verdict, tally
+from rollout.gather.doctor.checks import Check, CheckName, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
-from rollout.report.columns import wrapped
+from rollout.report.columns import is_command, wrapped
+from rollout.report.sentences import in_brief
 from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
@@ -76,11 +78,42 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
     first = alike[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
     differ = any(check.message != first.message for check in alike)
-    message = f"such as {first.message}" if differ else first.message
+    # the fix of a node in another's hands has the commands
+    what = in_brief(first.message) if first.check is CheckName.RIVAL and first.fix else first.message
+    message = f"such as {what}" if differ else what
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
-        whose = f" (of {printable(first.subject)})" if any(check.fix != first.fix for check in alike) else ""
-        yield f"  {'':{_NAME_WIDTH}} fix{whose}: {printable(first.fix)}"
+        yield from _fix_lines(alike)
+
+
+def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
+    """Yield the fix, its commands below on lines of their own: of each subject, or of the first of many."""
+    fixes = [_Fix.of(text) for text in dict.fromkeys(check.fix for check in alike)]
+    is_for_all = len(fixes) <= _MOST_SUBJECTS and all(fix.lead == fixes[0].lead and fix.commands for fix in fixes)
+    shown = fixes if is_for_all else fixes[:1]
+    whose = f" (of {printable(alike[0].subject)})" if len(shown) < len(fixes) else ""
+    lead = joined(" ", f"fix{whose}:", printable(shown[0].lead))
+    yield f"  {'':{_NAME_WIDTH}} {lead}"
+    yield from (f"    {printable(command)}" for fix in shown for command in fix.commands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fix:
+    """A fix: what is said before its commands, and these."""
+
+    lead: str
+    commands: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, text: str) -> "_Fix":
+        """Split the commands from the end of the text, which follow a colon, with semicolons between them."""
+        if is_command(text) and ", or " not in text:
+            return cls("", (text,))
+        lead, _, end = text.rpartition(": ")
+        commands = end.removesuffix(".").split("; ")
+        if lead and all(map(is_command, commands)):
+            return cls(f"{lead}:", commands)
+        return cls(text)
 
 
 def _line(verdict: Verdict, name: str, text: str) -> str:

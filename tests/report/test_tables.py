@@ -278,6 +278,26 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     assert told[-2:] == ["After fixing what failed:", "    rollout doctor"]
 
 
+def test_the_commands_of_a_fix_stand_below_it_on_lines_of_their_own() -> None:
+    removal = "kubectl annotate node {0} a.example/in-progress-; kubectl label node {0} b.example/before-reboot-"
+    checks = [
+        failed(
+            CheckName.RIVAL,
+            name,
+            f"another coordinator holds it ({removal.format(name)}), or --allow fluo",
+            f"Stop it; if it was removed: {removal.format(name)}",
+        )
+        for name in ("worker-1", "worker-2")
+    ]
+    assert doctor_text(checks, width=60).splitlines()[2:7] == [
+        "                     fix: Stop it; if it was removed:",
+        "    kubectl annotate node worker-1 a.example/in-progress-",
+        "    kubectl label node worker-1 b.example/before-reboot-",
+        "    kubectl annotate node worker-2 a.example/in-progress-",
+        "    kubectl label node worker-2 b.example/before-reboot-",
+    ]
+
+
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     """The fix of one would not mend the other."""
     names = (

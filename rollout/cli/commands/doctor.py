@@ -42,13 +42,15 @@ from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
-from rollout.planning.eligibility.rivals import rivals
+from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
 from rollout.report.unfinished import heading, ways_out
 
 _RESUME = "rollout resume"
 _WHEN_FREE = "When the nodes above can take part"
+
+_SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
 
 @takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
@@ -137,14 +139,16 @@ def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Che
                 members[pools_of(policy).of(node.labels)].append(node.name)
             yield from cluster.pool_checks(members, DEFAULT)
         own_command = bool(settings.reboot.command)
+        on_hosts: list[Check] = []
         for node in meant:
             if why := why_unsupported(node):
                 yield passed(CheckName.NODE, node.name, f"not asked: {why}")
                 continue
-            yield from host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
+            on_hosts += host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
+        yield from on_hosts
         stage = CheckName.DRAIN
         outlook.beside, _ = rollout_beside(session, nodes)
-        yield from _forecast(session, targets, outlook)
+        yield from _forecast(session, targets, outlook, on_hosts)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
@@ -159,8 +163,11 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
-def _forecast(session: Session, targets: Targets, outlook: Outlook) -> Iterator[Check]:
-    """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
+def _forecast(session: Session, targets: Targets, outlook: Outlook, on_hosts: Sequence[Check]) -> Iterator[Check]:
+    """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail.
+
+    What `on_hosts` tells of a host that reboots by itself is not told again of its node.
+    """
     snapshot = read_cluster(session)
     policy = session.policy
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
@@ -169,7 +176,9 @@ def _forecast(session: Session, targets: Targets, outlook: Outlook) -> Iterator[
     plan = decide(inputs_of(replace(session, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
-    yield from cluster.exclusion_checks(plan)
+    told = {check.subject for check in on_hosts if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL}
+    marked = {node.name for node in snapshot.nodes if any(marks_on(node))} | nodes_being_upgraded(snapshot.pods).keys()
+    yield from cluster.exclusion_checks(plan, self_rebooting=told - marked)
     yield from cluster.drain_checks(plan)
 
 

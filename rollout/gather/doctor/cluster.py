@@ -1,6 +1,6 @@
 """Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from rollout.errors import ApiError
@@ -146,7 +146,7 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
-    ExclusionReason.LEFT_CORDONED: "See: rollout status --run.",
+    ExclusionReason.LEFT_CORDONED: "See how far its rollout has come: rollout status --run",
     ExclusionReason.CORDONED: "Once its work there is done: `kubectl uncordon {node}`; or use --allow cordoned.",
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
     ExclusionReason.OWN_NODE: "Run rollout from outside the cluster, or from a pod that another node takes.",
@@ -164,9 +164,14 @@ def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
         yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 
 
-def exclusion_checks(plan: RolloutPlan) -> Iterator[Check]:
-    """One verdict for each node that cannot take part, where something can be done about it."""
+def exclusion_checks(plan: RolloutPlan, *, self_rebooting: Container[str] = ()) -> Iterator[Check]:
+    """One verdict for each node that cannot take part, where something can be done about it.
+
+    `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict already.
+    """
     for exclusion in plan.excluded:
+        if exclusion.reason is ExclusionReason.RIVAL and exclusion.node in self_rebooting:
+            continue
         if exclusion.reason is ExclusionReason.RIVAL:
             # what stops it, or takes its mark away, each message says in parentheses
             way_out = exclusion.message.partition(" (")[2].partition(")")[0] or "wait until it has ended"
