@@ -25,12 +25,9 @@ _SIGNALS = (*_ASKING, signal.SIGHUP)
 # what stands in the pipe for an interruption that was dropped; no signal has the number 0
 _AGAIN = b"\0"
 _MOMENT = 0.05
-_ONCE_MORE = "A second signal stops at once, and leaves them as they are."
-_FINISHING = f"stopping: no further node is started, and the nodes in flight are finished. {_ONCE_MORE}"
-_REVERTING = (
-    "stopping: no further node is started, and the nodes in flight are returned, or finished if they are rebooting. "
-    f"{_ONCE_MORE}"
-)
+_ONCE_MORE = "Ctrl-C again quits now."
+_FINISHING = f"Stopping: finishing the nodes in flight. {_ONCE_MORE}"
+_REVERTING = f"Stopping: returning the nodes in flight, or finishing them if they are rebooting. {_ONCE_MORE}"
 _LAST_SECONDS = 4.0
 _LEFT = "stopped at once, and the nodes in flight are left as they are."
 # Commands stand alone on their lines, and are never broken.
@@ -47,7 +44,7 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
     echo = Echo(sys.stderr) if shown else None
     watched = (*_SIGNALS, signal.SIGTSTP) if echo else _SIGNALS
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
-    said = f"stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
+    said = f"Stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
     # a handler there must be, or the interpreter would not write to the descriptor; the listener does the work
     with _listened(lambda ear: _listen(ear, stop, "" if shown else said, echo), numbers, lambda *_: None):
         try:

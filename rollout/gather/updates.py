@@ -76,7 +76,7 @@ def check_hosts(
             why = observation.message if observation else "no host in the inventory matches this Node"
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
         elif (update := observation.update).needs_reboot:
-            yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "it was before")
+            yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
         elif update.operation is UpdateOperation.REPORTING_ERROR:
             why = "update_engine is reporting a failed update, and accepts no request: try again soon"
             yield CheckResult(node, CheckOutcome.REFUSED, message=why)

@@ -50,6 +50,7 @@ def doctor_text(
         figures = f"All {len(checks)} checks passed{where}."
     lead = f"{way_on.lead}:" if way_on.lead else "Next:"
     command = f"{lead}\n    {way_on.command}" if way_on.command else ""
+    command = joined("\n", command, *(f"{way.lead}:\n    {way.command}" for way in way_on.ways[1:]))
     end = [wrapped(figures, width), wrapped(way_on.sentence, width), command]
     return joined("\n\n", listed, joined("\n", *end))
 

@@ -158,7 +158,7 @@ def _weaknesses(plan: RolloutPlan) -> str:
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     """Tell which saved plan it is, and what it gives up, before it runs."""
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
-    lines = (f"{name}, of {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
+    lines = (f"{name} on {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
     return "\n".join(wrapped(line, width) for line in lines)
 
 
@@ -323,7 +323,7 @@ def estimate_text(plan: RolloutPlan) -> str:
     parts = []
     if plan.estimate.seconds:
         assumed = next(filter(None, map(_ASSUMED.fullmatch, plan.estimate.basis)), None)
-        doubt = f" (no history yet: {assumed[1]} min a reboot assumed)" if assumed else ""
+        doubt = f" (no history yet: assuming {assumed[1]} min per reboot)" if assumed else ""
         parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
     if pods := plan.summary.pods_to_move:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
@@ -455,7 +455,8 @@ def _place(explanation: Explanation) -> Iterable[str]:
         number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
         yield f"  not in {number}: {'; '.join(map(printable, because))}"
     if explanation.arrivals:
-        yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
+        pods = counted(explanation.arrivals, "pod")
+        yield f"By then, {pods} evicted in earlier waves will land here and be evicted again."
 
 
 NOT_REHEARSED = "Dry run: nothing was changed, and the API server was not asked (--dry-run=server asks it)."

@@ -181,7 +181,7 @@ def evicted_pod(pod: EvictedPod) -> str:
 def _aborted(result: NodeFinished) -> str:
     """How an abort left a node, and what that took, not how long the rollout had been at it."""
     took, why = elapsed(result.seconds), printable(result.message)
-    undone = f"left as it is after {took}: {why}" if result.left_cordoned else f"{why or 'given back'}, in {took}"
+    undone = f"left as it is after {took}: {why}" if result.left_cordoned else f"{why or 'returned'}, in {took}"
     return f"{printable(result.node)}: {undone}"
 
 

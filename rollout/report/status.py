@@ -49,25 +49,35 @@ _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A further command, and the words that stand before it: `To go on without worker-2`."""
+    """A further command, and the words that stand before it: `To go on without worker-2`.
+
+    `is_ours`: it is a command of this program. `starts_nodes`: held versions have to be released before it.
+    """
 
     lead: str
     command: str
+    is_ours: bool = True
+    starts_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before.
 
-    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing comes first. `others`
-    are further ways on.
+    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing comes first. `ways`
+    are all ways on if there are several, the first one again, and empty otherwise.
     """
 
     sentence: str = ""
     command: str = ""
     is_first: bool = False
     lead: str = ""
-    others: Sequence[Way] = ()
+    ways: Sequence[Way] = ()
+
+    @classmethod
+    def of_ways(cls, sentence: str, ways: Sequence[Way], *, is_first: bool) -> "FollowUp":
+        """Return what leads on in several ways, the first of them before all."""
+        return cls(sentence, ways[0].command, is_first, ways[0].lead, ways)
 
 
 def status_text(
@@ -108,8 +118,9 @@ def status_text(
     if rollout.lead:
         # a node with a version that is held is not started before its release
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
-        for way in (Way(rollout.lead, rollout.command), *rollout.others):
-            lines.append(f"{way.lead}:\n{releases}    {repeated(way.command)}")
+        for way in rollout.ways:
+            before = releases if way.starts_nodes else ""
+            lines.append(f"{way.lead}:\n{before}    {repeated(way.command) if way.is_ours else way.command}")
     elif command := _next(statuses, asked, (*remembered, rollout)):
         caution = next((f"{said.lead}:" for said in remembered if said.lead and said.command == command), "Next:")
         lines.append(f"{caution}\n    {repeated(command)}")

@@ -9,9 +9,11 @@ from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinis
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.model.text import counted, elapsed, grouped, joined, listed, printable, shell_word, shortened
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalized, tallied
+from rollout.report.status import Way
 
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
@@ -19,6 +21,7 @@ _FEW = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value for outcome in Outcome if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
 )
+_STOPS_PASSES = "  unattended passes start no node until `rollout unpause --unattended`"
 _PASSES_STOPPED = (
     "Unattended passes start no node until the next `rollout apply`, or until you let them:\n"
     "    rollout unpause --unattended"
@@ -29,15 +32,37 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
     """Tell which run, of whom, since when, and how far it has come."""
     if unfinished.is_only_taints:
         return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
+    if unfinished.is_aborted:
+        names = _left_names(unfinished)
+        verb = "is" if len(names) == 1 else "are"
+        return f"{shortened(names)} {verb} still cordoned by the aborted rollout {printable(unfinished.run)}"
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING
-    state = "has ended with nodes left over" if has_ended else f"is {word}{_wave(unfinished)}"
+    state = "ended unfinished" if has_ended else f"is {word}{_wave(unfinished)}"
     if is_of_fleetlock(unfinished):
         state = "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
         return f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
     name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
+
+
+def _left_names(unfinished: Unfinished) -> Sequence[str]:
+    """Name the nodes that still have marks."""
+    return [printable(begun.node.name) for begun in (*unfinished.begun, *unfinished.failed)]
+
+
+def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
+    """Return what to do about the nodes that an abort had to leave: if they come back, and if they do not."""
+    return _ways_after_abort(_left_names(unfinished))
+
+
+def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
+    is_one = len(names) == 1
+    ready = Way(f"When {shortened(names)} {'is' if is_one else 'are'} Ready again", "rollout abort")
+    nodes = " ".join(map(shell_word, names))
+    gone = Way(f"If {'it is' if is_one else 'they are'} gone for good", f"kubectl delete node {nodes}", is_ours=False)
+    return ready, gone
 
 
 def _wave(unfinished: Unfinished) -> str:
@@ -78,10 +103,12 @@ def ways_out(unfinished: Unfinished) -> str:
     """Tell what can be done about it, in half a sentence."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
+    if unfinished.is_aborted:
+        return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
-        return "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives nodes back"
+        return "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` returns the nodes"
     if unfinished.record.problem:
-        return "`rollout abort` gives back what was started"
+        return "`rollout abort` returns the started nodes"
     if unfinished.only_failed_left:
         return "`rollout resume --retry-failed` tries the failed nodes again, `rollout abort` ends it without them"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
@@ -145,34 +172,35 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     if not unfinished.record.is_missing:
         garbled = ", with whatever in it is not understood" if unfinished.is_garbled else ""
         lines.append(f"  its record is removed{garbled}")
+    if not unfinished.is_only_taints:
+        lines.append(_STOPS_PASSES)
     return "\n".join(lines)
 
 
 def _undone(begun: Begun, wait: float) -> str:
-    cordon = "stays cordoned, as it was before" if begun.node.cordoned else "is uncordoned"
-    watched = "" if begun.phase in BEFORE_REBOOT else f"once it works, which is awaited for {elapsed(wait)}, it "
-    return f"{begun.phase}; {watched}{cordon}, and our annotations are removed"
+    undo = "removes its annotations" if begun.node.cordoned else "uncordons it and removes its annotations"
+    stays = "; it stays cordoned, as it was before" if begun.node.cordoned else ""
+    waits = "" if begun.phase in BEFORE_REBOOT else f"waits up to {Duration(round(wait))} for it to be Ready, then "
+    return f"{begun.phase}; {waits}{undo}{stays}"
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
     """Tell what came of an abort; `again` is the command that goes on with it where nodes are left."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
-    names = f": {shortened(aborted.reverted)}" if aborted.reverted else ""
+    count = len(aborted.reverted)
+    returned = f"{counted(count, 'node')} returned: {shortened(aborted.reverted)}" if count else ""
+    nothing = "" if count or left else "No node had to be undone; what was left of the rollout was removed."
+    names = [printable(name) for name in aborted.left_cordoned]
+    ways = () if aborted.stopped or not left else _ways_after_abort(names)
     return joined(
         "\n",
-        f"{counted(len(aborted.reverted), 'node')} given back{names}" if aborted.reverted or not left else "",
+        returned or nothing,
         f"The soft taint is removed from {_nodes(aborted.untainted)}" if aborted.untainted else "",
         f"Left as they are: {listed(left, _MOST)}" if left else "",
         _PASSES_STOPPED if aborted.stops_passes else "",
-        f"{'Next:' if aborted.stopped else 'Once they are fixed:'}\n    {again}" if left else "",
-        _if_gone(aborted) if left and not aborted.stopped else "",
+        f"Next:\n    {again}" if left and aborted.stopped else "",
+        *(f"{way.lead}:\n    {again if way.is_ours else way.command}" for way in ways),
     )
-
-
-def _if_gone(aborted: Aborted) -> str:
-    """Say how to give up a host that never comes back. Its Node keeps the marks until then."""
-    names = " ".join(shell_word(printable(name)) for name in aborted.left_cordoned)
-    return f"If their hosts are gone for good, delete their Nodes first:\n    kubectl delete node {names}"
 
 
 def no_run_text(lock: Glance, last: LastRun | None) -> str:
@@ -254,7 +282,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
 
 
 class LeftNode(TypedDict):
-    """A node that could not be given back."""
+    """A node that could not be returned."""
 
     node: str
     message: str

@@ -276,7 +276,7 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
-    hint = "See its console: firmware, boot loader, a disk or a network that it waits for."
+    hint = "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the network?"
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 

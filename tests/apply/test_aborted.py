@@ -8,7 +8,7 @@ import pytest
 
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.model.marks import LAST_RESULT
+from rollout.model.marks import LAST_RESULT, RUN
 from tests.apply.conftest import ONE_LOOK, Rollout, Started, boot, command, killed_at
 from tests.state import annotations, node_of
 from tests.waiting import wait_until
@@ -70,3 +70,36 @@ def test_of_a_host_that_is_not_back_no_version_is_written(started: Started, roll
     rollout(lab, "abort", "--yes").ends(0)
     result = last_result(lab)
     assert (result["outcome"], result["version"]) == ("aborted", NEW)
+
+
+def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    lab.call(partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS)))
+    rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
+    run = annotations(lab, "worker-1")[RUN]
+    aborted = rollout(lab, "abort", "--yes", "--wait", "1s").ends(4)
+    ways = (
+        "When worker-1 is Ready again:\n    rollout abort\nIf it is gone for good:\n    kubectl delete node worker-1\n"
+    )
+    assert aborted.stdout.endswith(ways)
+    sentence = f"orker-1 is still cordoned by the aborted rollout {run}"
+    status = rollout(lab, "status").ends(0).stdout
+    assert f"W{sentence}." in status
+    assert status.endswith(ways)
+    resumed = rollout(lab, "resume", "--yes").ends(0)
+    assert f"w{sentence}. When worker-1 is Ready again: `rollout abort`" in resumed.stdout
+    doctor = " ".join(rollout(lab, "doctor").stdout.split())
+    assert f"w{sentence}" in doctor
+    assert "If it is gone for good: `kubectl delete node worker-1`" in doctor
+    assert "lock.namespace" not in status + resumed.stdout + doctor
+
+
+def test_abort_says_before_it_starts_that_unattended_passes_stop(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    killed_at(lab, tmp_path, "draining", *APPLY)
+    told = rollout(lab, "abort", "--yes").ends(0).stdout
+    before, _, after = told.partition("1 node returned: worker-1")
+    assert "unattended passes start no node until `rollout unpause --unattended`" in before
+    assert "rollout unpause --unattended" in after

@@ -145,7 +145,7 @@ def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(started:
 # What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node is given back.
 
 
-GONE = "given back before its reboot: {}"
+GONE = "returned before its reboot: {}"
 
 
 NOTHING = GONE.format("nothing asks for its reboot any more")

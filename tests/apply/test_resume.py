@@ -275,7 +275,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
         next(line for line in process.stderr if "its reboot may have been requested: watching it" in line)
         process.send_signal(signal.SIGINT)
         if signals == 2:
-            next(line for line in process.stderr if "no further node is given back" in line)
+            next(line for line in process.stderr if "no further node is returned" in line)
             process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
@@ -297,7 +297,7 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     told = rollout(lab, "status").stdout
     row = next(line for line in told.splitlines() if line.startswith("worker-2"))
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
-    assert "has ended with nodes left over: 1 failed." in told
+    assert "ended unfinished: 1 failed." in told
     assert "continues it" not in rollout(lab, "status", "--run").stdout
     assert told.endswith("\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n")
 

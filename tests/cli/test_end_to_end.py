@@ -117,7 +117,7 @@ def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: Sta
         assert line, process.communicate()
     process.send_signal(number)
     ended = end_of(process).ends(ExitCode.INTERRUPTED)
-    assert "stopping: no further node is started" in ended.stderr
+    assert "Stopping: finishing the nodes in flight" in ended.stderr
     assert ended.summary["succeeded"] == ["worker-1"]
     assert ended.summary["not_started"] == ["worker-2", "worker-3"]
     scores = lab.scoreboard()

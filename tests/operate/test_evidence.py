@@ -48,7 +48,7 @@ def proved(lab: Lab, keys: Path, rollout: Rollout) -> Path:
     rollout(lab, *ONCE).ends(0)
     file = keys / "good.json"
     made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")).ends(0)
-    assert "4 nodes, for 0" in made.stderr
+    assert "4 nodes, verified for 0" in made.stderr
     return file
 
 

@@ -78,7 +78,7 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
     )
     assert waves(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
     assert "drains would wait too long for shop/web, which lets one pod at a time go" in plan.waves[0].because
-    assert plan.waves[0].note == "kept small by shop/web"
+    assert plan.waves[0].note == "limited by PDB shop/web"
     assert plan.summary.waves_lower_bound == 4
 
 

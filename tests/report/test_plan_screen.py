@@ -78,7 +78,7 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
     [
         (
             TimeEstimate(1560, ("a reboot takes 3m (assumed)",)),
-            "About 26 min (no history yet: 3 min a reboot assumed).",
+            "About 26 min (no history yet: assuming 3 min per reboot).",
         ),
         (TimeEstimate(45, ("a reboot takes 27s, the median of 3",)), "About 45s."),
     ],

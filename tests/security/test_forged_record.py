@@ -192,5 +192,5 @@ def test_whoever_resumes_is_told_of_its_checks_and_no_text_of_it_steers_a_termin
     for ended in all_of_them:
         assert "\x1b" not in ended.stdout + ended.stderr, ended
         assert "\x07" not in ended.stdout + ended.stderr, ended
-    told = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
+    told = "continuing with the original gates.after-reboot-annotations network.example/address"
     assert told in all_of_them[-1].stderr

@@ -111,7 +111,7 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         assert sum(lab.scoreboard().reboots.values()) == 0
         command = ("resume", "--yes", "-o", "json", "--set", f"alerts.prometheus-url={theirs.url}")
         resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(0)
-        assert f"warning: the interrupted rollout has alerts.prometheus-url {theirs.url}" in resumed.stderr
+        assert f"warning: continuing with the original alerts.prometheus-url {theirs.url}" in resumed.stderr
         assert lab.scoreboard().clean
 
 
@@ -150,7 +150,7 @@ def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home
     # people are shown it once, on the screen of the plan, whoever has saved it
     shown = dry_run(home, untouched, plan)
     assert "the saved plan has" not in shown.stderr
-    assert "--max-unavailable 3: nodes away at once" in shown.stdout
+    assert "--max-unavailable 3: maximum number of nodes down at once" in shown.stdout
     assert "--disable-eviction: pods are deleted" in shown.stdout
 
 

@@ -273,6 +273,5 @@ def evidence(
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)
     failed = f", {len(document.failed)} failed" if document.failed else ""
-    say(
-        f"{document.version}: {counted(len(document.nodes), 'node')}{failed}, for {document.hours:g} h. Written: {file}"
-    )
+    proven = f"{counted(len(document.nodes), 'node')}{failed}, verified for {document.hours:g} h"
+    say(f"{document.version}: {proven}. Written: {file}")

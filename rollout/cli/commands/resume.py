@@ -61,11 +61,11 @@ def resume(
 
     session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
     unfinished = gather.find_unfinished(session)
-    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
+    if unfinished is None or unfinished.is_aborted or is_nothing_left(unfinished, retry_failed=retry_failed):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
         return
     if unfinished.record.problem:
-        hint = "rollout abort gives back what was started, and removes a record that is not understood."
+        hint = "rollout abort returns the started nodes, and removes a record that is not understood."
         why = "without its record its rules are not known, so it is not resumed"
         raise BlockedError(f"{heading(unfinished)}: {why}", hint=hint)
     unfinished = _with_patience(unfinished, settings)
@@ -154,7 +154,7 @@ def abort(
     progress = Unfailing(PlainLines(sys.stderr, rephrase=as_started))
     ports = Ports(session.api, session.shell, wiring.system_clock(), progress)
     options = run_options(session, len(targets.selected))
-    with stopped_by_signals(stop, meaning="no further node is given back"):
+    with stopped_by_signals(stop, meaning="no further node is returned"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)
     if not aborted.stopped:
         observers.note_abort(aborted)

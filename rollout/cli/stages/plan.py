@@ -331,7 +331,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 def conceded(run: Run) -> Sequence[str]:
     """Return what rules that were not given just now give up, as sentences."""
-    origin = "the interrupted rollout has" if run.inherited else "the saved plan has" if run.session.saved else ""
+    origin = "continuing with the original" if run.inherited else "the saved plan has" if run.session.saved else ""
     return [f"{origin} {sentence}" for sentence in relaxed_rules(run.session.policy)] if origin else []
 
 

@@ -81,6 +81,9 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     """Return what can be done about a rollout, and if only failed nodes are left, what to do after fixing them."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
+    if unfinished.is_aborted:
+        after_abort = wording.ways_after_abort(unfinished)
+        return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
     if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
         goes_on = word is RunWord.INTERRUPTED or (word is RunWord.ENDED and bool(unfinished.untouched))
@@ -90,13 +93,10 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     if unfinished.record.problem:
         return FollowUp(sentence, "rollout abort")
     names = shortened(failed, 3)
-    return FollowUp(
-        sentence,
-        "rollout resume --retry-failed",
-        lead=f"After fixing {names}",
-        is_first=keeps_apply_out(unfinished),
-        others=[Way(f"To go on without {names}", "rollout resume")] if unfinished.untouched else [],
-    )
+    ways = [Way(f"After fixing {names}", "rollout resume --retry-failed", starts_nodes=True)]
+    if unfinished.untouched:
+        ways.append(Way(f"To go on without {names}", "rollout resume", starts_nodes=True))
+    return FollowUp.of_ways(sentence, ways, is_first=keeps_apply_out(unfinished))
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:

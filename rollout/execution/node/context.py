@@ -130,7 +130,7 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     return NodeFailure(
         Outcome.NOT_BACK,
         f"not back within --reboot-timeout {timeout}: {last}",
-        hint="See its console: firmware, boot loader, a disk or a network that it waits for.",
+        hint="Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the network?",
     )
 
 

@@ -133,6 +133,16 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return write(task, change)
 
 
+def leave_aborted(task: NodeTask) -> Node:
+    """Leave the node as it is, with the result that its rollout was aborted: its record is about to be removed."""
+
+    def change(node: Node) -> dict[str, Any]:
+        result = _result(task, Outcome.ABORTED, "", _failed_version(node, Outcome.ABORTED, ""))
+        return _annotations(task, node, result)
+
+    return write(task, change)
+
+
 def fluo_labels(policy: Policy, version: str, os_id: str = "", group: str = "") -> Mapping[str, str]:
     """Return what FLUO's agent would say of a host, as far as a label can hold it; nothing where nobody asks for it."""
     said = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}

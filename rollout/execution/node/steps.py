@@ -207,7 +207,7 @@ def delay_reboot(context: NodeContext) -> None:
 
 def _check_window(context: NodeContext, when: str, outcome: Outcome = Outcome.ABORTED) -> None:
     if context.gates.is_shut(context.planned):
-        raise NodeFailure(outcome, f"given back: the window closed {when}")
+        raise NodeFailure(outcome, f"returned: the window closed {when}")
 
 
 def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED) -> None:

@@ -92,14 +92,14 @@ class WithheldError(NodeFailure):
     """Not rebooted, because its staged version is not admitted or nothing needs the reboot any more."""
 
     def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
-        super().__init__(Outcome.SKIPPED, f"given back before its reboot: {why}", reason=reason)
+        super().__init__(Outcome.SKIPPED, f"returned before its reboot: {why}", reason=reason)
 
 
 class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 
     def __init__(self, why: str = "stopped on request") -> None:
-        super().__init__(Outcome.ABORTED, f"given back before its reboot: {why}")
+        super().__init__(Outcome.ABORTED, f"returned before its reboot: {why}")
 
 
 def outcome_of(error: RolloutError) -> Outcome:

@@ -20,9 +20,10 @@ from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
 _GONE = "its record is gone, or stands in another lock.namespace"
+_ABORTED = "it was aborted, which removed its record"
 _STAYS = "its cordon and its marks stay"
-_NO_HOST = "Add its host to the inventory (-i) and run rollout resume again, or give it back with rollout abort."
-_NOT_OURS = "Give it back with rollout abort, which undoes this rollout as well; or look at the node."
+_NO_HOST = "Add its host to the inventory (-i) and run rollout resume again, or return it with rollout abort."
+_NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or look at the node."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Unfinished:
     `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name to outcome),
     `done` succeeded; `untouched` are planned nodes that were never begun. `unclear` are nodes whose marks are not
     understood, with why: nothing is done to them. `gone` are planned nodes that are not in the cluster any more,
-    `tainted` are all nodes with our soft taint. Where the record is gone, one that the marks imply stands for it.
+    `tainted` are all nodes with our soft taint. `is_aborted`: an abort removed the record and had to leave every node
+    that still has marks. Where the record is gone, one that the marks imply stands for it.
     """
 
     record: StoredRecord
@@ -54,6 +56,7 @@ class Unfinished:
     unclear: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     tainted: tuple[str, ...] = ()
+    is_aborted: bool = False
 
     @property
     def is_only_taints(self) -> bool:
@@ -123,7 +126,8 @@ def assess(record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool
     tainted = _tainted(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
-    stored = record or _implied(begun, unclear)
+    is_aborted = record is None and bool(begun) and not unclear and all(_was_aborted(node) for node in marked.values())
+    stored = record or _implied(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
     outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, stored.run))}
     return Unfinished(
         record=stored,
@@ -135,6 +139,7 @@ def assess(record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
+        is_aborted=is_aborted,
     )
 
 
@@ -161,12 +166,18 @@ def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
     return tuple(node.name for node in nodes if (deferred if is_deferred(node) else has_soft_taint(node)))
 
 
-def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StoredRecord:
+def _was_aborted(node: Node) -> bool:
+    """Whether the rollout whose marks it has was aborted, which left the node as it was."""
+    result = last_result(node)
+    return result.get("outcome") == Outcome.ABORTED and result.get("run") == node.annotations.get(marks.RUN)
+
+
+def _implied(begun: Sequence[Begun], unclear: Mapping[str, str], *, problem: str) -> StoredRecord:
     """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
-    return StoredRecord(run, "", "", ended=ended, plan=None, problem=_GONE, is_missing=True)
+    return StoredRecord(run, "", "", ended=ended, plan=None, problem=problem, is_missing=True)
 
 
 def _outcome(node: Node, run: str) -> str:

@@ -4,7 +4,7 @@ A node whose reboot may have been asked for is watched for a while: one that com
 so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_before, look_once
-from rollout.execution.node.marking import MarksGoneError, give_back, why_lost
+from rollout.execution.node.marking import MarksGoneError, give_back, leave_aborted, why_lost
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import change_memory, change_slots
@@ -74,6 +74,7 @@ class _Undoing:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
+        self._mark_left(unfinished, cordoned)
         RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(complete=True)
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
@@ -116,6 +117,19 @@ class _Undoing:
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
             return list(pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes))
+
+    def _mark_left(self, unfinished: Unfinished, left: Container[str]) -> None:
+        """Write on each node that stays cordoned that its rollout was aborted: nothing else tells once it is over."""
+        plan = unfinished.record.plan
+        policy = plan.policy if plan else Policy()
+        for begun in (*unfinished.begun, *unfinished.failed):
+            if begun.node.name in left:
+                started = self.ports.clock.monotonic()
+                task = NodeTask(begun.node, begun.run, self.cluster, self.check, self.report, started, policy)
+                try:
+                    leave_aborted(task)
+                except RolloutError as error:
+                    self.report.notice(f"warning: {task.name} does not show that it was aborted: {error.message}")
 
     def _remember(self, run: str) -> None:
         """Write down that a person decided against it: no unattended pass begins another by itself."""

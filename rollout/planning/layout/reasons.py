@@ -93,7 +93,7 @@ def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
         price = f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
     else:
         price = f"drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
-    return Reason(f"with more nodes, {price}", f"kept small by {key}")
+    return Reason(f"with more nodes, {price}", f"limited by PDB {key}")
 
 
 def _at_a_time(pods: int) -> str:

@@ -83,7 +83,7 @@ def relaxed_rules(policy: Policy) -> tuple[str, ...]:
         (hooks.after, _writes("after", hooks.after)),
         (
             policy.max_unavailable != _DEFAULT.max_unavailable,
-            f"--max-unavailable {policy.max_unavailable}: nodes away at once",
+            f"--max-unavailable {policy.max_unavailable}: maximum number of nodes down at once",
         ),
         (
             policy.max_failures != _DEFAULT.max_failures,
