@@ -122,8 +122,9 @@ def test_doctor_beside_an_unfinished_rollout_leads_to_it(start_lab: StartLab, tm
     steps = steps_in(typed(lab, tmp_path, "rollout doctor --node worker-2").stdout)
     assert [step.command.split()[1] for step in steps] == ["resume"]
     assert steps[0].lead == "After fixing worker-2:"
-    refused = typed(lab, tmp_path, "rollout apply --node cp-1").ends(6)
-    assert "`rollout resume`" in refused.stderr
+    replaced = typed(lab, tmp_path, "rollout apply --node cp-1").ends(0)
+    assert "has ended with nodes left over: 1 failed" in replaced.stderr
+    assert "This rollout replaces it" in replaced.stderr
 
 
 def forced(lab: Lab, screen: str) -> None:
