@@ -73,6 +73,14 @@ def lab(call: typer.Context) -> None:
         typer.echo(call.get_help())
 
 
+def _export_lines(lab: "Lab") -> list[str]:
+    """Return the lines that make a shell use this lab, and this very program."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
+    if program := _own_path():
+        exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
+    return exports
+
+
 @lab_app.command(cls=SectionedCommand, context_settings=CONTEXT)
 def up(
     nodes: int | None = _NODES,
@@ -108,9 +116,7 @@ def up(
     loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
-        if program := _own_path():
-            exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
+        exports = _export_lines(lab)
         (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         say(f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:")
         show("\n".join(exports))

@@ -52,6 +52,10 @@ def fixed_image(value: str) -> str:
     return value
 
 
+_ENVIRONMENT_HELP = "Secret whose keys become environment variables: secret settings, tokens, a passphrase"
+_NETWORK_HELP = "fleetlock: accept requests only from these addresses; repeatable"
+
+
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
@@ -60,16 +64,12 @@ def manifests(
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
     namespace: str = option(DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=_NAMESPACE),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
-    env_secret: str = option(
-        "", "Secret whose keys become environment variables: secret settings, tokens, a passphrase", "NAME"
-    ),
+    env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
     schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
     time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=checked_zone),
     tls_secret: str = option("", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"),
     cluster_ip: str = option("", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"),
-    hosts_network: list[str] | None = option(
-        None, "fleetlock: accept requests only from these addresses; repeatable", "CIDR"
-    ),
+    hosts_network: list[str] | None = option(None, _NETWORK_HELP, "CIDR"),
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 

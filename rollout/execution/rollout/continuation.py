@@ -5,16 +5,16 @@ nodes that were begun, finished by their own marks.
 """
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.execution.record.unfinished import Unfinished, stranded
+from rollout.execution.record.unfinished import Begun, Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
-from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
+from rollout.model.progress import NodeResult, NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import asked_for, is_control_plane
 from rollout.planning.eligibility.pools import DEFAULT, pools_of
@@ -85,6 +85,11 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
     return frozenset({*(node.name for node in unfinished.untouched), *again})
 
 
+def _without_stranded(begun: Iterable[Begun], left_behind: Iterable[NodeResult]) -> tuple[Begun, ...]:
+    stranded_nodes = {result.node for result in left_behind}
+    return tuple(item for item in begun if item.node.name not in stranded_nodes)
+
+
 def continuation(
     unfinished: Unfinished,
     inputs: PlanInputs,
@@ -98,11 +103,11 @@ def continuation(
 
     `inputs` are the cluster as it is now; `hosts` the Nodes for which a host is known.
     """
-    begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
-    left_behind = stranded(unfinished, begun, hosts)
-    stranded_nodes = {result.node for result in left_behind}
-    begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
-    rules, before = rules_of(unfinished), unfinished.record.plan
+    taken_up = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
+    left_behind = stranded(unfinished, taken_up, hosts)
+    begun = _without_stranded(taken_up, left_behind)
+    rules = rules_of(unfinished)
+    before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(asked_for(before))
     policy = replace(
         rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held

@@ -120,6 +120,11 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
     return decide(inputs).plan
 
 
+def _limit_of(inputs: PlanInputs, chosen: Sequence[Node]) -> AwayLimit:
+    members = inputs.pools.members(chosen)
+    return AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
+
+
 def decide(inputs: PlanInputs) -> Decisions:
     pools = inputs.pools
     judged = [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
@@ -134,8 +139,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     taken = inputs.begun.union(items)
     away = [node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken]
     chosen = _chosen(inputs)
-    members = pools.members(chosen)
-    left = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes).beside(away)
+    left = _limit_of(inputs, chosen).beside(away)
     quotas = quotas_of(pools, chosen, left)
     leaving = {name: item.leaving for name, item in items.items()}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
