@@ -281,6 +281,7 @@ DENIALS = [
         status(403, "Forbidden", f"{GUARD} without explanation"),
         AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com"),
     ),
+    (status(400, "", f"{GUARD}:"), AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com")),
     (policy(422, "Invalid", "freeze"), AdmissionDenial(DenierKind.POLICY, "freeze", "no evictions")),
     (
         webhook(401, "guard.example.com", "\x1b]0;title\x07\x1b[31mred\x1b[0m"),

@@ -60,12 +60,12 @@ _DENIAL_HINTS = {
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
-    r"(?: without explanation|: (?P<message>.*))?",
+    r"(?: without explanation|:\s*(?P<message>.*))?",
     re.DOTALL,
 )
 _DENIED_BY_POLICY = re.compile(
     rf"{_BEFORE_DENIAL}ValidatingAdmissionPolicy '(?P<name>[^']+)'"
-    r"(?: with binding '[^']*')? denied request: (?P<message>.*)",
+    r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
 # What is created in a namespace that is not there, or on its way out: here that is what stands beside the lock.
