@@ -204,7 +204,14 @@ class StepError(RolloutError):
 
 
 class DrainError(StepError):
-    """Pods could not be moved away: refused beforehand, blocked, or still there at the deadline."""
+    """Pods could not be moved away: refused beforehand, blocked, or still there at the deadline.
+
+    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if that would not help.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", needed_seconds: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.needed_seconds = needed_seconds
 
 
 class RebootError(StepError):

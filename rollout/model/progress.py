@@ -85,7 +85,8 @@ class NodeResult:
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
     is the exclusion that a skipped one would be now, None where there is none like it. `waits`: this is no end, as
-    it was refused right before its cordon, and is to be asked about again.
+    it was refused right before its cordon, and is to be asked about again. `needed_drain_seconds` is the drain timeout
+    with which the node's pods would have had time to terminate; 0 if a longer one would not help, or none is needed.
     """
 
     node: str
@@ -99,6 +100,7 @@ class NodeResult:
     findings: Findings = Findings()
     reason: ExclusionReason | None = None
     waits: bool = False
+    needed_drain_seconds: int = 0
 
     @property
     def succeeded(self) -> bool:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
+from rollout.model.quantity import Duration
 from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
@@ -215,7 +216,9 @@ def _without_failed(result: RunResult) -> Iterator[Step]:
 
 def _go_on(result: RunResult) -> str:
     if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
-        return "rollout resume --retry-failed"
+        needed = max((node.needed_drain_seconds for node in result.failed), default=0)
+        longer = f" --drain-timeout {Duration(needed)}" if needed else ""
+        return f"rollout resume --retry-failed{longer}"
     left = result.failed or (result.resumable and (result.not_started or result.left_over))
     return "rollout resume" if left else "rollout apply"
 

@@ -209,3 +209,14 @@ def test_what_is_no_line_of_text_is_refused(text: str, command: Command) -> None
     assert (ended.code, ended.stdout) == (ExitCode.USAGE, "")
     assert "one line of printable text" in ended.stderr
     assert "\x1b" not in ended.stderr
+
+
+def test_a_command_to_paste_keeps_a_flag_that_it_already_has(tmp_path: Path) -> None:
+    """A longer timeout is advised in place of the one that was typed."""
+    file = tmp_path / "rollout.toml"
+    file.write_text("[drain]\ntimeout = '5m'\n")
+    typed = {"drain.timeout": ("10s", "--drain-timeout"), "reboot.timeout": ("8m", "--reboot-timeout")}
+    settings = given(read_file(file), {}, typed)
+    assert settings.repeated("rollout resume --drain-timeout 40s") == (
+        f"rollout resume --drain-timeout 40s --reboot-timeout 8m --config {file}"
+    )

@@ -86,6 +86,8 @@ def test_the_failure_says_how_much_longer_a_pod_may_take_and_what_to_do(server: 
     assert said, failed.value.message
     assert Duration.parse(said[1]) + Duration.parse(said[2]) == 3600
     assert failed.value.hint == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period."
+    # The rest of the grace period after the timeout of 60 s, and a margin.
+    assert failed.value.needed_seconds == pytest.approx(60 + Duration.parse(said[2]) + 10, abs=2)
 
 
 def test_what_somebody_else_deleted_is_measured_by_the_servers_clock(server: StandaloneApi, drained: Drain) -> None:

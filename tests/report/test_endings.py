@@ -50,6 +50,13 @@ def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
     assert "not started" not in text
 
 
+def test_the_retry_of_a_drain_has_the_timeout_that_its_pods_need() -> None:
+    short = replace(STUCK, node="node-2", needed_drain_seconds=40)
+    long = replace(STUCK, node="node-3", needed_drain_seconds=3610)
+    lines = lines_of(RunResult((STUCK, short, long)))
+    assert "    rollout resume --retry-failed --drain-timeout 1h10s" in lines
+
+
 def test_a_paused_node_of_a_saved_plan_is_skipped_and_not_counted() -> None:
     paused = NotStarted("node-2", "paused by ops", ExclusionReason.PAUSED)
     assert lines_of(RunResult((DONE,), skipped=(paused,))) == [

@@ -78,7 +78,8 @@ class Given(Settings):
         for name, (value, origin) in self.typed.items():
             setting = settings()[name]
             is_flag = not origin.startswith("--set")
-            if setting.hidden_in or name in command or name in refused:
+            is_there = name in command or origin in command.split()
+            if setting.hidden_in or is_there or name in refused:
                 continue
             if is_flag and {name, name.partition(".")[0]}.isdisjoint(("cluster", "ssh", *rules)):
                 continue

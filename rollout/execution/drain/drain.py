@@ -222,7 +222,11 @@ def _give_up(task: NodeTask, owners: _Owners, waiting: Waiting, returning: Retur
     if remaining:
         reasons = listed([waiting.why_left(pod) for pod in remaining], NAMED)
         left = f"{counted(len(remaining), 'pod')} left after --drain-timeout {task.policy.drain.timeout}"
-        raise DrainError(f"{left}: {reasons}{kubelet}", hint=waiting.hint(remaining))
+        raise DrainError(
+            f"{left}: {reasons}{kubelet}",
+            hint=waiting.hint(remaining),
+            needed_seconds=waiting.needed_seconds(remaining),
+        )
 
 
 def _kubelet(task: NodeTask) -> str:

@@ -23,6 +23,8 @@ _QUIET = 60.0
 _OVERDUE = 30.0
 # The watch shows a pod's deletion within this many seconds of the answer to its eviction.
 _SHOWN = 5.0
+# Beside the rest of a grace period: the kubelet takes a moment to report that a pod is gone.
+_MARGIN_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class Waiting:
 
     def hint(self, remaining: Sequence[Pod]) -> str:
         """Return what to do about the pods that are left at the deadline."""
-        in_grace = [pod for pod in remaining if pod.terminating and self.termination(pod).left > 0]
+        in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
         see = f"See: {'; '.join(self._steps_for(others[0]))}" if others else ""
         if not in_grace:
@@ -196,6 +198,17 @@ class Waiting:
         longest = Duration(max(round(self.termination(pod).grace) for pod in in_grace))
         wait = f"Set --drain-timeout above {longest}, or shorten the grace period with --grace-period"
         return f"{see}; {wait}" if see else f"{wait}."
+
+    def needed_seconds(self, remaining: Sequence[Pod]) -> int:
+        """Return a drain timeout that would suffice; 0 if some pod is not just taking its grace period."""
+        in_grace = self._in_grace(remaining)
+        if len(in_grace) < len(remaining):
+            return 0
+        longest_left = max(self.termination(pod).left for pod in in_grace)
+        return round(self.task.policy.drain.timeout + longest_left) + _MARGIN_SECONDS
+
+    def _in_grace(self, pods: Sequence[Pod]) -> list[Pod]:
+        return [pod for pod in pods if pod.terminating and self.termination(pod).left > 0]
 
     def _steps_for(self, pod: Pod) -> Sequence[str]:
         if pod.terminating:

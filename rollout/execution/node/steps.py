@@ -370,8 +370,18 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
     reason = error.reason if isinstance(error, NodeFailure) else None
-    end = (outcome, progress.phase, context.seconds, message, error.hint, progress.version, left_cordoned)
-    return NodeResult(context.name, *end, reason=reason)
+    return NodeResult(
+        node=context.name,
+        outcome=outcome,
+        phase=progress.phase,
+        seconds=context.seconds,
+        message=message,
+        hint=error.hint,
+        version=progress.version,
+        left_cordoned=left_cordoned,
+        reason=reason,
+        needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
+    )
 
 
 def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
