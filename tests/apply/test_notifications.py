@@ -67,7 +67,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     last = inbox.notes[-1]
     assert (last["event"], last["state"]) == ("finished", "failed")
     assert "Failed: worker-2." in last["body"]
-    release = f"after fixing the cause: rollout release {staged}"
+    release = f"after fixing worker-2: rollout release {staged}"
     assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
     assert f", {len(ended.summary['not_started'])} not started" in last["title"]
 

@@ -227,7 +227,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
         time.sleep(0.1)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "are returned" in stderr
+    assert "Stopping: returning the nodes in flight" in stderr
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left) == ((), {})
 
@@ -254,7 +254,7 @@ def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Started,
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     process.terminate()
     assert process.stderr is not None
-    while "stopping" not in (line := process.stderr.readline()):
+    while "Stopping" not in (line := process.stderr.readline()):
         assert line, process.communicate()
     process.terminate()
     _stdout, stderr = process.communicate(timeout=40)
