@@ -90,6 +90,13 @@ def _without_stranded(begun: Iterable[Begun], left_behind: Iterable[NodeResult])
     return tuple(item for item in begun if item.node.name not in stranded_nodes)
 
 
+def _relaxed(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
+    """Return the rules with what the operator allows now, beside what was allowed at the start."""
+    return replace(
+        rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
+    )
+
+
 def continuation(
     unfinished: Unfinished,
     inputs: PlanInputs,
@@ -109,9 +116,7 @@ def continuation(
     rules = rules_of(unfinished)
     before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(asked_for(before))
-    policy = replace(
-        rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
-    )
+    policy = _relaxed(rules, skip_blocked=skip_blocked, include_held=include_held)
     given_back = frozenset(unfinished.given_back if retry_failed else ())
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     anew = replace(
