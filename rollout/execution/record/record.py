@@ -320,7 +320,7 @@ class RunRecord:
                 self.notice(f"warning: the record stays, as ended: {why}")
 
     def _mark_ended(self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None) -> None:
-        """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that.
+        """Write whether the run has ended, and forget which workloads were healthy before its wave.
 
         `plan` replaces the plan of the record.
         """

@@ -129,7 +129,7 @@ def _roll_part(part: Sequence[Batch], limits: Limits) -> Batch:
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
-    """Return the keys of which `most` nodes could use more than there is."""
+    """Return the keys of resources that `most` nodes could exhaust."""
     needs: dict[str, list[int]] = defaultdict(list)
     for taken in holds:
         for key, need in taken.items():
