@@ -23,4 +23,6 @@ if __name__ == "__main__":
     try:
         os.execvp(program[0], [*program, "inventory", *sys.argv[1:]])  # noqa: S606 - constant program
     except FileNotFoundError:
-        sys.exit("inventory/nodes.py: rollout is not installed here; in a clone of its repository: pipx install .")
+        sys.exit(
+            "inventory/nodes.py: rollout is not installed here; in a clone of its repository: pipx install ."
+        )

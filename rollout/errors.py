@@ -1,8 +1,8 @@
 """Every error an operator can meet.
 
-A `RolloutError` is a sentence for the operator, a hint about what to do, and the exit code that the command
-ends with. Adapters map foreign exceptions to this tree at exactly one place each and keep the original as
-`__cause__`, which `-v` shows.
+A `RolloutError` is a sentence for the operator, a hint about what to do, and the exit code that the
+command ends with. Adapters map foreign exceptions to this tree at exactly one place each and keep
+the original as `__cause__`, which `-v` shows.
 
     RolloutError                      1
     ├── UsageError                    64  flags, counts, durations, configuration
@@ -121,8 +121,8 @@ class ApiError(RolloutError):
     """The API server answered with a failure.
 
     `status` is the HTTP status (0: no answer), `reason` and `causes` come from the Status body;
-    `retry_after` is in seconds, None where the server named none. `denial` is set if the request was denied at
-    admission: then the status is whatever the webhook or the policy chose.
+    `retry_after` is in seconds, None where the server named none. `denial` is set if the request
+    was denied at admission: then the status is whatever the webhook or the policy chose.
     """
 
     def __init__(
@@ -206,7 +206,8 @@ class StepError(RolloutError):
 class DrainError(StepError):
     """Pods could not be moved away: refused beforehand, blocked, or still there at the deadline.
 
-    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if that would not help.
+    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if
+    that would not help.
     """
 
     def __init__(self, message: str, *, hint: str = "", needed_seconds: int = 0) -> None:

@@ -19,8 +19,9 @@ Query = Mapping[str, str]
 class ClusterApi(Protocol):
     """A Kubernetes API server, as raw JSON over paths such as `/api/v1/nodes`.
 
-    Every method raises `ApiError` or one of its subclasses, never an exception of a client library. A body that is
-    given back is whole JSON of the kind that was asked for; any other is `ApiUnavailableError`, like an answer 502.
+    Every method raises `ApiError` or one of its subclasses, never an exception of a client library.
+    A body that is given back is whole JSON of the kind that was asked for; any other is
+    `ApiUnavailableError`, like an answer 502.
     """
 
     @property
@@ -46,8 +47,8 @@ class ClusterApi(Protocol):
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Bodies of a list, page by page: `limit` objects each (default 500; 0: all in one).
 
-        `ApiGoneError` between two pages means that the continue token expired; what came before it is then not
-        to be used.
+        `ApiGoneError` between two pages means that the continue token expired; what came before it
+        is then not to be used.
         """
         ...
 
@@ -67,7 +68,9 @@ class ClusterApi(Protocol):
         """Body of the answer to a DELETE with `body` as its DeleteOptions."""
         ...
 
-    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+    def watch(
+        self, path: str, query: Query, *, seconds: float
+    ) -> AbstractContextManager[Iterator[bytes]]:
         """Lines of a watch that the server ends after `seconds`; leaving the context ends it at once."""
         ...
 
@@ -89,11 +92,18 @@ class HostShell(Protocol):
         ...
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         """Run `question` and, where `agreed` says so of its answer, `command`; else None.
 
-        The answer has to name the host's boot. The command reaches the very boot that has answered, or nothing.
+        The answer has to name the host's boot. The command reaches the very boot that has answered,
+        or nothing.
         """
         ...
 
@@ -101,7 +111,8 @@ class HostShell(Protocol):
 class HostExecutor(HostShell, Protocol):
     """The host side of a rollout, over whatever carries commands to hosts.
 
-    What to ask, when, and what an answer means is decided above, in one place for every implementation.
+    What to ask, when, and what an answer means is decided above, in one place for every
+    implementation.
     """
 
     def run_on_all(

@@ -23,8 +23,19 @@ StartLab = Callable[..., Lab]
 HERE = Path(__file__).parent
 # Settings with two pools and a wait for load balancers.
 POOLS = HERE / "pools.toml"
-# What starts labs or programs, by folder; all else is pure, and fast but for single tests that are marked themselves.
-SLOW = ("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security", "server")
+# What starts labs or programs, by folder; all else is pure, and fast but for single tests that are
+# marked themselves.
+SLOW = (
+    "adapters",
+    "apply",
+    "cli",
+    "execution",
+    "executors",
+    "lab",
+    "operate",
+    "security",
+    "server",
+)
 # Whole folders of the exhaustive tier, but for what they mark as their sample.
 EXHAUSTIVE = ("contract", "crash", "e2e", "stateful")
 # So many cases of a table that starts things are run by default.
@@ -34,15 +45,20 @@ MORE_EXAMPLES = 100
 EXHAUSTIVE_SECONDS = 600
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a background job. What is ignored stays ignored in every process that is started from here; what is
-    # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
+    # As in a background job. What is ignored stays ignored in every process that is started from
+    # here; what is handled is the default again in them. pytest itself goes on without an
+    # interruption, as whoever started it wants.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
-# The same examples each time, so that what fails has changed; the exhaustive tier hunts for new ones.
-# How long one takes is the machine's business: several workers share two cores.
-settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("exhaustive", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
+# The same examples each time, so that what fails has changed; the exhaustive tier hunts for new
+# ones. How long one takes is the machine's business: several workers share two cores.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "exhaustive", settings.get_profile("repeatable"), derandomize=False, print_blob=True
+)
 settings.load_profile("repeatable")
 
 # One rule at the one place where processes are started, `subprocess.run` included.
@@ -148,7 +164,9 @@ def labs(folder: Path) -> Iterator[StartLab]:
     """
     with ExitStack() as started:
 
-        def start(scenario: str | Scenario = "default", *, speed: float = 60, nodes: int | None = None) -> Lab:
+        def start(
+            scenario: str | Scenario = "default", *, speed: float = 60, nodes: int | None = None
+        ) -> Lab:
             loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
             scaled = loaded if nodes is None else scale(loaded, nodes)
             directory = folder / f"lab-{len(list(folder.iterdir()))}"

@@ -83,16 +83,25 @@ class Ended:
 def invoked(home: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> Ended:
     """The real program in this process: in an empty home, with nothing of this machine's settings.
 
-    A test that looks at it meanwhile, or sends it a signal, or is about its streams or its start, starts a process.
+    A test that looks at it meanwhile, or sends it a signal, or is about its streams or its start,
+    starts a process.
     """
     if any(name.startswith(READ_EARLY) for name in environment):
         return end_of(start(home, environment, arguments))
     from rollout.cli.main import run  # noqa: PLC0415 - as it is found by now
 
-    stdout, stderr = _captured(), _captured()
-    with _surroundings(home, environment), stdout, stderr, Path(os.devnull).open(encoding="utf-8") as nothing:
+    stdout = _captured()
+    stderr = _captured()
+    with (
+        _surroundings(home, environment),
+        stdout,
+        stderr,
+        Path(os.devnull).open(encoding="utf-8") as nothing,
+    ):
         streams = sys.stdin, sys.stdout, sys.stderr
-        sys.stdin, sys.stdout, sys.stderr = nothing, stdout, stderr
+        sys.stdin = nothing
+        sys.stdout = stdout
+        sys.stderr = stderr
         try:
             code = int(run(list(arguments)))
         finally:
@@ -108,8 +117,13 @@ def invoked(home: Path, environment: Mapping[str, str], arguments: Sequence[str]
 @contextmanager
 def _surroundings(home: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Environment, folder and time zone as of a process of its own; and signals as before it."""
-    variables, given, folder = dict(os.environ), _variables(home, environment), Path.cwd()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    variables = dict(os.environ)
+    given = _variables(home, environment)
+    folder = Path.cwd()
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     os.environ.clear()
     os.environ.update(given)
     os.chdir(home)
@@ -187,7 +201,9 @@ def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
-def answered(home: Path, environment: Mapping[str, str], arguments: Sequence[str], answer: str) -> Ended:
+def answered(
+    home: Path, environment: Mapping[str, str], arguments: Sequence[str], answer: str
+) -> Ended:
     """As at a terminal, at which its question is answered so."""
     ours, theirs = os.openpty()
     try:
@@ -239,7 +255,11 @@ class HeardProcess(subprocess.Popen[AnyStr]):
         """As of any process: text or bytes of what it said, None for streams that are not heard."""
         heard: Any = super().communicate(input, timeout)
         if is_program(self.args):
-            texts = [said if isinstance(said, str) else said.decode(errors="replace") for said in heard if said]
+            texts = [
+                said if isinstance(said, str) else said.decode(errors="replace")
+                for said in heard
+                if said
+            ]
             for text in texts:
                 assert_well_said(text)
             if heard[0]:
@@ -250,4 +270,6 @@ class HeardProcess(subprocess.Popen[AnyStr]):
 def is_program(command: object) -> bool:
     """Whether a command line, or a line for a shell in it, starts the program."""
     words = command if isinstance(command, list | tuple) else [command]
-    return re.search(r"-m\W+rollout\b|\brollout\.cli\.entry\b", " ".join(map(str, words))) is not None
+    return (
+        re.search(r"-m\W+rollout\b|\brollout\.cli\.entry\b", " ".join(map(str, words))) is not None
+    )

@@ -1,7 +1,7 @@
 """The published JSON Schemas, held against whatever a test has the program print for programs.
 
-As they are published they let fields be added, which is the promise to readers. Here every object is closed: a field
-that no schema has is as wrong as one that is missing.
+As they are published they let fields be added, which is the promise to readers. Here every object
+is closed: a field that no schema has is as wrong as one that is missing.
 """
 
 import json
@@ -21,7 +21,8 @@ _OTHER_NAMES: Mapping[str, str] = {"resume": "apply", "operate": "apply"}
 
 def document_of(arguments: Sequence[str]) -> str:
     """The name of the schema of what this command line prints; empty where that is not JSON, or not ours."""
-    command, words = (arguments[0] if arguments else ""), set(arguments)
+    command = arguments[0] if arguments else ""
+    words = set(arguments)
     if words & {"--help", "-h"}:
         return ""
     if command == "inventory":
@@ -72,16 +73,25 @@ def _closed(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     closed = {key: _closed(value) for key, value in part.items()}
-    if added := [name for name, content in part.get("properties", {}).items() if "$comment" in content]:
+    if added := [
+        name for name, content in part.get("properties", {}).items() if "$comment" in content
+    ]:
         # the schemas of what is kept allow for older documents; what is written now has it all
         closed["required"] = [*part["required"], *added]
-    is_open = "properties" in part and "additionalProperties" not in part and part.get("title") != "Manifest"
+    is_open = (
+        "properties" in part
+        and "additionalProperties" not in part
+        and part.get("title") != "Manifest"
+    )
     return {**closed, "additionalProperties": False} if is_open else closed
 
 
 def assert_published(name: str, document: Any) -> None:
     kind = str(document.get("type", "")) if name in LINES and isinstance(document, dict) else ""
-    errors = [f"{error.json_path}: {error.message}" for error in validator(name, kind).iter_errors(document)]
+    errors = [
+        f"{error.json_path}: {error.message}"
+        for error in validator(name, kind).iter_errors(document)
+    ]
     assert errors == [], f"docs/schemas/{name}.json: {errors[:5]}"
 
 

@@ -66,7 +66,11 @@ class Exchange(BaseHTTPRequestHandler):
 
     def json(self, body: object, status: int = 200, **headers: str) -> None:
         """Answer with a body, of the kind that was asked for where it names none."""
-        told = {**self._kind(), **body} if isinstance(body, dict) and status in range(200, 300) else body
+        told = (
+            {**self._kind(), **body}
+            if isinstance(body, dict) and status in range(200, 300)
+            else body
+        )
         self.answer(status, json.dumps(told).encode(), Content_Type="application/json", **headers)
 
     def _kind(self) -> Json:
@@ -130,7 +134,9 @@ class ScriptedServer(ThreadingHTTPServer):
         self.scheme = "http"
         if context is not None:
             self.scheme = "https"
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+            self.socket = context.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
 
     @property
     def url(self) -> str:
@@ -141,10 +147,14 @@ class ScriptedServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def scripted(script: Callable[[Exchange], None], context: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
+def scripted(
+    script: Callable[[Exchange], None], context: ssl.SSLContext | None = None
+) -> Iterator[ScriptedServer]:
     """Serve until the context is left."""
     server = ScriptedServer(script, context)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server

@@ -23,7 +23,9 @@ Result = TypeVar("Result")
 class StandaloneApi:
     """A running server; `kubeconfig` is the file that leads to it."""
 
-    def __init__(self, server: ApiServer, loop: asyncio.AbstractEventLoop, *, kubeconfig: Path, token: str) -> None:
+    def __init__(
+        self, server: ApiServer, loop: asyncio.AbstractEventLoop, *, kubeconfig: Path, token: str
+    ) -> None:
         self.server = server
         self.kubeconfig = kubeconfig
         self.token = token
@@ -57,7 +59,8 @@ def standalone_api(
 ) -> Iterator[StandaloneApi]:
     """Serve an empty cluster on a free loopback port for as long as the context lasts."""
     clock = LabClock(speed, ahead=ahead)
-    authority, token = new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
+    authority = new_authority(datetime.now(UTC))
+    token = secrets.token_urlsafe(32)
     context = server_context(authority, directory)
     store = ObjectStore(now=clock.now, history=history)
     server = ApiServer(store, clock, token=token, ssl_context=context)

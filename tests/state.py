@@ -1,6 +1,7 @@
 """What stands on a lab's cluster of a rollout and of its nodes, and what others write there.
 
-It is read where it stands: within the lab's loop as from outside of it. What is written takes the loop's turn.
+It is read where it stands: within the lab's loop as from outside of it. What is written takes the
+loop's turn.
 """
 
 from typing import Any
@@ -35,7 +36,11 @@ def annotations(lab: Lab, node: str) -> dict[str, str]:
 
 def marks_of(lab: Lab, node: str) -> dict[str, str]:
     """What stands on a Node of ours, without our prefix."""
-    return {key.removeprefix(PREFIX): text for key, text in annotations(lab, node).items() if key.startswith(PREFIX)}
+    return {
+        key.removeprefix(PREFIX): text
+        for key, text in annotations(lab, node).items()
+        if key.startswith(PREFIX)
+    }
 
 
 def is_cordoned(lab: Lab, node: str) -> bool:
@@ -47,7 +52,11 @@ def write(lab: Lab, node: str, kind: str, **values: str | None) -> None:
 
     def put() -> None:
         body = node_of(lab, node)
-        wanted = {key: value for key, value in {**metadata(lab, node, kind), **values}.items() if value is not None}
+        wanted = {
+            key: value
+            for key, value in {**metadata(lab, node, kind), **values}.items()
+            if value is not None
+        }
         lab.store.put(NODES, {**body, "metadata": {**body["metadata"], kind: wanted}})
 
     lab.call(put)
@@ -55,7 +64,11 @@ def write(lab: Lab, node: str, kind: str, **values: str | None) -> None:
 
 def write_spec(lab: Lab, node: str, **values: Any) -> None:
     """Write fields of a Node's spec."""
-    lab.call(lambda: lab.store.put(NODES, {**node_of(lab, node), "spec": {**node_of(lab, node)["spec"], **values}}))
+    lab.call(
+        lambda: lab.store.put(
+            NODES, {**node_of(lab, node), "spec": {**node_of(lab, node)["spec"], **values}}
+        )
+    )
 
 
 def replace_machine(lab: Lab, node: str, machine_id: str) -> None:

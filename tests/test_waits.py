@@ -10,7 +10,8 @@ from rollout.adapters.clock import SystemClock
 
 ROOMS = ("execution", "gather", "cli", "server")
 PROGRAM = Path(__file__).parents[1] / "rollout"
-# What a clock waits for, and waits that are not of the program's pace: for an answer, a signal, the end of a process.
+# What a clock waits for, and waits that are not of the program's pace: for an answer, a signal, the
+# end of a process.
 OWN = {
     "execution/base/deadline.py": "a wish to stop is one of the events",
     "execution/lock.py": "a process that ends at once waits for its end",
@@ -34,12 +35,15 @@ def waits(file: Path) -> Iterator[int]:
 
 def test_nothing_waits_but_by_its_clock() -> None:
     files = [file for room in ROOMS for file in sorted((PROGRAM / room).rglob("*.py"))]
-    found = {str(file.relative_to(PROGRAM)): lines for file in files if (lines := list(waits(file)))}
+    found = {
+        str(file.relative_to(PROGRAM)): lines for file in files if (lines := list(waits(file)))
+    }
     assert found.keys() <= OWN.keys(), found
 
 
 def test_waits_are_as_many_times_shorter_as_they_are_hurried() -> None:
-    clock, began = SystemClock(hurried=100), time.monotonic()
+    clock = SystemClock(hurried=100)
+    began = time.monotonic()
     clock.sleep(3)
     assert not clock.wait(threading.Event(), 3)
     assert time.monotonic() - began < 3

@@ -64,14 +64,18 @@ def _act(target: Target) -> Act | None:
         act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
         return None if act.resource == _OWN_REVIEW else act
     if unserved := _UNSERVED.fullmatch(target.path):
-        return Act("list" if target.verb == "get" else target.verb, unserved["group"], unserved["plural"])
+        return Act(
+            "list" if target.verb == "get" else target.verb, unserved["group"], unserved["plural"]
+        )
     return None if _EVERYBODYS.fullmatch(target.path) else Act(target.verb, "", target.path)
 
 
 def unprinted(lab: Lab) -> list[Act]:
     """Those that no printed role allows, wherever the lock is, and whether pods are evicted or deleted."""
     return [
-        act for act in used(lab) if not any(grant.covers(act) for grant in _printed(act.namespace or LEASE_NAMESPACE))
+        act
+        for act in used(lab)
+        if not any(grant.covers(act) for grant in _printed(act.namespace or LEASE_NAMESPACE))
     ]
 
 
@@ -80,7 +84,11 @@ def _printed(lease_namespace: str) -> Sequence[Grant]:
     grants: list[Grant] = []
     for deletes in (False, True):
         grants += grants_of(
-            roles(Installation(kind=Kind.ROLES, lease_namespace=lease_namespace, disable_eviction=deletes))
+            roles(
+                Installation(
+                    kind=Kind.ROLES, lease_namespace=lease_namespace, disable_eviction=deletes
+                )
+            )
         )
     return tuple(grants)
 
@@ -90,4 +98,6 @@ def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:
     for grant in grants:
         for verb in grant.verbs:
             for resource in grant.resources:
-                yield Grant((verb,), grant.api_groups, (resource,), grant.resource_names, grant.namespace)
+                yield Grant(
+                    (verb,), grant.api_groups, (resource,), grant.resource_names, grant.namespace
+                )

@@ -64,7 +64,9 @@ class Overheard:
     def rest(self) -> int:
         """Hear it to its end; its exit code."""
         self.process.wait(PATIENCE)
-        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
+        for thread, stream in zip(
+            self.threads, (self.process.stdout, self.process.stderr), strict=True
+        ):
             thread.join(10)
             assert stream is not None
             stream.close()

@@ -1,9 +1,9 @@
 """The machine's clocks, and the API server's, as its answers tell it.
 
-What the server has stamped (a deletionTimestamp) can only be held against the server's own clock: this machine's may
-be minutes, or a day, off. Every answer carries a Date in whole seconds; from then on this machine's monotonic clock
-goes on. The estimate is late by the second that was cut off and by the answer's way, never early, so that nothing
-seems overdue that is not.
+What the server has stamped (a deletionTimestamp) can only be held against the server's own clock:
+this machine's may be minutes, or a day, off. Every answer carries a Date in whole seconds; from
+then on this machine's monotonic clock goes on. The estimate is late by the second that was cut off
+and by the answer's way, never early, so that nothing seems overdue that is not.
 """
 
 import threading

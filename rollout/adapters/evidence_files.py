@@ -1,6 +1,7 @@
 """Evidence with its signature: read from where it is kept, signed and verified by OpenSSH's own ssh-keygen.
 
-A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, under a URL, in a ConfigMap.
+A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, under a
+URL, in a ConfigMap.
 """
 
 import subprocess
@@ -22,7 +23,8 @@ from rollout.model.tool_output import last_words
 from rollout.ports import ClusterApi
 
 CONFIGMAP = "configmap"
-_SIGNATURE, _DOCUMENT = ".sig", ".json"
+_SIGNATURE = ".sig"
+_DOCUMENT = ".json"
 _LARGEST = 1 << 20
 _MOST_DOCUMENTS = 100
 _BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
@@ -52,7 +54,9 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
         paths = sorted(path.glob(f"*{_DOCUMENT}"))[: _MOST_DOCUMENTS + 1]
         if len(paths) > _MOST_DOCUMENTS:
             return (SignedDocument(source, problem=f"more than {_MOST_DOCUMENTS} documents"),)
-        return tuple(map(_in_file, paths)) or (SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),)
+        return tuple(map(_in_file, paths)) or (
+            SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),
+        )
     return (_in_file(path),)
 
 
@@ -61,7 +65,9 @@ def _in_file(path: Path) -> SignedDocument:
         content = read_input(path, most=_LARGEST)
         signature = read_input(path.with_name(path.name + _SIGNATURE), most=_LARGEST)
     except OSError as error:
-        return SignedDocument(str(error.filename or path), problem=error.strerror or "cannot be read")
+        return SignedDocument(
+            str(error.filename or path), problem=error.strerror or "cannot be read"
+        )
     return SignedDocument(str(path), content, signature)
 
 
@@ -88,7 +94,8 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
     if not names:
         yield SignedDocument(place.origin, problem=_NONE)
     for name in names:
-        content, signature = data[name], data.get(name + _SIGNATURE)
+        content = data[name]
+        signature = data.get(name + _SIGNATURE)
         origin = f"{place.origin}, {name}"
         if signature is None:
             yield SignedDocument(origin + _SIGNATURE, problem=_NONE)
@@ -108,7 +115,16 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
             files = {"signers": allowed, "signature": document.signature}
             for name, content in files.items():
                 (Path(folder) / name).write_bytes(content)
-            words = (*_SSH_KEYGEN, "verify", "-f", f"{folder}/signers", "-I", principal, "-s", f"{folder}/signature")
+            words = (
+                *_SSH_KEYGEN,
+                "verify",
+                "-f",
+                f"{folder}/signers",
+                "-I",
+                principal,
+                "-s",
+                f"{folder}/signature",
+            )
             done = run_program(words, seconds=_SECONDS, content=document.content)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
@@ -122,10 +138,16 @@ def sign(content: bytes, key: Path) -> bytes:
     """Return the signature by this SSH key, or its half of an agent; ssh-keygen itself asks for a passphrase."""
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
-        done = subprocess.run(words, input=content, capture_output=True, env=child_environment(), check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            words, input=content, capture_output=True, env=child_environment(), check=False
+        )
     except OSError as error:
-        raise InputError(f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH.") from error
+        raise InputError(
+            f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH."
+        ) from error
     if done.returncode or not done.stdout:
         why = last_words(done.stderr.decode(errors="replace"))
-        raise InputError(f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key.")
+        raise InputError(
+            f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key."
+        )
     return done.stdout

@@ -1,9 +1,9 @@
 """HTTP exchanges with servers that are none of ours: one deadline for the whole exchange, and one largest answer.
 
-A time-out of the library's counts from one byte to the next: whoever sends a byte now and then holds it for ever. So
-the connection is cut at the deadline, whatever goes on there: connecting, TLS, headers or body. No redirect is
-followed: what is meant for one address goes to no other. Not by urllib3, which logs whole URLs where an answer is
-garbled.
+A time-out of the library's counts from one byte to the next: whoever sends a byte now and then
+holds it for ever. So the connection is cut at the deadline, whatever goes on there: connecting,
+TLS, headers or body. No redirect is followed: what is meant for one address goes to no other. Not
+by urllib3, which logs whole URLs where an answer is garbled.
 """
 
 import re
@@ -29,7 +29,8 @@ _SHOWN = 200
 class ExchangeError(Exception):
     """There was no answer, or none of success; the message is what a server does ("answers 503"), and holds no secret.
 
-    `status` is the answer's, 0 where there was none, and `text` its beginning: a server may send back what it was sent.
+    `status` is the answer's, 0 where there was none, and `text` its beginning: a server may send
+    back what it was sent.
     """
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
@@ -75,11 +76,15 @@ def exchange(
         text = answer[:_SHOWN].decode(errors="replace").strip()
         raise ExchangeError(f"answers {status}", status=status, text=text)
     if len(answer) > bounds.largest:
-        raise ExchangeError(f"answers with more than {bounds.largest / 1_000_000:.2g} MB", status=status)
+        raise ExchangeError(
+            f"answers with more than {bounds.largest / 1_000_000:.2g} MB", status=status
+        )
     return answer
 
 
-def _asked(opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds) -> tuple[int, bytes]:
+def _asked(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
+) -> tuple[int, bytes]:
     """Return the status, and the body, or one byte more than the largest of one that is larger."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""

@@ -25,14 +25,19 @@ def split_command(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a command: {error}", hint="Quote it as in a shell.") from error
+        raise UsageError(
+            f"{text!r} is not a command: {error}", hint="Quote it as in a shell."
+        ) from error
     if not words:
         raise UsageError("gates.command is empty", hint="Name a program and its arguments.")
     return words
 
 
 def ask_command(
-    words: Sequence[str], environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    stopped: Callable[[], bool],
 ) -> str:
     """Why it does not let pass: its exit status with the last line that it wrote; empty where it does.
 

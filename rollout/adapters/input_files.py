@@ -1,7 +1,8 @@
 """Reads every file that an operator names. Only regular files of limited size are accepted.
 
-A named pipe, a device or a socket could block an unattended pass. There are two exceptions: files that the shell hands
-to this process, such as `/dev/stdin` and the pipe of `<(command)`, and the empty null device.
+A named pipe, a device or a socket could block an unattended pass. There are two exceptions: files
+that the shell hands to this process, such as `/dev/stdin` and the pipe of `<(command)`, and the
+empty null device.
 
 A file that controls what rollout does must not be writable by others, see `Trust`.
 """
@@ -27,7 +28,12 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 
 
 class Trust(Enum):

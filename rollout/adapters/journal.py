@@ -1,7 +1,7 @@
 """A run written down: one JSON object a line, each on the disk before the next thing happens.
 
-The journal is for whoever reads it afterwards; no rollout depends on it. A process that ends in the middle of a line
-leaves a torn one, which the next begins after and readers pass over.
+The journal is for whoever reads it afterwards; no rollout depends on it. A process that ends in the
+middle of a line leaves a torn one, which the next begins after and readers pass over.
 """
 
 import fcntl
@@ -37,7 +37,8 @@ class JournalFile:
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:
-            # said to readers, who ask `is_being_written`; where a file system knows no locks, nobody is told
+            # said to readers, who ask `is_being_written`; where a file system knows no locks,
+            # nobody is told
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # now alone: whoever had the lock before may have written until then
@@ -91,7 +92,8 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             try:
                 record, end = _DECODER.raw_decode(text, begin)
             except (ValueError, RecursionError):
-                record, end = None, begin + 1
+                record = None
+                end = begin + 1
             yield record
             begin = text.find(_LINE_BEGINS, end)
 

@@ -1,18 +1,21 @@
 """Files of this machine: whose word one is, how one is opened to write, or written whole, and temporary folders.
 
-Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root, and nobody else may
-write the file or its folder. A sticky folder (/tmp) is one that others may write: the file in it may be theirs. A group
-counts as nobody else where it is the reader's own, as on systems that give each user one (umask 002).
+Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root,
+and nobody else may write the file or its folder. A sticky folder (/tmp) is one that others may
+write: the file in it may be theirs. A group counts as nobody else where it is the reader's own, as
+on systems that give each user one (umask 002).
 
-To write: first opened, then judged, so that no other user decides what is written to. The way to a file is walked
-folder by folder, each held open and no link followed by the kernel, so that nothing that is judged can be replaced
-before it is used. The rules are those of Linux's `fs.protected_symlinks`, `fs.protected_hardlinks` and
-`fs.protected_regular` (sysctl/fs.rst in its documentation), which are off in many containers, and unknown elsewhere: in
-a folder that all may write, nothing of others is followed or written, only of the user, of root and of the folder's
+To write: first opened, then judged, so that no other user decides what is written to. The way to a
+file is walked folder by folder, each held open and no link followed by the kernel, so that nothing
+that is judged can be replaced before it is used. The rules are those of Linux's
+`fs.protected_symlinks`, `fs.protected_hardlinks` and `fs.protected_regular` (sysctl/fs.rst in its
+documentation), which are off in many containers, and unknown elsewhere: in a folder that all may
+write, nothing of others is followed or written, only of the user, of root and of the folder's
 owner, and nothing that has a further name elsewhere.
 
-Written whole, or not at all: what is not a regular file is written through, as a device or a pipe. A link's target is
-replaced, not the link. An existing file keeps its mode, a new one has what the umask leaves.
+Written whole, or not at all: what is not a regular file is written through, as a device or a pipe.
+A link's target is replaced, not the link. An existing file keeps its mode, a new one has what the
+umask leaves.
 """
 
 import errno
@@ -32,7 +35,9 @@ _ROOT = 0
 _MOST_LINKS = 40
 _LOOKS = 4
 
-_OWNER_ONLY, _OWNERS_FOLDER, _NEW_MODE = 0o600, 0o700, 0o666
+_OWNER_ONLY = 0o600
+_OWNERS_FOLDER = 0o700
+_NEW_MODE = 0o666
 _PROC = Path("/proc")
 # Linux can hold a folder open that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
@@ -43,7 +48,8 @@ def _is_own_group(gid: int) -> bool:
     if gid == _ROOT or gid != os.getegid():
         return gid == _ROOT
     try:
-        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        group = grp.getgrgid(gid)
     except KeyError:
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
@@ -61,9 +67,9 @@ def distrust(path: Path) -> str:
 def distrust_named(path: Path) -> str:
     """Return how others could change a file that the operator names; empty if they cannot.
 
-    The operator has chosen the file, so it may belong to another user, as one that is mounted into a container does.
-    Links are followed, and each one's folder is judged: Kubernetes mounts Secrets and ConfigMaps as links, in folders
-    that all may write but which are mounted read-only.
+    The operator has chosen the file, so it may belong to another user, as one that is mounted into
+    a container does. Links are followed, and each one's folder is judged: Kubernetes mounts Secrets
+    and ConfigMaps as links, in folders that all may write but which are mounted read-only.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -88,7 +94,10 @@ def _way_in_for_others(folder: Path, entry: Path) -> str:
         if not folder_state.st_mode & stat.S_ISVTX:
             return _may_be_written(f"the folder {folder}", folder_state)
         if entry_state.st_uid not in (os.geteuid(), _ROOT):
-            return f"{entry} belongs to {user_name(entry_state.st_uid)}, in a folder that others may write"
+            return (
+                f"{entry} belongs to {user_name(entry_state.st_uid)}, in a folder that others may"
+                " write"
+            )
     is_link = stat.S_ISLNK(entry_state.st_mode)
     if not is_link and _is_open_to_others(entry_state):
         return _may_be_written(str(entry), entry_state)
@@ -157,7 +166,9 @@ class OutputPlace:
         self.state()
         # a pipe that is put in its place meanwhile would hold this process up
         waiting = os.O_NONBLOCK if self._is_shared else 0
-        descriptor = os.open(self.name, flags | self._no_link | waiting | os.O_CLOEXEC, mode, dir_fd=self.folder)
+        descriptor = os.open(
+            self.name, flags | self._no_link | waiting | os.O_CLOEXEC, mode, dir_fd=self.folder
+        )
         try:
             if self._is_shared:
                 os.set_blocking(descriptor, True)
@@ -170,8 +181,8 @@ class OutputPlace:
     def _judge_open(self, descriptor: int) -> None:
         """Judged by name once more: a look says that what is open stands here, and nowhere else.
 
-        Several looks: a further name that goes between the kernel's finding of a file and its counting of names is
-        missed by one.
+        Several looks: a further name that goes between the kernel's finding of a file and its
+        counting of names is missed by one.
         """
         for _ in range(_LOOKS):
             state = self.state()
@@ -213,13 +224,19 @@ class OutputPlace:
             return f"belongs to {user_name(state.st_uid)}"
         if state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode):
             return "has another name as well (a hard link)"
-        return "" if folder.st_mode & stat.S_ISVTX or not stat.S_ISLNK(state.st_mode) else "may be replaced by anybody"
+        return (
+            ""
+            if folder.st_mode & stat.S_ISVTX or not stat.S_ISLNK(state.st_mode)
+            else "may be replaced by anybody"
+        )
 
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
     """Where the way to a file ends, walked as the kernel does; `OSError`, as for what other users have laid on it."""
-    at, folder, links = Path("/"), os.open("/", _FOLDER), 0
+    at = Path("/")
+    folder = os.open("/", _FOLDER)
+    links = 0
     ahead = list(reversed(path.absolute().parts[1:]))
     try:
         while ahead:
@@ -229,12 +246,14 @@ def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPl
                 yield place
                 return
             if target is None:
-                at, folder = place.path, _instead(folder, place.entered(make=make_folders))
+                at = place.path
+                folder = _instead(folder, place.entered(make=make_folders))
                 continue
             if (links := links + 1) > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if target.is_absolute():
-                at, folder = Path("/"), _instead(folder, os.open("/", _FOLDER))
+                at = Path("/")
+                folder = _instead(folder, os.open("/", _FOLDER))
             ahead.extend(part for part in reversed(target.parts) if part != "/")
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     finally:
@@ -276,7 +295,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}", hint="Name another folder.") from error
+        raise InputError(
+            f"cannot make the folder {path}: {error.strerror}", hint="Name another folder."
+        ) from error
 
 
 def check_target(path: Path | None) -> None:
@@ -316,10 +337,15 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {path}: {error.strerror}")
 
 
-def _replace(place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
+def _replace(
+    place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None
+) -> None:
     """Write beside it, under a name that nobody can foresee, and put it in its place."""
-    beside, folder = f".rollout-{secrets.token_hex(8)}", place.folder
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder)
+    beside = f".rollout-{secrets.token_hex(8)}"
+    folder = place.folder
+    descriptor = os.open(
+        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder
+    )
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
@@ -350,5 +376,8 @@ def scratch_for(purpose: str) -> Iterator[None]:
         # `tempfile`'s own complaint, which lists the places that it has tried
         raise InputError(
             f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
-            hint="Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp).",
+            hint=(
+                "Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir"
+                " at /tmp)."
+            ),
         ) from error

@@ -1,8 +1,9 @@
 """Metrics: served over HTTP to whoever scrapes them, or pushed to Prometheus' Pushgateway.
 
-Served are `/metrics`, and what a kubelet asks of a process that stands: `/healthz` (it answers) and `/readyz` (503
-where it is of no use now). Pushed are those of processes that end before anybody can scrape them. A push replaces the
-cluster's group. When a pass last went well outlives the next that does not: it has a group of its own, beside it.
+Served are `/metrics`, and what a kubelet asks of a process that stands: `/healthz` (it answers) and
+`/readyz` (503 where it is of no use now). Pushed are those of processes that end before anybody can
+scrape them. A push replaces the cluster's group. When a pass last went well outlives the next that
+does not: it has a group of its own, beside it.
 """
 
 import re
@@ -29,7 +30,9 @@ from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse
 from rollout.adapters.secrets import basic_authorization, masked, without_userinfo
 from rollout.errors import InputError, RolloutError, UsageError
 
-_ADDRESS = re.compile(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})")
+_ADDRESS = re.compile(
+    r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})"
+)
 _MOST_PORTS = 65_535
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -86,7 +89,9 @@ def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
             case "/readyz" if is_ready():
                 return _said(respond, "200 OK", "ok")
             case "/readyz":
-                return _said(respond, "503 Service Unavailable", "not ready: see the log of the last pass")
+                return _said(
+                    respond, "503 Service Unavailable", "not ready: see the log of the last pass"
+                )
             case _:
                 return _said(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
 
@@ -94,7 +99,10 @@ def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
 
 
 def _said(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
-    respond(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text) + 1))])
+    respond(
+        status,
+        [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text) + 1))],
+    )
     return [f"{text}\n".encode()]
 
 
@@ -116,7 +124,9 @@ class Pushgateway:
     def __init__(self, url: str, cluster: str) -> None:
         auth = checked_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
-        self._secrets = [part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])]
+        self._secrets = [
+            part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])
+        ]
         self._headers = {"Authorization": basic_authorization(auth)} if auth else {}
         self._cluster = cluster
 
@@ -127,7 +137,9 @@ class Pushgateway:
         push(self.url, JOB, metrics, group, handler=self._send)
         if last_success:
             outliving = _Collected(last_success)
-            push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, handler=self._send)
+            push_to_gateway(
+                self.url, JOB, outliving, {**group, "last": "success"}, handler=self._send
+            )
 
     def _send(
         self,
@@ -141,7 +153,13 @@ class Pushgateway:
 
         def send() -> None:
             try:
-                exchange(url, _BOUNDS, {**dict(headers), **self._headers}, body=data or None, method=method)
+                exchange(
+                    url,
+                    _BOUNDS,
+                    {**dict(headers), **self._headers},
+                    body=data or None,
+                    method=method,
+                )
             except ExchangeError as error:
                 said = f": {error.text}" if error.text else ""
                 raise PushgatewayError(masked(f"it {error}{said}", self._secrets)) from error
@@ -152,7 +170,13 @@ class Pushgateway:
 def checked_push_url(url: str) -> Url:
     """Return the parts of the URL; `UsageError` for one that is none, or that names a group, which we choose."""
     parts = parsed_url(url)
-    if parts is None or not parts.host or parts.query or parts.fragment or "/metrics/" in f"{parts.path}/":
+    if (
+        parts is None
+        or not parts.host
+        or parts.query
+        or parts.fragment
+        or "/metrics/" in f"{parts.path}/"
+    ):
         raise UsageError(
             # what may be a password is not shown, whatever is wrong with the rest
             f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",

@@ -1,10 +1,11 @@
 """Notifications: where they go, read from the URLs that the operator wrote, and how they are sent beside the work.
 
-A URL is a secret: whoever has it can write to the channel. Nothing but its scheme is ever shown, and of a webhook its
-host: of a service's URL what stands in the host's place may be the token itself.
+A URL is a secret: whoever has it can write to the channel. Nothing but its scheme is ever shown,
+and of a webhook its host: of a service's URL what stands in the host's place may be the token
+itself.
 
-Whoever posts a notification never waits, and nobody waits long at the end: a thread a destination, so that one that
-hangs holds up no other, and all of them daemons, which end with the process.
+Whoever posts a notification never waits, and nobody waits long at the end: a thread a destination,
+so that one that hangs holds up no other, and all of them daemons, which end with the process.
 """
 
 import logging
@@ -90,11 +91,14 @@ def _service(url: str, name: str) -> Callable[[Note], None]:
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for how each service is written.",
         )
-    # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
+    # it would wait up to 5.5 s between two notifications, and the last one has no more time than
+    # that
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
-        if not plugin.notify(body=note.body, title=note.title, notify_type=note.level.value, body_format="text"):
+        if not plugin.notify(
+            body=note.body, title=note.title, notify_type=note.level.value, body_format="text"
+        ):
             raise DeliveryError("it was not accepted, or the service cannot be reached")
 
     return deliver
@@ -107,7 +111,8 @@ def _apprise() -> ModuleType:
         module = import_module("apprise")
     except ImportError as error:
         raise UsageError(
-            "notifications to anything but http:// and https:// need Apprise, which is not installed",
+            "notifications to anything but http:// and https:// need Apprise, which is not"
+            " installed",
             hint=f"{sys.executable} -m pip install 'apprise>=1.9'",
         ) from error
     for name in _LOGGERS:
@@ -117,7 +122,9 @@ def _apprise() -> ModuleType:
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
     """Return a destination a URL, each URL once; `UsageError`, which shows none of them, for one that is none."""
-    return tuple(_destination(number, url) for number, url in enumerate(dict.fromkeys(urls), start=1))
+    return tuple(
+        _destination(number, url) for number, url in enumerate(dict.fromkeys(urls), start=1)
+    )
 
 
 def _destination(number: int, url: str) -> Destination:
@@ -132,7 +139,9 @@ def _destination(number: int, url: str) -> Destination:
         return Destination(name, _service(url, name))
     parts = parsed_url(url)
     if parts is None or not parts.host:
-        raise UsageError(f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path.")
+        raise UsageError(
+            f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path."
+        )
     return Destination(f"{scheme}://{parts.netloc}", _webhook(parts))
 
 
@@ -165,7 +174,9 @@ class _Lane:
         self._waiting: SimpleQueue[Note | None] = SimpleQueue()
         self._has_warned = False
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._send_all, name=f"notify {destination.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_all, name=f"notify {destination.name}", daemon=True
+        )
         self._thread.start()
 
     def put(self, note: Note | None) -> None:

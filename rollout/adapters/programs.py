@@ -20,7 +20,8 @@ def run_program(
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a program to its end, `content` on its input; `OSError`, or `subprocess.TimeoutExpired` after the seconds.
 
-    It gets our environment without our secrets, or another. In a session of its own it can ask nothing on the terminal.
+    It gets our environment without our secrets, or another. In a session of its own it can ask
+    nothing on the terminal.
     """
     with subprocess.Popen(  # noqa: S603 - the operator's own programs, by words that nothing takes for another
         words,

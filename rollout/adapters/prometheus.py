@@ -35,12 +35,18 @@ class _Sample(msgspec.Struct, frozen=True):
     @property
     def counts(self) -> bool:
         """Whether it is an alert that fires."""
-        return bool(self.name) and float(self.value[1]) != 0 and self.metric.get("alertstate") == "firing"
+        return (
+            bool(self.name)
+            and float(self.value[1]) != 0
+            and self.metric.get("alertstate") == "firing"
+        )
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
         """Those of the alert, without what the series adds."""
-        return frozenset((key, value) for key, value in self.metric.items() if key not in _OF_SERIES)
+        return frozenset(
+            (key, value) for key, value in self.metric.items() if key not in _OF_SERIES
+        )
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,24 +67,23 @@ class _Silenced(msgspec.Struct, frozen=True):
 class PrometheusAlerts:
     """Asks one Prometheus, for alerts with labels that match.
 
-    Where there is an `alertmanager`, alerts do not count that it has silenced; it knows them with the labels that
-    Prometheus adds to what it sends. No token is sent there.
+    Where there is an `alertmanager`, alerts do not count that it has silenced; it knows them with
+    the labels that Prometheus adds to what it sends. No token is sent there.
 
     `token` is sent as it is, see `token_for`; empty for none.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        matchers: Sequence[str] = (),
-        token: str = "",
-        alertmanager: str = "",
+        self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
-        self._parameters = urlencode({"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"})
+        self._parameters = urlencode(
+            {"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"}
+        )
         self._token = token
-        self._silenced_url = f"{checked_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
+        self._silenced_url = (
+            f"{checked_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
+        )
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
@@ -86,14 +91,20 @@ class PrometheusAlerts:
         if counting and self._silenced_url:
             alerts = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
-            counting = [sample for sample in counting if not any(sample.labels <= labels for labels in silenced)]
+            counting = [
+                sample
+                for sample in counting
+                if not any(sample.labels <= labels for labels in silenced)
+            ]
         return tuple(sorted({sample.name for sample in counting}))
 
     def _counting(self) -> Sequence[_Sample]:
         try:
             return [sample for sample in self._query() if sample.counts]
         except ValueError as error:
-            raise self._failure(self._url, "does not answer like Prometheus: a sample is no number") from error
+            raise self._failure(
+                self._url, "does not answer like Prometheus: a sample is no number"
+            ) from error
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -106,7 +117,9 @@ class PrometheusAlerts:
         try:
             return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
-            raise self._failure(url, f"{error}: {error.text}" if error.text else str(error)) from error
+            raise self._failure(
+                url, f"{error}: {error.text}" if error.text else str(error)
+            ) from error
         except NOT_READ as error:
             who = "Prometheus" if url == self._url else "Alertmanager"
             raise self._failure(url, f"does not answer like {who}: {error}") from error
@@ -125,7 +138,8 @@ def checked_url(url: str) -> str:
         )
     if parts.auth or parts.query or parts.fragment:
         raise UsageError(
-            "the URL of Prometheus has credentials or parameters in it, and would be saved with the plan",
+            "the URL of Prometheus has credentials or parameters in it, and would be saved with the"
+            " plan",
             hint=f"Put a token into the environment variable {TOKEN_VARIABLE}.",
         )
     return url
@@ -140,16 +154,21 @@ def is_same_place(url: str, other: str) -> bool:
 def token_for(url: str, own_url: str, token: str) -> str:
     """Return what may be sent to `url` as a token, trimmed: empty without one.
 
-    A saved plan and the record on the cluster name a URL; a token goes only where this process's own settings point.
-    `UsageError` where they point elsewhere, or where no header can carry the token.
+    A saved plan and the record on the cluster name a URL; a token goes only where this process's
+    own settings point. `UsageError` where they point elsewhere, or where no header can carry the
+    token.
     """
     if not token.strip():
         return ""
     checked_url(url)
     if not is_same_place(url, own_url):
         raise UsageError(
-            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url does not",
-            hint=f"If it is the right one: --set alerts.prometheus-url={url}. Else unset {TOKEN_VARIABLE}.",
+            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url"
+            " does not",
+            hint=(
+                f"If it is the right one: --set alerts.prometheus-url={url}. Else unset"
+                f" {TOKEN_VARIABLE}."
+            ),
         )
     try:
         return header_value(token)

@@ -1,6 +1,7 @@
 """Secrets of ours: kept from the programs that we start, and out of the texts that people read.
 
-A gate command, a ProxyCommand or a playbook is the operator's own, but what it starts in turn, logs or prints is not.
+A gate command, a ProxyCommand or a playbook is the operator's own, but what it starts in turn, logs
+or prints is not.
 """
 
 import base64
@@ -15,7 +16,8 @@ _SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # Up to the last @: what a password should have had encoded may stand in it as it is.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# those of the places of notifications are secrets, and the URL of a Pushgateway may have a password in it
+# those of the places of notifications are secrets, and the URL of a Pushgateway may have a password
+# in it
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 

@@ -1,6 +1,7 @@
 """Silences in Alertmanager for the nodes in flight, each leased for minutes: who is killed leaves none behind.
 
-Source: Alertmanager's API v2. A silence that is posted with its id takes the place of the one that has it.
+Source: Alertmanager's API v2. A silence that is posted with its id takes the place of the one that
+has it.
 """
 
 import re
@@ -32,8 +33,8 @@ class _Accepted(msgspec.Struct, frozen=True):
 class NodeSilences:
     """Hears a run's events. A silence that cannot be had is warned of once, and keeps no node from anything.
 
-    Of a node it silences the alerts whose `label` is the node's name or its host's address, with or without a port.
-    Enter it to begin, leave it to end all.
+    Of a node it silences the alerts whose `label` is the node's name or its host's address, with or
+    without a port. Enter it to begin, leave it to end all.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class NodeSilences:
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        # by node, empty where none was had; a node that is refused at its cordon is in flight no more
+        # by node, empty where none was had; a node that is refused at its cordon is in flight no
+        # more
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
         self._is_away = False
@@ -96,7 +98,10 @@ class NodeSilences:
                     # it may have lost all of them
                     self._ids[node] = ""
                 if not self._is_away:
-                    self._say(f"warning: alerts of nodes that reboot are not silenced: Alertmanager {error}")
+                    self._say(
+                        "warning: alerts of nodes that reboot are not silenced: Alertmanager"
+                        f" {error}"
+                    )
                 self._is_away = True
 
     def _post(self, node: str, known: str) -> str:
@@ -104,7 +109,14 @@ class NodeSilences:
         address = self._addresses.get(node, "")
         names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
         silence = {
-            "matchers": [{"name": self._label, "value": f"({names})(:[0-9]+)?", "isRegex": True, "isEqual": True}],
+            "matchers": [
+                {
+                    "name": self._label,
+                    "value": f"({names})(:[0-9]+)?",
+                    "isRegex": True,
+                    "isEqual": True,
+                }
+            ],
             "startsAt": timestamp(now),
             "endsAt": timestamp(now + _LEASE),
             "createdBy": "rollout",
@@ -126,7 +138,10 @@ class NodeSilences:
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
-                self._say(f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager {error}")
+                self._say(
+                    f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager"
+                    f" {error}"
+                )
 
     def _asked(self, path: str, method: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}

@@ -47,7 +47,8 @@ class TerminalConfirmation:
     def __init__(self) -> None:
         if not sys.stdin.isatty():
             raise DeclinedError(
-                "--interactive needs a terminal", hint="Drop it, or hold waves with --set gates.command=COMMAND."
+                "--interactive needs a terminal",
+                hint="Drop it, or hold waves with --set gates.command=COMMAND.",
             )
         self._is_for_all = False
         self.is_declined = False
@@ -56,7 +57,9 @@ class TerminalConfirmation:
         """Return whether the operator agrees. A stop request during the question is a no."""
         if self._is_for_all:
             return True
-        sys.stderr.write(f"{fitted(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} ")
+        sys.stderr.write(
+            f"{fitted(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} "
+        )
         sys.stderr.flush()
         answer = _line(stopped).strip()
         self._is_for_all = answer == "all"

@@ -1,6 +1,7 @@
 """One command line, run to its end: from an exception to what the operator sees and the process ends with.
 
-Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
+Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and
+for `-v`.
 """
 
 import os
@@ -57,7 +58,9 @@ def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> No
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
         cause = cause.__cause__
-    if verbose and not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort):
+    if verbose and not isinstance(
+        error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
+    ):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fitted(as_started(line))}\n" for line in lines))
 
@@ -94,10 +97,16 @@ def _lines(error: BaseException, typed: str) -> Iterator[str]:
         yield f"{program_name()}: interrupted"
     elif message := _denied(error):
         yield f"{program_name()}: error: {printable(message)}"
-        yield "hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a); -v shows where"
+        yield (
+            "hint: the system denied it: room, memory, open files, threads or a right (see ulimit"
+            " -a); -v shows where"
+        )
     else:
         yield f"{program_name()}: error: {type(error).__name__}: {printable(str(error))}"
-        yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
+        yield (
+            "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the"
+            " details"
+        )
 
 
 def _denied(error: BaseException) -> str:
@@ -126,5 +135,12 @@ def _advice(error: typer.TyperException) -> str:
     short = next((item for item in settings().values() if item.short == written), None)
     meant = short or settings().get(nearest(written.lstrip("-")))
     if meant and meant.flag and meant.name in PLANNED and context.command.name == _RESUME:
-        return f"resume keeps the rules of the interrupted rollout, so --{meant.flag} cannot be changed now. {_ANEW}"
-    return f"{meant.name} has no flag: write --set {meant.name}=VALUE. See: " if meant and not meant.flag else ""
+        return (
+            f"resume keeps the rules of the interrupted rollout, so --{meant.flag} cannot be"
+            f" changed now. {_ANEW}"
+        )
+    return (
+        f"{meant.name} has no flag: write --set {meant.name}=VALUE. See: "
+        if meant and not meant.flag
+        else ""
+    )

@@ -9,7 +9,14 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, read_file, variables
+from rollout.cli.settings.reading import (
+    SettingsFile,
+    Source,
+    assignments,
+    given,
+    read_file,
+    variables,
+)
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.settings.values import NODE_PREFIXES, Setting, written
@@ -31,22 +38,30 @@ _PANELS = {
 
 def option(default: T, help: str, metavar: str = "", *names: str, **how: Any) -> T:  # noqa: A002 - as typer has it
     """Declare an option of one command: by its parameter's name, unless it has others; `how` is typer's."""
-    declared: T = typer.Option(default, *names, metavar=metavar or None, help=help, show_default=bool(default), **how)
+    declared: T = typer.Option(
+        default, *names, metavar=metavar or None, help=help, show_default=bool(default), **how
+    )
     return declared
 
 
 def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:  # noqa: A002 - the same
     """Declare an argument of one command, which has to be given where its default is `...`."""
     is_shown = default not in (..., None, "")
-    return typer.Argument(default, metavar=metavar, help=help, show_default=is_shown, autocompletion=suggest)
+    return typer.Argument(
+        default, metavar=metavar, help=help, show_default=is_shown, autocompletion=suggest
+    )
 
 
 NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
-PLAN_OR_NODES = argument(None, "A saved plan (rollout plan --out FILE), or only these nodes.", "FILE|NODE", node_names)
+PLAN_OR_NODES = argument(
+    None, "A saved plan (rollout plan --out FILE), or only these nodes.", "FILE|NODE", node_names
+)
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask for confirmation", "", "--yes", "-y")
 _OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
-_FILE = option(None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT)
+_FILE = option(
+    None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT
+)
 _KEYS = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
 
 
@@ -118,7 +133,9 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
     return shared
 
 
-def _own_parameters(command: Callable[..., None], *, is_file_given: bool) -> list[inspect.Parameter]:
+def _own_parameters(
+    command: Callable[..., None], *, is_file_given: bool
+) -> list[inspect.Parameter]:
     """Return the options and arguments that the command declares itself."""
     hints = get_type_hints(command)
     from_takes = {"settings", "file"} if is_file_given else {"settings"}
@@ -135,7 +152,11 @@ def _own_parameters(command: Callable[..., None], *, is_file_given: bool) -> lis
 
 def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]) -> Source:
     """Return the settings of the command line with their origins. A flag wins over `--set`."""
-    flags = {item.name: (value, f"--{item.flag}") for item, value in values.items() if value not in (None, [])}
+    flags = {
+        item.name: (value, f"--{item.flag}")
+        for item, value in values.items()
+        if value not in (None, [])
+    }
     if words:
         flagged, _ = flags.get("nodes.node", ([], ""))
         flags["nodes.node"] = ([*flagged, *words], "--node")
@@ -146,7 +167,10 @@ def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]
 def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:  # noqa: A002 - the flag's name
     """`UsageError` for a format that the command cannot print, before it does anything."""
     if format not in formats:
-        raise UsageError(f"-o {format} is not available for this command", hint=f"Use -o with {', '.join(formats)}.")
+        raise UsageError(
+            f"-o {format} is not available for this command",
+            hint=f"Use -o with {', '.join(formats)}.",
+        )
 
 
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
@@ -167,7 +191,9 @@ def _may_be_nodes(word: str) -> bool:
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def _annotation(setting: Setting) -> Any:
@@ -183,7 +209,9 @@ def _annotation(setting: Setting) -> Any:
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
-    kind: Any = int if counts else bool if setting.kind is bool else list[str] if setting.is_list else str
+    kind: Any = (
+        int if counts else bool if setting.kind is bool else list[str] if setting.is_list else str
+    )
     return Annotated[kind | None, option]
 
 
@@ -202,10 +230,14 @@ class PlainValue:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; `typer.BadParameter` names the parameter."""
         described = param.type_descriptor
-        declared, kind, words = described.parameter_info, described.annotation, described.choices
+        declared = described.parameter_info
+        kind = described.annotation
+        words = described.choices
         kind = get_args(kind)[0] if get_origin(kind) is list else kind
         most = LONGEST if declared.max is None else declared.max
-        setting = Setting(kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=most)
+        setting = Setting(
+            kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=most
+        )
         is_list = param.multiple or param.nargs == -1
         texts = [item for item in (value if is_list else [value]) or () if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):
@@ -217,6 +249,8 @@ class PlainValue:
                 return [setting.read(text) for text in texts]
             return setting.read(value) if texts and kind is not bool else value
         except UsageError as error:
-            raise typer.BadParameter(f"{error.message}. {error.hint}", ctx=ctx, param=param) from error
+            raise typer.BadParameter(
+                f"{error.message}. {error.hint}", ctx=ctx, param=param
+            ) from error
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from error

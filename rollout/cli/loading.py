@@ -1,8 +1,9 @@
 """Commands that are imported when they are asked for: all of them together cost more than most commands do themselves.
 
-A command is a function of its own name, in `rollout.cli.commands`; a group of commands is a typer application there.
-Help is plain text, a section a group of options: typer's own boxes cut long flags short in a terminal of 80 columns,
-and cost more to draw than everything else that `rollout --help` does.
+A command is a function of its own name, in `rollout.cli.commands`; a group of commands is a typer
+application there. Help is plain text, a section a group of options: typer's own boxes cut long
+flags short in a terminal of 80 columns, and cost more to draw than everything else that `rollout
+--help` does.
 """
 
 from collections import UserDict
@@ -17,7 +18,8 @@ from rollout.cli.flags import PlainValue
 from rollout.cli.program import as_started
 
 _OWN = "Options"
-# What a flag means without a value. If click allowed the flag alone, it would take the next word as its value.
+# What a flag means without a value. If click allowed the flag alone, it would take the next word as
+# its value.
 _BARE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
@@ -54,7 +56,9 @@ def _built(name: str, line: str) -> Any:
     application = getattr(module, f"{function}_app", None)
     if application is None:
         application = typer.Typer(rich_markup_mode=None, add_completion=False)
-        application.command(cls=SectionedCommand, context_settings=CONTEXT, short_help=line)(getattr(module, function))
+        application.command(cls=SectionedCommand, context_settings=CONTEXT, short_help=line)(
+            getattr(module, function)
+        )
     command: Any = typer.main.get_command(application)
     command.name = name
     return command
@@ -115,7 +119,9 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         parameter: Any
         for parameter in self.get_params(ctx):
             is_argument = parameter.param_type_name == "argument"
-            title = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or _OWN
+            title = (
+                "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or _OWN
+            )
             if record := parameter.get_help_record(ctx):
                 # without Python's name for a type, and without a flag's no
                 after = " <" if is_argument and not parameter.type_descriptor.choices else " / "

@@ -1,8 +1,8 @@
 """What `-v` and `-vv` tell: the program's own log, by the standard library's loggers below `rollout`.
 
-`-v` tells stages and how long each took; `-vv` also each request to the API server and each command on a
-host. Whoever logs names things: no bodies, no headers, no commands of the operator's, no addresses that may hold a
-secret.
+`-v` tells stages and how long each took; `-vv` also each request to the API server and each command
+on a host. Whoever logs names things: no bodies, no headers, no commands of the operator's, no
+addresses that may hold a secret.
 """
 
 import logging
@@ -32,7 +32,8 @@ def logged(command: str, verbosity: int) -> Iterator[None]:
     handler = _Terminal(logging.INFO if verbosity == 1 else logging.DEBUG)
     root.addHandler(handler)
     root.setLevel(handler.level)
-    begun, code = time.monotonic(), ExitCode.OK
+    begun = time.monotonic()
+    code = ExitCode.OK
     try:
         yield
     except BaseException as error:
@@ -47,14 +48,17 @@ def logged(command: str, verbosity: int) -> Iterator[None]:
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
     """Log a stage, with how long it took and with what is noted of it while it goes on."""
-    begun, notes = time.monotonic(), list[str]()
+    begun = time.monotonic()
+    notes = list[str]()
     outcome = "failed"
     try:
         yield notes.append
         outcome = ""
     finally:
         remarks = ", ".join(filter(None, (outcome, *notes)))
-        _STAGES.info("%s %s%s", name, _took(time.monotonic() - begun), f": {remarks}" if remarks else "")
+        _STAGES.info(
+            "%s %s%s", name, _took(time.monotonic() - begun), f": {remarks}" if remarks else ""
+        )
 
 
 def _took(seconds: float) -> str:

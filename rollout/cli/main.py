@@ -50,7 +50,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")) -> None:
+def root(
+    context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")
+) -> None:
     """Drain and reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for their OS updates, a wave at a time."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
@@ -77,7 +79,8 @@ def main() -> None:
     """Run the program: the console entry point."""
     prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
-        # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run
+        # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM
+        # but during a run
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     _name_the_user()
     sys.exit(run(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """What kubectl starts while `kubectl node-rollout` is typed: the program `kubectl_complete-node_rollout`.
 
-It gets the words that follow, the last one begun or empty, and prints what may stand in its place. A colon and a number
-end the list, as in Cobra's completions.
+It gets the words that follow, the last one begun or empty, and prints what may stand in its place.
+A colon and a number end the list, as in Cobra's completions.
 """
 
 import os

@@ -41,9 +41,11 @@ _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
 # After an article the words are about a rollout; after `kubectl` they are one of its own commands.
 _BEFORE = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
-# `own` is our name in a command; what follows it on a line of its own, and quoted words, are passed over.
+# `own` is our name in a command; what follows it on a line of its own, and quoted words, are passed
+# over.
 _COMMAND = re.compile(
-    rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
+    r"(?m:^(?P<indent>"
+    rf" +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
 )
 
 

@@ -1,11 +1,12 @@
 """Signals during a run: the first asks for a graceful stop, the second ends the process at once.
 
-A handler in Python runs in the main thread, and only when that comes out of its wait; which thread the system
-interrupts is its own choice. So a thread of its own listens at the descriptor that the interpreter writes each
-signal to.
+A handler in Python runs in the main thread, and only when that comes out of its wait; which thread
+the system interrupts is its own choice. So a thread of its own listens at the descriptor that the
+interpreter writes each signal to.
 
-A terminal that goes away, as a broken login does, is the first of the two and never the second: it may be told of more
-than once, and nobody has decided anything. Where `nohup` has it ignored, it stays so.
+A terminal that goes away, as a broken login does, is the first of the two and never the second: it
+may be told of more than once, and nobody has decided anything. Where `nohup` has it ignored, it
+stays so.
 """
 
 import os
@@ -27,7 +28,10 @@ _AGAIN = b"\0"
 _MOMENT = 0.05
 _ONCE_MORE = "Ctrl-C again quits now."
 _FINISHING = f"Stopping: finishing the nodes in flight. {_ONCE_MORE}"
-_REVERTING = f"Stopping: returning the nodes in flight, or finishing them if they are rebooting. {_ONCE_MORE}"
+_REVERTING = (
+    "Stopping: returning the nodes in flight, or finishing them if they are rebooting."
+    f" {_ONCE_MORE}"
+)
 _LAST_SECONDS = 4.0
 _LEFT = "stopped at once, and the nodes in flight are left as they are."
 # Commands stand alone on their lines, and are never broken.
@@ -35,36 +39,51 @@ _WAYS_ON = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 
 
 @contextmanager
-def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str = "") -> Iterator[None]:
+def stopped_by_signals(
+    stop: StopRequest, *, shown: bool = False, meaning: str = ""
+) -> Iterator[None]:
     """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only.
 
-    `shown` is whether a board says that it stops: lines between its own would be drawn over. `meaning` is what a stop
-    is, where it is another than that of a rollout.
+    `shown` is whether a board says that it stops: lines between its own would be drawn over.
+    `meaning` is what a stop is, where it is another than that of a rollout.
     """
     echo = Echo(sys.stderr) if shown else None
     watched = (*_SIGNALS, signal.SIGTSTP) if echo else _SIGNALS
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
-    said = f"Stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
-    # a handler there must be, or the interpreter would not write to the descriptor; the listener does the work
-    with _listened(lambda ear: _listen(ear, stop, "" if shown else said, echo), numbers, lambda *_: None):
+    said = (
+        f"Stopping: {meaning}. {_ONCE_MORE}"
+        if meaning
+        else _REVERTING
+        if stop.revert
+        else _FINISHING
+    )
+    # a handler there must be, or the interpreter would not write to the descriptor; the listener
+    # does the work
+    with _listened(
+        lambda ear: _listen(ear, stop, "" if shown else said, echo), numbers, lambda *_: None
+    ):
         try:
             with echo or nullcontext():
                 yield
         finally:
-            # what is left to tell and to write is not cut short by a terminal that goes away once more
+            # what is left to tell and to write is not cut short by a terminal that goes away once
+            # more
             if stop.requested:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
-def interrupted_by_signals(ending: StopRequest, echo: Echo | None = None) -> Iterator[Callable[[], None]]:
+def interrupted_by_signals(
+    ending: StopRequest, echo: Echo | None = None
+) -> Iterator[Callable[[], None]]:
     """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
 
-    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more. `echo` is
-    that of the terminal, if keys are not shown there: Ctrl-Z gives it back.
+    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted
+    any more. `echo` is that of the terminal, if keys are not shown there: Ctrl-Z gives it back.
 
-    An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
-    the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
+    An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak
+    reference) is dropped by the interpreter, with a traceback, and a kubelet asks but once: it
+    comes again a moment later.
     """
     before = sys.unraisablehook
     over = threading.Event()
@@ -104,7 +123,9 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _listened(
-    listen: Callable[[int], None], numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
+    listen: Callable[[int], None],
+    numbers: Sequence[int],
+    handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
     """Have a thread listen at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
     ear, mouth = os.pipe()
@@ -161,7 +182,8 @@ def _listen(ear: int, stop: StopRequest, said: str, echo: Echo | None) -> None:
 def _leave_at_once(stop: StopRequest) -> None:
     """Not `sys.exit`: that would wait for the threads of the nodes in flight.
 
-    The lock is given up before, where the API server answers soon: whoever goes on need not wait for it to run out.
+    The lock is given up before, where the API server answers soon: whoever goes on need not wait
+    for it to run out.
     """
     leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
     leaving.start()

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
-# How long a user waits for the cluster after Tab, with a few tenths of a second for Python to start.
+# How long a user waits for the cluster after Tab, with a few tenths of a second for Python to
+# start.
 _PATIENCE = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
@@ -78,7 +79,9 @@ def _already_named(context: typer.Context) -> Iterator[str]:
             yield from map(node_name, str(value).split(","))
 
 
-def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
+def _asked(
+    context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
+) -> list[str]:
     """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
     from rollout.gather.background import in_background
 
@@ -88,7 +91,9 @@ def _asked(context: typer.Context, question: Callable[["ClusterApi", str], Itera
     return []
 
 
-def _answer(context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]) -> list[str]:
+def _answer(
+    context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
+) -> list[str]:
     from rollout.adapters.kube.api import connect
 
     settings = _settings(context)
@@ -102,7 +107,9 @@ def _settings(context: typer.Context) -> "Given":
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
-    flags = [item for item in every_setting().values() if item.name.startswith("cluster.") and item.flag]
+    flags = [
+        item for item in every_setting().values() if item.name.startswith("cluster.") and item.flag
+    ]
     typed = {}
     for item in flags:
         if value := values.get(item.flag.replace("-", "_")):

@@ -1,6 +1,7 @@
 """What is printed where: data to standard output, everything else to standard error.
 
-The standard streams are made fit for it, however the program was started and whatever their ends can take.
+The standard streams are made fit for it, however the program was started and whatever their ends
+can take.
 """
 
 import os
@@ -114,7 +115,9 @@ def yaml_document(document: bytes) -> bytes:
     import msgspec
     import yaml
 
-    written: str = yaml.safe_dump(msgspec.json.decode(document), sort_keys=False, width=_NEVER_FOLDED)
+    written: str = yaml.safe_dump(
+        msgspec.json.decode(document), sort_keys=False, width=_NEVER_FOLDED
+    )
     return written.encode()
 
 
@@ -148,7 +151,10 @@ class Echo:
         with suppress(ImportError, OSError):
             import termios
 
-            if self._is_ours() and (modes := termios.tcgetattr(self._number))[_LOCAL_MODES] & termios.ECHO:
+            if (
+                self._is_ours()
+                and (modes := termios.tcgetattr(self._number))[_LOCAL_MODES] & termios.ECHO
+            ):
                 self._had_echo = True
                 modes[_LOCAL_MODES] &= ~termios.ECHO
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
@@ -212,7 +218,8 @@ def prepare_streams() -> None:
     """Have all three open, and none that fails at a character which the locale's encoding lacks."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # in order, so that each gets its own number back; else a socket would, and take what is meant for stderr
+            # in order, so that each gets its own number back; else a socket would, and take what is
+            # meant for stderr
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))

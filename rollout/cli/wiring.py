@@ -98,23 +98,36 @@ def inventory(options: Ssh, defaults: SshDefaults) -> Inventory | None:
 
     by_ansible = options.executor is Executor.ANSIBLE
     with shown_meanwhile("asking ansible-inventory for the hosts"):
-        return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
+        return read_inventory(
+            options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible
+        )
 
 
 def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:
     """Return what the gates ask outside the cluster: the operator's command, terminal and playbooks, and Prometheus.
 
-    `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end` as for the ports.
+    `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end`
+    as for the ports.
     """
     if settings.alerts.silence and not settings.alerts.alertmanager_url:
-        raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
+        raise UsageError(
+            "alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address."
+        )
     source = None
     if alerts.url:
-        token = token_for(alerts.url, settings.alerts.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
+        token = token_for(
+            alerts.url, settings.alerts.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
+        )
         alertmanager = settings.alerts.alertmanager_url
-        source = PrometheusAlerts(alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager).active
+        source = PrometheusAlerts(
+            alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager
+        ).active
     return GatePorts(
-        command=partial(ask_command, split_command(settings.gates.command)) if settings.gates.command else None,
+        command=(
+            partial(ask_command, split_command(settings.gates.command))
+            if settings.gates.command
+            else None
+        ),
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
         alerts=source,
         playbooks=_node_playbooks(settings),

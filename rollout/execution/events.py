@@ -1,9 +1,10 @@
 """A node's way through a rollout, or its undoing, as Kubernetes Events on the Node: what `kubectl describe node` shows.
 
-It is an observer like any other: it hears of each node's phases and of its end, and a node is `GivenBack` by whoever
-stopped it. Events are written beside the work: nothing waits for them, and nothing fails by them. One thread writes one
-after another. While the API server is away they wait, for a while; a server that refuses them, or stays away, is asked
-no further, and that is told once. An Event that is told again is brought up to date.
+It is an observer like any other: it hears of each node's phases and of its end, and a node is
+`GivenBack` by whoever stopped it. Events are written beside the work: nothing waits for them, and
+nothing fails by them. One thread writes one after another. While the API server is away they wait,
+for a while; a server that refuses them, or stays away, is asked no further, and that is told once.
+An Event that is told again is brought up to date.
 """
 
 import queue
@@ -20,7 +21,15 @@ from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, PodBlocked, PodReleased, StepEvent
+from rollout.model.progress import (
+    NodeFinished,
+    NodeStep,
+    Outcome,
+    Phase,
+    PodBlocked,
+    PodReleased,
+    StepEvent,
+)
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, version_step, whole_second
 from rollout.ports import Clock, ClusterApi, Observer
@@ -33,7 +42,8 @@ _LONGEST_NAME = 253
 _PATIENCE = 900.0
 
 
-# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
+# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words
+# of its own.
 STEPS = {
     Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
@@ -43,14 +53,16 @@ STEPS = {
     Phase.READY: ("Ready", "The kubelet of the new boot reports Ready"),
 }
 ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
-FAILED, BLOCKED = "RolloutFailed", "DrainBlocked"
+FAILED = "RolloutFailed"
+BLOCKED = "DrainBlocked"
 
 
 @dataclass
 class NodeEvents:
     """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
 
-    `report` tells the observer and the Nodes. What is not written yet has `closing_seconds` at the end.
+    `report` tells the observer and the Nodes. What is not written yet has `closing_seconds` at the
+    end.
     """
 
     api: ClusterApi
@@ -92,7 +104,11 @@ class NodeEvents:
                     node = self._planned[event.node]
                     if event.version_staged:
                         node = replace(node, staged_version=event.version_staged)
-                    words = {"versions": _versions(node), "kept": _kept(node), "pods": counted(node.evict, "pod")}
+                    words = {
+                        "versions": _versions(node),
+                        "kept": _kept(node),
+                        "pods": counted(node.evict, "pod"),
+                    }
                     self.tell(event.node, reason, sentence.format(**words), event.at)
             # where a budget holds back a hundred pods of a node, one says it all
             case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
@@ -107,9 +123,12 @@ class NodeEvents:
             case _:
                 return
 
-    def tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
+    def tell(
+        self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False
+    ) -> None:
         """Have it written in the background. What is told of a node for one `reason` is one Event of the run."""
-        digest, time = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16], whole_second(at)
+        digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
+        time = whole_second(at)
         # unique by its digest alone: a name that is too long for it to fit behind is cut
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
@@ -135,11 +154,15 @@ class NodeEvents:
             deadline = Deadline(self.clock, _PATIENCE)
             try:
                 patiently(
-                    partial(self._write, event), deadline, passing=lambda error: is_passing(error) and self._lasts
+                    partial(self._write, event),
+                    deadline,
+                    passing=lambda error: is_passing(error) and self._lasts,
                 )
             except RolloutError as error:
                 if self._lasts:
-                    self.report.notice(f"Events about this rollout cannot be written: {error.message}")
+                    self.report.notice(
+                        f"Events about this rollout cannot be written: {error.message}"
+                    )
                 return
 
     @property
@@ -148,7 +171,8 @@ class NodeEvents:
 
     def _write(self, event: dict[str, Any]) -> None:
         name = event["metadata"]["name"]
-        path, news = f"{EVENTS}/{name}", {field: event[field] for field in ("message", "lastTimestamp")}
+        path = f"{EVENTS}/{name}"
+        news = {field: event[field] for field in ("message", "lastTimestamp")}
         if name in self._written:
             # where the server has let it expire it is made anew
             with suppress(ApiNotFoundError):
@@ -172,7 +196,10 @@ def _ended(result: NodeFinished, node: PlannedNode) -> str:
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
         version = f", running {result.version}" if result.version else ""
-        return f"Given back in phase {result.phase} {took}{version}{why}{_kept(node) or '; it is uncordoned'}"
+        return (
+            f"Given back in phase {result.phase}"
+            f" {took}{version}{why}{_kept(node) or '; it is uncordoned'}"
+        )
     remark = "; it is left cordoned" if result.left_cordoned else ""
     return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 
@@ -180,7 +207,9 @@ def _ended(result: NodeFinished, node: PlannedNode) -> str:
 def _versions(node: PlannedNode) -> str:
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
-    return version_step(node.running_version, node.staged_version, node.detected_by).replace("→", "->")
+    return version_step(node.running_version, node.staged_version, node.detected_by).replace(
+        "→", "->"
+    )
 
 
 def _kept(node: PlannedNode) -> str:

@@ -43,7 +43,8 @@ class Later(str):
 class Hold:
     """Why a node may not begin, empty where it may; `final` where no waiting will change that.
 
-    `is_general`: it holds any other node as well, so that there is no use in asking about as many as there are.
+    `is_general`: it holds any other node as well, so that there is no use in asking about as many
+    as there are.
     """
 
     why: str = ""
@@ -77,8 +78,8 @@ class GatePorts:
 class PolicyGates:
     """All gates of one run. `hold` is asked by one thread, the rest of each node by its own.
 
-    What keeps untouched nodes from beginning is one list of conditions, asked when a node's turn comes and once more
-    right before its cordon.
+    What keeps untouched nodes from beginning is one list of conditions, asked when a node's turn
+    comes and once more right before its cordon.
     """
 
     plan: RolloutPlan
@@ -92,14 +93,18 @@ class PolicyGates:
         self._policy = self.plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
         self._schedules = {
-            pool: self._schedule.in_pool(self.plan.policy, pool) for pool in {node.pool for node in self.plan.nodes}
+            pool: self._schedule.in_pool(self.plan.policy, pool)
+            for pool in {node.pool for node in self.plan.nodes}
         }
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
-        self._alerts = Kept(lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock)
+        self._alerts = Kept(
+            lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
+        )
         # the cheapest first; what the bounded ones say is waited for up to gates.timeout
-        control_plane, stored = partial(self._blocked, control_plane_blockers), partial(self._blocked, stored_blockers)
+        control_plane = partial(self._blocked, control_plane_blockers)
+        stored = partial(self._blocked, stored_blockers)
         self._bounded = (self._blocking_pods, control_plane, stored, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
@@ -181,19 +186,25 @@ class PolicyGates:
         schedule = self._schedules[node.pool]
         if not schedule:
             return OPEN
-        now, needed = self.cluster.clock.now(), self._estimated(node)
+        now = self.cluster.clock.now()
+        needed = self._estimated(node)
         if needed and not schedule.fits_ever(now, needed):
             return Hold(
-                f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
+                f"it is estimated to take {Duration(round(needed))}, longer than any maintenance"
+                " window",
+                final=True,
             )
         opening = schedule.current(now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
         wait = self._policy.windows.wait
         if opening:
-            left, end = Duration(round((opening.end - now).total_seconds())), schedule.freezing(opening.end)
+            left = Duration(round((opening.end - now).total_seconds()))
+            end = schedule.freezing(opening.end)
             within = "before the freeze" if end else "in the window"
-            why = f"only {left} left {within}, and it is estimated to take {Duration(round(needed))}"
+            why = (
+                f"only {left} left {within}, and it is estimated to take {Duration(round(needed))}"
+            )
         else:
             why = schedule.why_closed(now)
         next_one = Later(f"{why}; {schedule.until(now)}")
@@ -206,11 +217,15 @@ class PolicyGates:
 
     def _too_late(self, node: PlannedNode) -> Hold:
         """Whether this process has not the time to take a node."""
-        needed, end = self._estimated(node), self.ports.end
+        needed = self._estimated(node)
+        end = self.ports.end
         if end is None or end.remaining >= needed:
             return OPEN
-        left, needs = Duration(round(end.remaining)), Duration(round(needed))
-        why = Later(f"only {left} left until --active-deadline, and it is estimated to take {needs}")
+        left = Duration(round(end.remaining))
+        needs = Duration(round(needed))
+        why = Later(
+            f"only {left} left until --active-deadline, and it is estimated to take {needs}"
+        )
         return Hold(why, final=True)
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:
@@ -223,7 +238,9 @@ class PolicyGates:
                 return Hold(f"pod {names} runs there (gates.blocking-pod-selector {selector})")
         return OPEN
 
-    def _blocked(self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode) -> Hold:
+    def _blocked(
+        self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
+    ) -> Hold:
         """Return the first in the way of a node that its operator has not accepted with the plan."""
         accepted = {entry.object for entry in self.plan.blockers if entry.node == node.name}
         found = self.cluster.ask(lambda api: look(api, node.name, self.plan.policy))
@@ -235,7 +252,9 @@ class PolicyGates:
         if not (url := self._policy.alerts.url):
             return OPEN
         if self.ports.alerts is None:
-            unasked = Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it")
+            unasked = Later(
+                f"alerts of {url} are not asked for: alerts.prometheus-url does not name it"
+            )
             return Hold(unasked, final=True)
         why = self._alerts.now()
         if not why:
@@ -278,7 +297,11 @@ def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 def _fitting(names: str) -> str:
     """As many whole names as a system takes in one variable: a wave whose nodes follow one another may be the fleet."""
-    return names if len(names) <= _LONGEST_VARIABLE else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
+    return (
+        names
+        if len(names) <= _LONGEST_VARIABLE
+        else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
+    )
 
 
 def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:

@@ -1,8 +1,8 @@
 """The Lease of the lock, and whether its holder is alive: the one place that judges it, for one look or for many.
 
-That it is dead is told by our own clock alone: it has let its whole duration pass while we watched; or its process was
-on this machine, and has ended. That it lives is told by a renewal that we see, or by one that is as young as a living
-holder's is, both by the API server's clock.
+That it is dead is told by our own clock alone: it has let its whole duration pass while we watched;
+or its process was on this machine, and has ended. That it lives is told by a renewal that we see,
+or by one that is as young as a living holder's is, both by the API server's clock.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,10 @@ RENEWALS_PER_DURATION = 3
 class LeaseState:
     """The Lease as it stands: who holds it (empty: nobody) for which `run`, and a word that renewals change.
 
-    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
-    when it last did, by its own clock, and `written` by the API server's: neither says that it is gone. `process` is
-    the holder's, by a word that no other has; empty where that is not known.
+    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given
+    it up. `renewed` is when it last did, by its own clock, and `written` by the API server's:
+    neither says that it is gone. `process` is the holder's, by a word that no other has; empty
+    where that is not known.
     """
 
     holder: str
@@ -72,9 +73,20 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
 
     def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
         """Return what others have written on it, which an update would take away, beside these annotations of ours."""
-        theirs = {name: word for name, word in self.annotations.items() if name not in (marks.RUN, marks.PROCESS)}
-        kept = {"labels": self.labels, "finalizers": self.finalizers, "ownerReferences": self.owner_references}
-        return {**{field: value for field, value in kept.items() if value}, "annotations": {**theirs, **annotations}}
+        theirs = {
+            name: word
+            for name, word in self.annotations.items()
+            if name not in (marks.RUN, marks.PROCESS)
+        }
+        kept = {
+            "labels": self.labels,
+            "finalizers": self.finalizers,
+            "ownerReferences": self.owner_references,
+        }
+        return {
+            **{field: value for field, value in kept.items() if value},
+            "annotations": {**theirs, **annotations},
+        }
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -105,9 +117,14 @@ class Lease(msgspec.Struct):
     def state(self) -> LeaseState:
         """What it says of the lock."""
         seconds = self.spec.lease_duration_seconds or SECONDS
-        run, process = (self.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
-        renewal, renewed = seconds / RENEWALS_PER_DURATION, moment(self.spec.renew_time or "")
-        return LeaseState(self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process)
+        run, process = (
+            self.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS)
+        )
+        renewal = seconds / RENEWALS_PER_DURATION
+        renewed = moment(self.spec.renew_time or "")
+        return LeaseState(
+            self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process
+        )
 
 
 def leases(namespace: str) -> str:
@@ -139,7 +156,8 @@ _PAUSE = 0.5
 class Glance:
     """What one look at the Lease tells at the API server's time `now`, before anybody watches it.
 
-    `now` is None before the server has told it. `has_ended`: its process was on this machine, and is gone.
+    `now` is None before the server has told it. `has_ended`: its process was on this machine, and
+    is gone.
     """
 
     lease: LeaseState = NO_LEASE
@@ -224,10 +242,12 @@ class LeaseWatch:
     def look(self, lease: LeaseState, now: datetime | None = None) -> Holder:
         """Take the Lease as it stands now, and say what that tells of its holder.
 
-        At the API server's time `now` a renewal that is young by its clock is a sign of life; without it, only one that
-        is seen to come. An old one says nothing: one of several servers may be slow.
+        At the API server's time `now` a renewal that is young by its clock is a sign of life;
+        without it, only one that is seen to come. An old one says nothing: one of several servers
+        may be slow.
         """
-        before, at_once = self._sight, Glance(lease, now)
+        before = self._sight
+        at_once = Glance(lease, now)
         is_young = at_once.one_clock and at_once.alive is True
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
@@ -254,8 +274,8 @@ def await_sign(
 ) -> Holder:
     """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
 
-    `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a living holder from one
-    that is late; `notice` hears of the watch before it begins.
+    `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a
+    living holder from one that is late; `notice` hears of the watch before it begins.
     """
     lease = read()
     is_late = lease.written is not None and now() is not None
@@ -275,9 +295,11 @@ def locked(lease: LeaseState, namespace: str, *, age: float | None = None) -> Lo
     `age` is how many seconds ago its process renewed the lock, None where that is not known.
     """
     place, _, process = lease.holder.rpartition("/")
-    what, watching = "a rollout is running", "rollout status --watch"
+    what = "a rollout is running"
+    watching = "rollout status --watch"
     if is_fleetlock_run(lease.run):
-        what, watching = "the FleetLock server is taking hosts through their reboots", "rollout fleetlock status"
+        what = "the FleetLock server is taking hosts through their reboots"
+        watching = "rollout fleetlock status"
     signs = [f"process {process}"] if process.isdecimal() else []
     signs += [f"renewed {elapsed(age)} ago"] if age is not None else []
     where = printable(place if process.isdecimal() else lease.holder) or "another process"
@@ -288,8 +310,10 @@ def locked(lease: LeaseState, namespace: str, *, age: float | None = None) -> Lo
             f"To watch it:     {watching}",
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
         ),
-        hint=f"If its process is gone: the lock ends by itself in {elapsed(max(1.0, left))}, "
-        f"or at once with: {unlocking(lease, namespace)}",
+        hint=(
+            f"If its process is gone: the lock ends by itself in {elapsed(max(1.0, left))}, "
+            f"or at once with: {unlocking(lease, namespace)}"
+        ),
     )
 
 
@@ -299,4 +323,8 @@ def unlocking(lease: LeaseState, namespace: str) -> str:
     if not lease.run:
         return deletion
     undo = f"rollout abort --force-unlock {lease.run}"
-    return undo if is_fleetlock_run(lease.run) else f"rollout resume --force-unlock {lease.run} (or: {undo})"
+    return (
+        undo
+        if is_fleetlock_run(lease.run)
+        else f"rollout resume --force-unlock {lease.run} (or: {undo})"
+    )

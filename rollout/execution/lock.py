@@ -1,12 +1,13 @@
 """One rollout at a time: a Lease held for the length of the run, renewed in the background.
 
-Clocks of two machines are never compared. Somebody else's Lease counts as abandoned when its renew time has not
-changed for its whole duration on our own clock; ours counts as held while our last renewal is younger than its
-duration on our clock, and has to be renewed before the next act otherwise. Every write names the version it read, so
-that of two who try only one succeeds.
+Clocks of two machines are never compared. Somebody else's Lease counts as abandoned when its renew
+time has not changed for its whole duration on our own clock; ours counts as held while our last
+renewal is younger than its duration on our clock, and has to be renewed before the next act
+otherwise. Every write names the version it read, so that of two who try only one succeeds.
 
-A renewal that is not answered must leave time for another: each is given a third of the duration, and is tried again
-soon. Nothing that an answer may be ends the renewing; only another holder, or nobody in our place, does.
+A renewal that is not answered must leave time for another: each is given a third of the duration,
+and is tried again soon. Nothing that an answer may be ends the renewing; only another holder, or
+nobody in our place, does.
 """
 
 import threading
@@ -45,10 +46,13 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
-# What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
+# What is sent at the last moment still has a way to go: an act must begin while this share of the
+# duration lasts.
 _SURE_SHARE = 0.8
-# In seconds: how often whoever waits for another's lock says so, and how long giving it up may take on the way out.
-_SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
+# In seconds: how often whoever waits for another's lock says so, and how long giving it up may take
+# on the way out.
+_SAID_AGAIN = 10.0
+_LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
@@ -56,11 +60,13 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 class LeaseLock:
     """Holds the Lease while it is entered, as `holder`. `check` is asked before every act.
 
-    `seconds` is how long others must see no renewal before they may take it. The Lease of the run `unlock` is taken at
-    once: an operator has made sure that its process is gone. `process` is a word that no other process has.
+    `seconds` is how long others must see no renewal before they may take it. The Lease of the run
+    `unlock` is taken at once: an operator has made sure that its process is gone. `process` is a
+    word that no other process has.
 
-    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
-    `watch` is what was seen of its holder before: one that is gone is not waited for again.
+    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears
+    for whom it waits. `watch` is what was seen of its holder before: one that is gone is not waited
+    for again.
     """
 
     cluster: PatientApi
@@ -108,9 +114,16 @@ class LeaseLock:
             # the process ends in a moment, and another may begin before that
             threading.Event().wait()
         if self._ended.is_set():
-            raise FencedError("the lock was given up", hint="This process has ended; nothing further is done by it.")
-        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self.seconds * _SURE_SHARE:
-            # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
+            raise FencedError(
+                "the lock was given up",
+                hint="This process has ended; nothing further is done by it.",
+            )
+        if (
+            self._lost_to is None
+            and self._clock.monotonic() - self._renewed_at >= self.seconds * _SURE_SHARE
+        ):
+            # whoever waits here shares the patience of the run; the renewals in the background wait
+            # for nothing
             renew = self.cluster.heard(marks.LEASE_NAME)(self._renew)
             patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
@@ -140,7 +153,8 @@ class LeaseLock:
             return
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
-        self._stored, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
+        self._stored = lease.metadata
+        self._transitions = (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), lease)
 
     def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
@@ -150,9 +164,12 @@ class LeaseLock:
                 self._patiently(lambda: self._hold(write))
             except ApiConflictError as error:
                 current = self._read()
-                if current is None or not (self._is_mine(current) or self._may_go_on(before, current)):
+                if current is None or not (
+                    self._is_mine(current) or self._may_go_on(before, current)
+                ):
                     raise _taken_meanwhile(current) from error
-                # since when an attempt that was not answered holds it is not known: the next act renews it
+                # since when an attempt that was not answered holds it is not known: the next act
+                # renews it
                 self._stored = current.metadata
                 if self._is_mine(current):
                     return
@@ -173,7 +190,9 @@ class LeaseLock:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
         run = lease.state.run
         if self.unlock not in ("", run):
-            held = f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
+            held = (
+                f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
+            )
             unlock = unlocking(lease.state, self.namespace)
             raise BlockedError(
                 f"--force-unlock {self.unlock}, but {held}",
@@ -188,14 +207,18 @@ class LeaseLock:
         told = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not Holder.GONE:
             if state is Holder.NOBODY:
-                raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
+                raise LockedError(
+                    "another rollout was running, and has just ended", hint=_PLAN_AGAIN
+                )
             if state is Holder.ALIVE:
                 raise locked(lease.state, self.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)
                 left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
                 holds = f"{lease.held_by} holds the lock: watching up to {left} for a renewal"
-                self.notice(f"{holds}; if its process is gone: {unlocking(lease.state, self.namespace)}")
+                self.notice(
+                    f"{holds}; if its process is gone: {unlocking(lease.state, self.namespace)}"
+                )
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
             if current is None:
@@ -207,7 +230,8 @@ class LeaseLock:
         """Write it: where it is ours then, it is from when that was sent."""
         sent = self._clock.monotonic()
         if (answer := write()) is not None:
-            self._stored, self._renewed_at = decode(answer, Lease, self._path).metadata, sent
+            self._stored = decode(answer, Lease, self._path).metadata
+            self._renewed_at = sent
             self.cluster.over(marks.LEASE_NAME)
 
     def _keep(self) -> None:
@@ -224,7 +248,11 @@ class LeaseLock:
 
     def _pause(self, failures: int) -> float:
         """Seconds to the next renewal: soon after one that failed, ever later after several."""
-        return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) if failures else self._interval
+        return (
+            min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+            if failures
+            else self._interval
+        )
 
     def _renew(self) -> None:
         with self._turn:
@@ -260,7 +288,8 @@ class LeaseLock:
         """Give it up before the process ends at once; from here on nothing is begun that asks first."""
         self._leaving.set()
         self._ended.set()
-        # a renewal that is not answered is not waited for: the conflict that it may make is solved as any other
+        # a renewal that is not answered is not waited for: the conflict that it may make is solved
+        # as any other
         has_turn = self._turn.acquire(timeout=_LAST_SECONDS)
         try:
             self._give_up(self.cluster.api.within(_LAST_SECONDS))
@@ -280,7 +309,8 @@ class LeaseLock:
         metadata = self._stored.with_ours({} if released else ours)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.namespace}
         if self._stored.resource_version:
-            # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
+            # Without the UID an update of a Lease that somebody has deleted would quietly make it
+            # anew.
             metadata |= {"resourceVersion": self._stored.resource_version, "uid": self._stored.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",

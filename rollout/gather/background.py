@@ -1,7 +1,7 @@
 """Work in threads that no exit waits for.
 
-Those of a pool are waited for where it is left, and by the interpreter at its end: who interrupts the program would
-have to outwait an API server or a host that hangs.
+Those of a pool are waited for where it is left, and by the interpreter at its end: who interrupts
+the program would have to outwait an API server or a host that hangs.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -23,14 +23,18 @@ def in_background(work: Callable[[], T], name: str) -> "Future[T]":
     return end
 
 
-def side_by_side(items: Iterable[I], work: Callable[[I], T], *, most: int, name: str) -> Generator[tuple[I, T]]:
+def side_by_side(
+    items: Iterable[I], work: Callable[[I], T], *, most: int, name: str
+) -> Generator[tuple[I, T]]:
     """Each item with what comes of it, as it comes, at most so many at a time; what one raises is raised.
 
     Closed, it ends at once: no further one is begun, and those under way are not waited for.
     """
-    todo, ended = list(items), SimpleQueue[tuple[I, Future[T]]]()
+    todo = list(items)
+    ended = SimpleQueue[tuple[I, Future[T]]]()
     # one iterator of all threads: each takes what none has taken yet
-    count, left = len(todo), iter(todo)
+    count = len(todo)
+    left = iter(todo)
 
     def begin() -> None:
         for item in left:

@@ -1,11 +1,12 @@
 """How to reach hosts, from what `ansible-inventory --list` prints; and the cluster's Nodes in the JSON that it expects.
 
-Only what says how a host is reached is taken. Where Ansible itself carries the commands, the rest is its business. A
-variable that would have it reach a host in another way than rollout's own SSH can is an error there, because the host
-reached instead might be the wrong one.
+Only what says how a host is reached is taken. Where Ansible itself carries the commands, the rest
+is its business. A variable that would have it reach a host in another way than rollout's own SSH
+can is an error there, because the host reached instead might be the wrong one.
 
-Of the Nodes every host comes with its variables in `_meta`, so that Ansible asks once and not once a host. Names of
-groups consist of letters, digits and underscores: with others Ansible warns, or refuses.
+Of the Nodes every host comes with its variables in `_meta`, so that Ansible asks once and not once
+a host. Names of groups consist of letters, digits and underscores: with others Ansible warns, or
+refuses.
 """
 
 import re
@@ -37,12 +38,23 @@ _KEY = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 _ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 _PASSWORDS = ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
 
-_SSH = ("", "ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh")
+_SSH = (
+    "",
+    "ssh",
+    "smart",
+    "paramiko",
+    "paramiko_ssh",
+    "ansible.builtin.ssh",
+    "ansible.builtin.paramiko_ssh",
+)
 _ELSEWHERE = re.compile(
-    r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias|(^|\s)-[JWFplibB]", re.IGNORECASE
+    r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias|(^|\s)-[JWFplibB]",
+    re.IGNORECASE,
 )
 _TEMPLATE = re.compile(r"\{[{%]")
-_BY_ANSIBLE = "Have Ansible reach it: --executor ansible. Or say its address, port, user and key as they are."
+_BY_ANSIBLE = (
+    "Have Ansible reach it: --executor ansible. Or say its address, port, user and key as they are."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,9 @@ class Inventory:
     warnings: tuple[str, ...] = ()
 
 
-def inventory_of(document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
+def inventory_of(
+    document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool
+) -> Inventory:
     """Return the hosts of every group but this machine itself; `InventoryError` names a host that cannot be reached so.
 
     With `by_ansible` Ansible connects: what only it can evaluate or follow is left to it.
@@ -71,10 +85,15 @@ def inventory_of(document: Mapping[str, Any], defaults: SshDefaults, *, by_ansib
     groups = (group.get("hosts", ()) for name, group in document.items() if name != "_meta")
     names = dict.fromkeys(name for group in groups for name in group)
     if strange := [name for name in names if not name.isprintable()]:
-        raise InventoryError(f"the inventory has a host {strange[0]!r}, whose name cannot be printed")
+        raise InventoryError(
+            f"the inventory has a host {strange[0]!r}, whose name cannot be printed"
+        )
     readers = [_HostReader(name, variables.get(name, {}), by_ansible) for name in names]
     hosts = [host for reader in readers if (host := reader.host(defaults)) is not None]
-    return Inventory(tuple(hosts), tuple(dict.fromkeys(warning for reader in readers for warning in reader.warnings)))
+    return Inventory(
+        tuple(hosts),
+        tuple(dict.fromkeys(warning for reader in readers for warning in reader.warnings)),
+    )
 
 
 @dataclass(slots=True)
@@ -90,7 +109,9 @@ class _HostReader:
         """Return the host; None where it is this very machine, which is no host of a cluster seen from outside."""
         connection = self._text("ansible_connection")
         if connection == "local":
-            self.warnings.append(f"host {self.name} is this machine (ansible_connection=local); left out")
+            self.warnings.append(
+                f"host {self.name} is this machine (ansible_connection=local); left out"
+            )
             return None
         if not self.by_ansible:
             self._check(connection)
@@ -107,18 +128,24 @@ class _HostReader:
             raise self._refusal("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
             if _ELSEWHERE.search(text := self._text(variable)):
-                raise self._refusal(variable, "rollout's own SSH follows no jump hosts and options of an inventory")
+                raise self._refusal(
+                    variable, "rollout's own SSH follows no jump hosts and options of an inventory"
+                )
             if text:
                 self.warnings.append(f"inventory: {variable} is ignored")
         ignored = (variable for variable in _PASSWORDS if variable in self.variables)
-        self.warnings += [f"inventory: {variable} is ignored: only keys are used" for variable in ignored]
+        self.warnings += [
+            f"inventory: {variable} is ignored: only keys are used" for variable in ignored
+        ]
 
     def _port(self) -> int:
         """Return the port; 0 where none is said."""
         text = self._text(*_PORT)
         port = port_of(text)
         if text and port is None:
-            raise self._refusal(next(name for name in _PORT if name in self.variables), "not a port")
+            raise self._refusal(
+                next(name for name in _PORT if name in self.variables), "not a port"
+            )
         return port or 0
 
     def _text(self, *names: str) -> str:
@@ -129,7 +156,11 @@ class _HostReader:
             text = value if unsafe is None else unsafe
             if text is None or (isinstance(text, str) and not text.strip()):
                 continue
-            if isinstance(text, bool) or not isinstance(text, str | int) or not str(text).isprintable():
+            if (
+                isinstance(text, bool)
+                or not isinstance(text, str | int)
+                or not str(text).isprintable()
+            ):
                 problem = "only Ansible reads this value"
             elif unsafe is None and _TEMPLATE.search(str(text)):
                 problem = "only Ansible evaluates templates"
@@ -141,8 +172,14 @@ class _HostReader:
 
     def _refusal(self, variable: str, why: str) -> InventoryError:
         value = self.variables[variable]
-        shown = "(encrypted)" if isinstance(value, dict) and "__ansible_vault" in value else ascii(value)
-        return InventoryError(f"inventory: host {self.name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE)
+        shown = (
+            "(encrypted)"
+            if isinstance(value, dict) and "__ansible_vault" in value
+            else ascii(value)
+        )
+        return InventoryError(
+            f"inventory: host {self.name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE
+        )
 
 
 def _unbracketed(address: str) -> str:
@@ -168,17 +205,31 @@ class Connection:
     def arguments(self, host: Host) -> str:
         """Return the same for OpenSSH, which Ansible connects with, and what its own configuration may not find.
 
-        It is given an address, where a configuration may speak of a name: the way that was found there goes along.
+        It is given an address, where a configuration may speak of a name: the way that was found
+        there goes along.
         """
         own_key = host.key_file or self.key_file
-        files = HostKeyFiles((self.known_hosts,)) if self.known_hosts else host.known_hosts or HostKeyFiles(())
+        files = (
+            HostKeyFiles((self.known_hosts,))
+            if self.known_hosts
+            else host.known_hosts or HostKeyFiles(())
+        )
         options = (
-            ("UserKnownHostsFile", " ".join(map(ssh_path, files.own)) or ("none" if files.system else "")),
-            ("GlobalKnownHostsFile", " ".join(ssh_path(file, tokens=False) for file in files.system)),
+            (
+                "UserKnownHostsFile",
+                " ".join(map(ssh_path, files.own)) or ("none" if files.system else ""),
+            ),
+            (
+                "GlobalKnownHostsFile",
+                " ".join(ssh_path(file, tokens=False) for file in files.system),
+            ),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
             *(("IdentityFile", ssh_path(file)) for file in host.identities.files if not own_key),
-            ("IdentityAgent", "" if host.identities.agent is None else ssh_path(host.identities.agent or "none")),
+            (
+                "IdentityAgent",
+                "" if host.identities.agent is None else ssh_path(host.identities.agent or "none"),
+            ),
             ("IdentitiesOnly", "yes" if host.identities.only else ""),
         )
         words = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
@@ -232,7 +283,9 @@ def _reached(host: Host | None, connection: Connection) -> Variables:
 
 def _about(node: Node) -> Variables:
     ours = {
-        key.removeprefix(marks.PREFIX): text for key, text in node.annotations.items() if key.startswith(marks.PREFIX)
+        key.removeprefix(marks.PREFIX): text
+        for key, text in node.annotations.items()
+        if key.startswith(marks.PREFIX)
     }
     return {
         "rollout_ready": node.is_ready,
@@ -267,7 +320,9 @@ def _untemplated(text: str) -> object:
 
 
 def _roles(node: Node) -> Iterable[str]:
-    return sorted(label.removeprefix(_ROLE_PREFIX) for label in node.labels if label.startswith(_ROLE_PREFIX))
+    return sorted(
+        label.removeprefix(_ROLE_PREFIX) for label in node.labels if label.startswith(_ROLE_PREFIX)
+    )
 
 
 def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
@@ -275,7 +330,11 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
     yield from (_group("role", role) for role in roles)
     if node.zone:
         yield _group("zone", node.zone)
-    version = observation.running_version if isinstance(observation, HostFacts) else _version_of(node.os_image)
+    version = (
+        observation.running_version
+        if isinstance(observation, HostFacts)
+        else _version_of(node.os_image)
+    )
     if version:
         yield _group("os_version", version)
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:

@@ -13,12 +13,16 @@ from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
 from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult, HostExecutor
 
-_BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager AttemptUpdate"
+_BUS_CALL = (
+    "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager"
+    " AttemptUpdate"
+)
 _CLIENT_CALL = "update_engine_client -check_for_update"
 
-# The operator's own command first, the bus where that is missing, and root where both are refused. Each question begins
-# with a marker on stderr, so that what one tool complained about is not taken for another's. Status 124 is that of a
-# command that was cut off: there is nobody to answer root either.
+# The operator's own command first, the bus where that is missing, and root where both are refused.
+# Each question begins with a marker on stderr, so that what one tool complained about is not taken
+# for another's. Status 124 is that of a command that was cut off: there is nobody to answer root
+# either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2
@@ -73,21 +77,31 @@ def check_hosts(
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
-            why = observation.message if observation else "no host in the inventory matches this Node"
+            why = (
+                observation.message if observation else "no host in the inventory matches this Node"
+            )
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
         elif (update := observation.update).needs_reboot:
             yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
         elif update.operation is UpdateOperation.REPORTING_ERROR:
-            why = "update_engine is reporting a failed update, and accepts no request: try again soon"
+            why = (
+                "update_engine is reporting a failed update, and accepts no request: try again soon"
+            )
             yield CheckResult(node, CheckOutcome.REFUSED, message=why)
         elif update.operation not in _NOT_AT_IT:
-            yield CheckResult(node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}")
+            yield CheckResult(
+                node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}"
+            )
         else:
             hosts[node] = observation.host
-    with closing(shell.run_on_all(hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency)) as answers:
+    with closing(
+        shell.run_on_all(hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency)
+    ) as answers:
         for node, answer in answers:
             why = answer.message if isinstance(answer, SshError) else check_refusal(answer)
-            failed = CheckOutcome.UNREACHABLE if isinstance(answer, SshError) else CheckOutcome.REFUSED
+            failed = (
+                CheckOutcome.UNREACHABLE if isinstance(answer, SshError) else CheckOutcome.REFUSED
+            )
             yield CheckResult(node, failed if why else CheckOutcome.ASKED, message=why)
 
 
@@ -99,7 +113,9 @@ def check_refusal(result: CommandResult) -> str:
         return "the connection ended before the host answered"
     answers = sections(result.stderr)
     if not answers:
-        return f"the host did not run the command; it said: {last_words(result.stderr) or 'nothing'}"
+        return (
+            f"the host did not run the command; it said: {last_words(result.stderr) or 'nothing'}"
+        )
     if result.exit_status == CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = last_words(answers.get("bus", "")) or last_words(answers.get("client", ""))

@@ -1,8 +1,9 @@
 """The lab's time: simulated durations run `speed` times faster than the wall clock.
 
-Timestamps are the wall clock's, so that what clients compute from them agrees with their own clock, unless the lab
-is told to be that far `ahead` of it (seconds; below 0: behind), as machines are whose clocks are not kept by NTP.
-Durations (boots, heartbeats, grace periods) are simulated seconds.
+Timestamps are the wall clock's, so that what clients compute from them agrees with their own clock,
+unless the lab is told to be that far `ahead` of it (seconds; below 0: behind), as machines are
+whose clocks are not kept by NTP. Durations (boots, heartbeats, grace periods) are simulated
+seconds.
 """
 
 import time

@@ -1,7 +1,8 @@
 """A lab that is the copy of a real cluster: its hosts, and what its store is filled with.
 
-What the copy does not tell is made up: of the controllers of its pods as many as there are pods, with a template like
-the first of them. Pods that were on their way out are gone, as if that had been waited for.
+What the copy does not tell is made up: of the controllers of its pods as many as there are pods,
+with a template like the first of them. Pods that were on their way out are gone, as if that had
+been waited for.
 """
 
 import re
@@ -63,9 +64,13 @@ def load_copy(path: Path) -> ClusterCopy:
     try:
         copy = msgspec.json.decode(path.read_bytes(), type=ClusterCopy)
     except OSError as error:
-        raise ScenarioError(f"cannot read the snapshot {path}: {error.strerror}", hint=hint) from error
+        raise ScenarioError(
+            f"cannot read the snapshot {path}: {error.strerror}", hint=hint
+        ) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ScenarioError(f"{path} is not the snapshot of a cluster: {error}", hint=hint) from error
+        raise ScenarioError(
+            f"{path} is not the snapshot of a cluster: {error}", hint=hint
+        ) from error
     if (copy.format_version, copy.kind) != (FORMAT_VERSION, KIND) or not copy.nodes:
         raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=hint)
     return copy
@@ -88,7 +93,9 @@ def scenario_like(path: Path) -> Scenario:
 
 def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
     """Return a host for each Node."""
-    return tuple(_host_plan(node, copy.hosts.get(name_of(node), CopiedHost())) for node in copy.nodes)
+    return tuple(
+        _host_plan(node, copy.hosts.get(name_of(node), CopiedHost())) for node in copy.nodes
+    )
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
@@ -97,8 +104,12 @@ def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
 
 
 def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
-    spec, status, labels = spec_of(node), status_of(node), labels_of(node)
-    taints = tuple(taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS))
+    spec = spec_of(node)
+    status = status_of(node)
+    labels = labels_of(node)
+    taints = tuple(
+        taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS)
+    )
     role = Role.CONTROL_PLANE if CONTROL_PLANE_LABEL in labels else Role.WORKER
     settings = HostSettings(
         version=host.version if _VERSION.fullmatch(host.version) else None,
@@ -135,9 +146,15 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
     owned: dict[str, list[Json]] = {uid: [] for uid in daemon_sets}
     for pod in pods:
         owner = controller_of(pod)
-        if owner and owner["kind"] not in _UNCONTROLLED and (owner["kind"] != "DaemonSet" or owner["uid"] in owned):
+        if (
+            owner
+            and owner["kind"] not in _UNCONTROLLED
+            and (owner["kind"] != "DaemonSet" or owner["uid"] in owned)
+        ):
             owned.setdefault(owner["uid"], []).append(pod)
-    references = {uid: _controller(store, own, daemon_sets.get(uid), copy.pace) for uid, own in owned.items()}
+    references = {
+        uid: _controller(store, own, daemon_sets.get(uid), copy.pace) for uid, own in owned.items()
+    }
     nodes = {name_of(node): node["metadata"]["uid"] for node in store.items(NODES)}
     for pod in pods:
         _fill_pod(store, pod, references, nodes, copy.pace)
@@ -152,11 +169,19 @@ def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
 
 def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any) -> Json:
     """Store what is copied of an object, by a spec of its own."""
-    known = {name: obj["metadata"][name] for name in ("name", "namespace", "labels") if name in obj["metadata"]}
-    return store.create(resource, with_defaults(resource, {"metadata": {**known, **metadata}, "spec": spec}))
+    known = {
+        name: obj["metadata"][name]
+        for name in ("name", "namespace", "labels")
+        if name in obj["metadata"]
+    }
+    return store.create(
+        resource, with_defaults(resource, {"metadata": {**known, **metadata}, "spec": spec})
+    )
 
 
-def _controller(store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, pace: CopiedPace) -> Json:
+def _controller(
+    store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, pace: CopiedPace
+) -> Json:
     """Store a controller like that of these pods; what they refer to. One of an unknown kind does as ReplicaSets do."""
     reference = controller_of(pods[0]) if pods else None
     known: Json = reference or {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
@@ -195,7 +220,9 @@ def _by_ordinal(volume: Json) -> Json:
     """Return a volume of which each pod of a StatefulSet has its own."""
     source = volume.get("persistentVolumeClaim")
     match = _ORDINAL.fullmatch(source["claimName"]) if source else None
-    return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
+    return (
+        {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
+    )
 
 
 def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -208,11 +235,18 @@ def _timing(uid: str, pace: CopiedPace) -> dict[str, str]:
     if uid not in pace.owners:
         return {}
     ending, starting = pace.owners[uid]
-    return {f"{LAB_PREFIX}termination-seconds": str(ending), f"{LAB_PREFIX}startup-seconds": str(starting)}
+    return {
+        f"{LAB_PREFIX}termination-seconds": str(ending),
+        f"{LAB_PREFIX}startup-seconds": str(starting),
+    }
 
 
 def _fill_pod(
-    store: ObjectStore, pod: Json, references: Mapping[str, Json], nodes: Mapping[str, str], pace: CopiedPace
+    store: ObjectStore,
+    pod: Json,
+    references: Mapping[str, Json],
+    nodes: Mapping[str, str],
+    pace: CopiedPace,
 ) -> None:
     reference = controller_of(pod)
     annotations: dict[str, str] = dict(pod["metadata"].get("annotations") or {})

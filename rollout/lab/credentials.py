@@ -40,7 +40,8 @@ class Authority:
 class InventoryHost:
     """One host as the written inventory and known_hosts name it.
 
-    `public_key` is what known_hosts says, in OpenSSH form; a lab may make that differ from what the host shows.
+    `public_key` is what known_hosts says, in OpenSSH form; a lab may make that differ from what the
+    host shows.
     """
 
     name: str
@@ -111,9 +112,16 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": CONTEXT,
-        "clusters": [{"name": CONTEXT, "cluster": {"server": server, "certificate-authority-data": trusted}}],
+        "clusters": [
+            {"name": CONTEXT, "cluster": {"server": server, "certificate-authority-data": trusted}}
+        ],
         "users": [{"name": CONTEXT, "user": {"token": token}}],
-        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
+        "contexts": [
+            {
+                "name": CONTEXT,
+                "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"},
+            }
+        ],
     }
     _write_private(path, yaml.dump(document, Dumper=_DUMPER, sort_keys=False))
 

@@ -39,12 +39,18 @@ class Fleet:
         self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
             address, port = listening.getsockname()[:2]
-            machine = Machine(plan.name, address, plan.settings, clock=clock, rng=rng, timings=timings)
+            machine = Machine(
+                plan.name, address, plan.settings, clock=clock, rng=rng, timings=timings
+            )
             key = new_host_key()
             self.machines[plan.name] = machine
-            self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
+            self.servers[plan.name] = HostServer(
+                machine, listening, authorized=authorized, host_key=key
+            )
             known = new_host_key() if machine.faults.host_key is HostKeyFault.OTHER else key
-            self.inventory.append(InventoryHost(plan.name, plan.role, address, port, public_line(known)))
+            self.inventory.append(
+                InventoryHost(plan.name, plan.role, address, port, public_line(known))
+            )
             if plan.settings.zincati is not None:
                 self.agents[plan.name] = Zincati(machine, rng=rng)
 

@@ -28,14 +28,16 @@ def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
     """Return the scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
     has_zincati = any(group.zincati is not None for group in (*scenario.nodes, *scenario.hosts))
     everywhere = () if has_zincati else (HostOverride(select=Selection(), zincati=ZincatiHost()),)
-    return msgspec.structs.replace(scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere))
+    return msgspec.structs.replace(
+        scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere)
+    )
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
     """Return the scenario with that many nodes in all: workers make the difference, in proportion to their groups.
 
-    A control plane that would be half of the cluster or more shrinks to one node, and a cluster of one node is
-    a worker: something has to be left to run workloads.
+    A control plane that would be half of the cluster or more shrinks to one node, and a cluster of
+    one node is a worker: something has to be left to run workloads.
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
     kept = masters if nodes >= 2 * masters else min(1, nodes - 1)
@@ -46,8 +48,11 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
         for group in groups:
             # each its share of what is left, rounded up
             counts[group.prefix] = -(-left * group.count // weight) if weight else 0
-            left, weight = left - counts[group.prefix], weight - group.count  # noqa: PLW2901
-    resized = tuple(msgspec.structs.replace(group, count=counts[group.prefix]) for group in scenario.nodes)
+            left = left - counts[group.prefix]  # noqa: PLW2901
+            weight = weight - group.count
+    resized = tuple(
+        msgspec.structs.replace(group, count=counts[group.prefix]) for group in scenario.nodes
+    )
     return msgspec.structs.replace(scenario, nodes=resized)
 
 
@@ -62,15 +67,21 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
                 f"{scenario.name}: an override selects none of the {len(drafts)} hosts: {asked}",
                 hint="ask for more nodes",
             )
-        drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
+        drafts = [
+            _overridden(draft, override) if draft.name in chosen else draft for draft in drafts
+        ]
     return tuple(drafts)
 
 
 def _draft(group: NodeGroup, index: int) -> HostPlan:
-    labels, taints = dict[str, str](), group.taints
+    labels = dict[str, str]()
+    taints = group.taints
     if group.zones:
         zone = group.zones[index % len(group.zones)]
-        labels |= {ZONE_LABEL: zone, "topology.kubernetes.io/region": zone.rpartition("-")[0] or zone}
+        labels |= {
+            ZONE_LABEL: zone,
+            "topology.kubernetes.io/region": zone.rpartition("-")[0] or zone,
+        }
     if group.role is Role.CONTROL_PLANE:
         labels[CONTROL_PLANE_LABEL] = ""
         taints = (_CONTROL_PLANE_TAINT,) if taints is None else taints
@@ -87,13 +98,16 @@ def _matches(draft: HostPlan, selection: Selection) -> bool:
 
 
 def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
-    merged = {name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__}
+    merged = {
+        name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__
+    }
     return replace(draft, settings=msgspec.structs.replace(draft.settings, **merged))
 
 
 def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
     """Merge a field: mappings grow, anything else is replaced where the override says something."""
-    lower, upper = getattr(below, name), getattr(above, name)
+    lower = getattr(below, name)
+    upper = getattr(above, name)
     if isinstance(lower, Mapping):
         return {**lower, **upper}
     return lower if upper is None else upper

@@ -1,7 +1,7 @@
 """A lab that runs beside the program that started it: a thread with an event loop of its own.
 
-The loop owns everything of the simulation. What is handed out here is safe to use from any thread; the
-simulation's own objects are reached through `call` and `run`.
+The loop owns everything of the simulation. What is handed out here is safe to use from any thread;
+the simulation's own objects are reached through `call` and `run`.
 """
 
 import asyncio
@@ -26,33 +26,40 @@ _CALL_SECONDS: Final = 60.0
 class Lab(LabFiles):
     """A running lab; a context manager that stops it.
 
-    `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port that all hosts share,
-    None where each has its own. `store`, `world`, `api`, `machines`, `agents` (the hosts' Zincati, where they have it),
-    `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run` only.
+    `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port
+    that all hosts share, None where each has its own. `store`, `world`, `api`, `machines`, `agents`
+    (the hosts' Zincati, where they have it), `faults` and `requests` belong to the lab's loop:
+    touch them inside `call` or `run` only.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
         """Start it, and return when it serves; `RolloutError` where it cannot be set up.
 
         Args:
-            scenario: what the lab is like.
-            directory: where kubeconfig, inventory, known_hosts and key are written; made if need be.
-            speed: how many simulated seconds pass in a real one.
+            scenario: What the lab is like.
+            directory: Where kubeconfig, inventory, known_hosts and key are written.
+            speed: How many simulated seconds pass in a real one.
         """
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, args=(directory, speed), name="rollout-lab", daemon=True)
+        self._thread = threading.Thread(
+            target=self._main, args=(directory, speed), name="rollout-lab", daemon=True
+        )
         self._thread.start()
         running = self._simulation = self._ready.result()
         super().__init__(running.files.directory)
         self.ssh_port = running.fleet.shared_port
         self.environment = self.variables(self.ssh_port)
-        self.store, self.world, self.api = running.store, running.world, running.api
-        self.faults, self.requests = running.api.faults, running.api.requests
-        self.machines, self.agents = running.fleet.machines, running.fleet.agents
+        self.store = running.store
+        self.world = running.world
+        self.api = running.api
+        self.faults = running.api.faults
+        self.requests = running.api.requests
+        self.machines = running.fleet.machines
+        self.agents = running.fleet.agents
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +126,9 @@ class Lab(LabFiles):
             await self._stopping.wait()
 
 
-def serve(scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]) -> Scoreboard:
+def serve(
+    scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]
+) -> Scoreboard:
     """Serve until SIGINT or SIGTERM, and return what the cluster saw; raises RolloutError."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,8 @@
 """The listening socket, its port while nobody listens, and the connections that are still greeting.
 
-asyncio's own servers lose sight of a connection between its acceptance and the end of its handshake: neither closing
-the server nor ending the loop closes it, and it goes on through an outage as if there were none.
+asyncio's own servers lose sight of a connection between its acceptance and the end of its
+handshake: neither closing the server nor ending the loop closes it, and it goes on through an
+outage as if there were none.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ _LOOPBACK_IPV6: Final = "::1"
 def kept_port() -> socket.socket | None:
     """Return a socket that has a free port and refuses connections; None where it would be in the way.
 
-    While nobody listens, any program that asks for a free port might be given this one, and keep it. Linux alone lets
-    somebody listen beside it, with `SO_REUSEADDR`.
+    While nobody listens, any program that asks for a free port might be given this one, and keep
+    it. Linux alone lets somebody listen beside it, with `SO_REUSEADDR`.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -90,19 +91,22 @@ class Listener:
 
 _BACKLOG: Final = 1024
 _TRIES: Final = 20
-_FIRST_NETWORK, _LAST_NETWORK = 64, 254
+_FIRST_NETWORK = 64
+_LAST_NETWORK = 254
 
 
 def bind_hosts(count: int) -> list[socket.socket]:
     """One listening socket a host; raises OSError where loopback has no room.
 
-    The networks are drawn at random, so that several labs on one machine rarely meet; where they do, the next
-    draw decides.
+    The networks are drawn at random, so that several labs on one machine rarely meet; where they
+    do, the next draw decides.
     """
     draw = random.SystemRandom()
     for _ in range(_TRIES):
         with suppress(OSError):
-            network = ipaddress.IPv4Address(f"127.{draw.randint(_FIRST_NETWORK, _LAST_NETWORK)}.0.0")
+            network = ipaddress.IPv4Address(
+                f"127.{draw.randint(_FIRST_NETWORK, _LAST_NETWORK)}.0.0"
+            )
             return _bind_network(network, count)
     return [open_socket(LOOPBACK, 0) for _ in range(count)]
 
@@ -121,7 +125,8 @@ def open_socket(address: str, port: int) -> socket.socket:
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:
     """All addresses of one network on the port that the first of them was given."""
     with ExitStack() as opened:
-        port, sockets = 0, list[socket.socket]()
+        port = 0
+        sockets = list[socket.socket]()
         for index in range(1, count + 1):
             bound = opened.enter_context(open_socket(str(network + index), port))
             port = bound.getsockname()[1]

@@ -1,7 +1,7 @@
 """The API objects of a scenario's workloads. Pure.
 
-They are what an operator would have applied; the world's controllers make pods of them. Only bare pods and the
-mirrors of static pods are pods already here.
+They are what an operator would have applied; the world's controllers make pods of them. Only bare
+pods and the mirrors of static pods are pods already here.
 """
 
 import math
@@ -10,21 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
-from rollout.lab.api.resources import (
-    BUDGETS,
-    NODES,
-    PODS,
-    SERVED,
-    VOLUMES,
-    Resource,
-)
+from rollout.lab.api.resources import BUDGETS, NODES, PODS, SERVED, VOLUMES, Resource
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
 from rollout.lab.world.volumes import CSI_DRIVER
 
-_TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exists", "effect": "NoSchedule"}
+_TOLERATE_CONTROL_PLANE: Final = {
+    "key": CONTROL_PLANE_LABEL,
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
 
 
 def workload_objects(
@@ -37,7 +34,10 @@ def workload_objects(
         hosts: all hosts of the lab, to count replicas and to place static pods.
         node_uids: the Nodes' UIDs by name, which mirrors of static pods refer to.
     """
-    for budget, name in ((workload.budget, workload.name), (workload.second_budget, f"{workload.name}-too")):
+    for budget, name in (
+        (workload.budget, workload.name),
+        (workload.second_budget, f"{workload.name}-too"),
+    ):
         if budget:
             yield BUDGETS, _budget(workload, budget, name)
     if workload.volume_in:
@@ -55,12 +55,19 @@ def workload_objects(
 
 def _volume(workload: Workload) -> Json:
     """Return the volume that attaches to certain nodes only, by a driver; its claim is but a name."""
-    where = [{"key": key, "operator": "In", "values": [value]} for key, value in workload.volume_in.items()]
+    where = [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, value in workload.volume_in.items()
+    ]
     spec = {
         "csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name},
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "10Gi"},
-        "claimRef": {"kind": "PersistentVolumeClaim", "namespace": workload.namespace, "name": workload.name},
+        "claimRef": {
+            "kind": "PersistentVolumeClaim",
+            "namespace": workload.namespace,
+            "name": workload.name,
+        },
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
     }
     return {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}}
@@ -71,7 +78,9 @@ def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
     if workload.copies_per_worker is None:
         return [workload]
     numbers = range(1, _per_worker(workload.copies_per_worker, hosts) + 1)
-    return [msgspec.structs.replace(workload, name=f"{workload.name}-{number}") for number in numbers]
+    return [
+        msgspec.structs.replace(workload, name=f"{workload.name}-{number}") for number in numbers
+    ]
 
 
 def replicas_of(workload: Workload, hosts: Sequence[HostPlan]) -> int:
@@ -91,11 +100,17 @@ def _labels(workload: Workload) -> dict[str, str]:
 
 
 def _controller(workload: Workload, replicas: int) -> Json:
-    spec: Json = {"template": _template(workload), "selector": {"matchLabels": {"app": workload.name}}}
+    spec: Json = {
+        "template": _template(workload),
+        "selector": {"matchLabels": {"app": workload.name}},
+    }
     if workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
     named = {"name": workload.name, "namespace": workload.namespace}
-    return {"metadata": {**named, "labels": _labels(workload), "annotations": dict(workload.marks)}, "spec": spec}
+    return {
+        "metadata": {**named, "labels": _labels(workload), "annotations": dict(workload.marks)},
+        "spec": spec,
+    }
 
 
 def _template(workload: Workload) -> Json:
@@ -104,12 +119,17 @@ def _template(workload: Workload) -> Json:
 
 
 def _annotations(workload: Workload) -> dict[str, str]:
-    return {**workload.annotations, **{LAB_PREFIX + name: value for name, value in workload.lab.items()}}
+    return {
+        **workload.annotations,
+        **{LAB_PREFIX + name: value for name, value in workload.lab.items()},
+    }
 
 
 def _pod_spec(workload: Workload) -> Json:
     resources = {"requests": dict(workload.requests)}
-    spec: Json = {"containers": [{"name": workload.name, "image": workload.image, "resources": resources}]}
+    spec: Json = {
+        "containers": [{"name": workload.name, "image": workload.image, "resources": resources}]
+    }
     if workload.volume_in:
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}]
     return {**spec, **_placement(workload), **workload.spec}
@@ -123,19 +143,30 @@ def _placement(workload: Workload) -> Json:
     if workload.node_selector:
         placement["nodeSelector"] = {**placement.get("nodeSelector", {}), **workload.node_selector}
     if workload.spread:
-        softly = {"maxSkew": 1, "topologyKey": workload.spread, "whenUnsatisfiable": "ScheduleAnyway"}
+        softly = {
+            "maxSkew": 1,
+            "topologyKey": workload.spread,
+            "whenUnsatisfiable": "ScheduleAnyway",
+        }
         own = {"matchLabels": {"app": workload.name}}
         placement["topologySpreadConstraints"] = [{**softly, "labelSelector": own}]
     return placement
 
 
 def _budget(workload: Workload, budget: Budget, name: str) -> Json:
-    limits: dict[str, Any] = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
+    limits: dict[str, Any] = {
+        "minAvailable": budget.min_available,
+        "maxUnavailable": budget.max_unavailable,
+    }
     return {
         "metadata": {"name": name, "namespace": workload.namespace},
         "spec": {
             **{name: value for name, value in limits.items() if value is not None},
-            **({"unhealthyPodEvictionPolicy": "AlwaysAllow"} if budget.always_allow_unhealthy else {}),
+            **(
+                {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+                if budget.always_allow_unhealthy
+                else {}
+            ),
             "selector": {"matchLabels": {"app": workload.name}},
         },
     }
@@ -143,18 +174,29 @@ def _budget(workload: Workload, budget: Budget, name: str) -> Json:
 
 def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
     replicas = replicas_of(workload, hosts)
-    names = [workload.name if replicas == 1 else f"{workload.name}-{index + 1}" for index in range(replicas)]
+    names = [
+        workload.name if replicas == 1 else f"{workload.name}-{index + 1}"
+        for index in range(replicas)
+    ]
     spec = _pod_spec(workload) | ({"nodeName": workload.node} if workload.node else {})
     metadata = {**_template(workload)["metadata"], "namespace": workload.namespace}
     if workload.owner:
         uid = f"uid-of-{workload.owner['name']}"
-        metadata["ownerReferences"] = [{"apiVersion": "apps/v1", "uid": uid, "controller": True, **workload.owner}]
+        metadata["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "uid": uid, "controller": True, **workload.owner}
+        ]
     return [{"metadata": {**metadata, "name": name}, "spec": spec} for name in names]
 
 
 def _mirror(workload: Workload, node: str, node_uid: str) -> Json:
     """Return the API's picture of a static pod, as its kubelet makes it."""
-    owner = {"apiVersion": "v1", "kind": NODES.kind, "name": node, "uid": node_uid, "controller": True}
+    owner = {
+        "apiVersion": "v1",
+        "kind": NODES.kind,
+        "name": node,
+        "uid": node_uid,
+        "controller": True,
+    }
     return {
         "metadata": {
             "name": f"{workload.name}-{node}",

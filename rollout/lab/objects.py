@@ -108,7 +108,14 @@ def is_daemon(pod: Json) -> bool:
 
 def condition(obj: Json, kind: str) -> Json | None:
     """One of its conditions."""
-    return next((condition for condition in status_of(obj).get("conditions") or () if condition["type"] == kind), None)
+    return next(
+        (
+            condition
+            for condition in status_of(obj).get("conditions") or ()
+            if condition["type"] == kind
+        ),
+        None,
+    )
 
 
 def is_ready(obj: Json) -> bool:

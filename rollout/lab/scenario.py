@@ -1,7 +1,8 @@
 """What a lab is to be like: the format of scenario files, and how they are found and read.
 
-A scenario says which hosts there are, what is staged or wrong on each, what runs in the cluster, and how the
-API server misbehaves. The files that ship with the lab are read just as an operator's own.
+A scenario says which hosts there are, what is staged or wrong on each, what runs in the cluster,
+and how the API server misbehaves. The files that ship with the lab are read just as an operator's
+own.
 """
 
 import shlex
@@ -45,7 +46,9 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     zones: tuple[str, ...] = ()
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Selection(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Which hosts an override is for: all conditions must hold."""
 
     names: tuple[str, ...] = ()
@@ -85,13 +88,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload.
 
-    `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes that many
-    workloads of it, named `name-1` and so on, as a large cluster has many small ones. `lab` holds annotations for the
-    simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
-    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible. `volume_in` has
-    the labels of the only nodes that the pods' common volume attaches to. `spec` is laid over
-    the pods' spec as it is; `owner` (kind and name) makes bare pods belong to a controller that need not exist. `marks`
-    are annotations of the workload itself.
+    `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes
+    that many workloads of it, named `name-1` and so on, as a large cluster has many small ones.
+    `lab` holds annotations for the simulated pods, without their prefix. `role` restricts to the
+    nodes of a role, `node` names the node of a bare pod. `spread` is the topology key over which
+    replicas are spread as far as that is possible. `volume_in` has the labels of the only nodes
+    that the pods' common volume attaches to. `spec` is laid over the pods' spec as it is; `owner`
+    (kind and name) makes bare pods belong to a controller that need not exist. `marks` are
+    annotations of the workload itself.
     """
 
     kind: WorkloadKind
@@ -100,7 +104,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     replicas: Count = 1
     replicas_per_worker: float | None = None
     copies_per_worker: float | None = None
-    requests: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "50m", "memory": "64Mi"})
+    requests: Mapping[str, str] = msgspec.field(
+        default_factory=lambda: {"cpu": "50m", "memory": "64Mi"}
+    )
     image: str = "registry.example/app:1.0"
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
@@ -120,10 +126,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
 
-    `steps` are the command lines that it is tried with, where they are not the usual ones (`steps.py`). `fleetlock` is
-    the base URL that hosts with Zincati ask; while it is empty they ask nobody. `like` is a file that `plan --snapshot`
-    has written: the lab is that cluster, whatever else stands here of nodes and workloads. With `ipv6` hosts listen on
-    ::1, a port a host, and their Nodes report that address.
+    `steps` are the command lines that it is tried with, where they are not the usual ones
+    (`steps.py`). `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they
+    ask nobody. `like` is a file that `plan --snapshot` has written: the lab is that cluster,
+    whatever else stands here of nodes and workloads. With `ipv6` hosts listen on ::1, a port a
+    host, and their Nodes report that address.
     """
 
     description: str
@@ -179,7 +186,9 @@ def _hint(name: str) -> str:
 @cache
 def _shipped(name: str) -> dict[str, Any]:
     """Once: a lab takes longer to read what it is to be than to start it."""
-    text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(
+        encoding="utf-8"
+    )
     return _document(text, name)
 
 
@@ -192,7 +201,8 @@ def _decoded(document: dict[str, Any], name: str, *, source: str) -> Scenario:
         return msgspec.convert(document, Scenario, strict=True, str_keys=False)
     except msgspec.ValidationError as error:
         raise ScenarioError(
-            f"{source}: {_sentence(str(error))}", hint="`rollout lab scenarios` lists examples that work"
+            f"{source}: {_sentence(str(error))}",
+            hint="`rollout lab scenarios` lists examples that work",
         ) from error
 
 
@@ -210,7 +220,9 @@ def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, 
     """Return a scenario on top of a shipped one: lists grow, everything else is replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
-        raise ScenarioError(f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}")
+        raise ScenarioError(
+            f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}"
+        )
     below = _shipped(base)
     if "extends" in below:
         below = _extended(below, below["extends"], base)
@@ -243,8 +255,16 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
     url = urlsplit(scenario.fleetlock)
     # any other is served elsewhere, or behind something that this line would not start
     is_served_here = url.scheme == "http" and url.path in ("", "/")
-    serve = (f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C",) if is_served_here else ()
-    return (*serve, "rollout fleetlock status   # in one more terminal, with the same env", "rollout status")
+    serve = (
+        (f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C",)
+        if is_served_here
+        else ()
+    )
+    return (
+        *serve,
+        "rollout fleetlock status   # in one more terminal, with the same env",
+        "rollout status",
+    )
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:

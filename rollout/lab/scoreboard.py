@@ -1,7 +1,7 @@
 """What the cluster saw while somebody worked on it.
 
-The figures come from the store's changes and from the hosts going down and coming up, never from what a
-client reports of itself: that is what makes them worth asserting on.
+The figures come from the store's changes and from the hosts going down and coming up, never from
+what a client reports of itself: that is what makes them worth asserting on.
 """
 
 from collections import Counter
@@ -59,12 +59,14 @@ class HostVersions:
 class Scoreboard:
     """What happened since the start; pods and budgets are named `namespace/name`, hosts by their Node.
 
-    `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
-    pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
-    them. `moved_twice` are evictions of pods that came after the start: mostly replacements of pods that were evicted
-    before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start. `taints_left` and
-    `exclusions_left` are nodes that have rollout's soft taint, or have since the start got the label that keeps them
-    out of load balancers. `rolled_back` are hosts that a boot did not bring to the version that was staged for it.
+    `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`.
+    `killed` are pods whose containers died with their host. `deletions` are pods that clients
+    deleted without evicting them. `moved_twice` are evictions of pods that came after the start:
+    mostly replacements of pods that were evicted before. `most_unavailable` counts nodes that were
+    not Ready, off, or cordoned since the start. `taints_left` and `exclusions_left` are nodes that
+    have rollout's soft taint, or have since the start got the label that keeps them out of load
+    balancers. `rolled_back` are hosts that a boot did not bring to the version that was staged for
+    it.
     """
 
     reboots: dict[str, int]
@@ -98,7 +100,8 @@ class ScoreKeeper:
     """Watches a world from when the scenario stands: what is cordoned or broken by then is the scenario's."""
 
     def __init__(self, world: World) -> None:
-        self._cluster, self._store = world.cluster, world.cluster.store
+        self._cluster = world.cluster
+        self._store = world.cluster.store
         self._hosts = {name: kubelet.host for name, kubelet in sorted(world.kubelets.items())}
         self._versions = {name: host.os_version for name, host in self._hosts.items()}
         # The version that was staged for a host's last boot.
@@ -123,7 +126,8 @@ class ScoreKeeper:
 
     def scoreboard(self) -> Scoreboard:
         """Return the figures up to now."""
-        nodes, hosts = self._store.items(NODES), self._hosts
+        nodes = self._store.items(NODES)
+        hosts = self._hosts
         return Scoreboard(
             reboots={name: host.reboots for name, host in hosts.items()},
             hosts_down=tuple(name for name, host in hosts.items() if not host.running),
@@ -135,7 +139,10 @@ class ScoreKeeper:
             moved_twice=self._moved_twice,
             deletions=self._deletions,
             annotations_left={name_of(node): left for node in nodes if (left := _left_on(node))},
-            versions={name: HostVersions(self._versions[name], host.os_version) for name, host in hosts.items()},
+            versions={
+                name: HostVersions(self._versions[name], host.os_version)
+                for name, host in hosts.items()
+            },
             rebooted_undrained=tuple(self._undrained),
             taints_left=self._nodes_that(_has_soft_taint),
             exclusions_left=self._nodes_that(_is_excluded, self._excluded_before),
@@ -146,7 +153,9 @@ class ScoreKeeper:
             ),
         )
 
-    def _nodes_that(self, holds: Callable[[Json], bool], before: Container[str] = ()) -> tuple[str, ...]:
+    def _nodes_that(
+        self, holds: Callable[[Json], bool], before: Container[str] = ()
+    ) -> tuple[str, ...]:
         """Return the names of the nodes of which this holds, and did not before."""
         names = (name_of(node) for node in self._store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
@@ -155,7 +164,8 @@ class ScoreKeeper:
         """Note that a host is off: whatever ran on it is dead."""
         self._staged[host.name] = host.engine.staged
         pods = [pod for pod in self._store.pods_on(host.name) if phase(pod) == "Running"]
-        budgets, lost = dict[str, Json](), Counter[str]()
+        budgets = dict[str, Json]()
+        lost = Counter[str]()
         for pod in pods:
             for budget in self._budgets_of(pod):
                 budgets[object_key(budget)] = budget
@@ -221,7 +231,8 @@ class ScoreKeeper:
 
     def _compare(self, budget: Json, before: int, after: int) -> None:
         """Judge a disruption that took healthy pods from a budget: did it break it, or break it further?"""
-        desired, name = int(status_of(budget).get("desiredHealthy", 0)), object_key(budget)
+        desired = int(status_of(budget).get("desiredHealthy", 0))
+        name = object_key(budget)
         if after >= min(desired, before):
             return
         if before >= desired or name in self._below_now:
@@ -262,12 +273,21 @@ def _is_excluded(node: Json) -> bool:
 
 def _has_soft_taint(node: Json) -> bool:
     taints = spec_of(node).get("taints") or ()
-    return any((taint["key"], taint["effect"]) == _SOFT_TAINT and not taint.get("value") for taint in taints)
+    return any(
+        (taint["key"], taint["effect"]) == _SOFT_TAINT and not taint.get("value")
+        for taint in taints
+    )
 
 
 def _left_on(node: Json) -> tuple[str, ...]:
     """Our annotations that should have gone."""
-    return tuple(sorted(name for name in annotations_of(node) if name.startswith(OUR_PREFIX) and name not in _MAY_STAY))
+    return tuple(
+        sorted(
+            name
+            for name in annotations_of(node)
+            if name.startswith(OUR_PREFIX) and name not in _MAY_STAY
+        )
+    )
 
 
 def _began_to_go(change: Change) -> bool:

@@ -1,7 +1,7 @@
 """The lab put together: store, world, API server and hosts in one event loop.
 
-Everything here belongs into that loop. Nothing listens before the cluster is at rest, so that the first client
-meets a settled cluster.
+Everything here belongs into that loop. Nothing listens before the cluster is at rest, so that the
+first client meets a settled cluster.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
 
-# A host needs its listener and room for a few connections; the rest of the process needs some as well.
+# A host needs its listener and room for a few connections; the rest of the process needs some as
+# well.
 _FILES_PER_HOST: Final = 4
 _FILES_BESIDE: Final = 512
 
@@ -57,7 +58,9 @@ class LabFiles:
     def variables(self, shared_port: int | None) -> dict[str, str]:
         """Return the variables that make clients use the lab; without a shared port they need the inventory."""
         by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
-        known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')  # for ssh, which splits at spaces itself
+        known_hosts = shlex.quote(
+            f'UserKnownHostsFile="{self.known_hosts}"'
+        )  # for ssh, which splits at spaces itself
         by_inventory = {"ROLLOUT_INVENTORY": str(self.inventory)}
         return {
             "KUBECONFIG": str(self.kubeconfig),
@@ -84,20 +87,27 @@ class Simulation:
 
 
 @asynccontextmanager
-async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> AsyncIterator[Simulation]:
+async def simulation(
+    scenario: Scenario, *, directory: Path, speed: float
+) -> AsyncIterator[Simulation]:
     """Run a lab that serves within the context; raises RolloutError where it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     plans = hosts_of(copy) if copy else plan_hosts(scenario)
     _raise_file_limit(len(plans))
     files = _prepared(directory)
-    clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
+    clock = LabClock(speed, ahead=scenario.clock_ahead)
+    rng = random.Random(scenario.seed)
     client_key = credentials.new_client_key()
-    sockets, timings = _sockets(len(plans), ipv6=scenario.ipv6), scenario.host_timings
+    sockets = _sockets(len(plans), ipv6=scenario.ipv6)
+    timings = scenario.host_timings
     fleet = Fleet(plans, sockets, clock=clock, rng=rng, timings=timings, authorized=client_key)
     fleet.use_fleetlock(scenario.fleetlock)
-    authority, token = credentials.new_authority(datetime.now(UTC)), secrets.token_urlsafe(32)
+    authority = credentials.new_authority(datetime.now(UTC))
+    token = secrets.token_urlsafe(32)
     store = ObjectStore(now=clock.now)
-    api = ApiServer(store, clock, token=token, ssl_context=credentials.server_context(authority, directory))
+    api = ApiServer(
+        store, clock, token=token, ssl_context=credentials.server_context(authority, directory)
+    )
     api.access.denials.update(scenario.denials)
     world = World(store, clock, timings=scenario.timings, rng=rng)
     _populate(world, fleet, scenario, plans, copy)
@@ -132,7 +142,11 @@ def _sockets(hosts: int, *, ipv6: bool) -> list[socket.socket]:
 
 
 def _populate(
-    world: World, fleet: Fleet, scenario: Scenario, plans: Sequence[HostPlan], copy: ClusterCopy | None
+    world: World,
+    fleet: Fleet,
+    scenario: Scenario,
+    plans: Sequence[HostPlan],
+    copy: ClusterCopy | None,
 ) -> None:
     """Fill the cluster and bring it to rest."""
     store = world.cluster.store
@@ -143,7 +157,9 @@ def _populate(
     for kubelet in world.kubelets.values():
         other = kubelet.host.settings.address_of
         if other and other not in fleet.machines:
-            raise ScenarioError(f"{kubelet.host.name} is to report the address of {other}, which is no host")
+            raise ScenarioError(
+                f"{kubelet.host.name} is to report the address of {other}, which is no host"
+            )
         if other:
             kubelet.report_address(fleet.machines[other].address)
     if copy:
@@ -167,8 +183,11 @@ def _prepared(directory: Path) -> LabFiles:
 def _write_files(
     running: Simulation, authority: credentials.Authority, token: str, client_key: asyncssh.SSHKey
 ) -> None:
-    files, hosts = running.files, running.fleet.inventory
-    credentials.write_kubeconfig(files.kubeconfig, server=running.api.url, authority=authority, token=token)
+    files = running.files
+    hosts = running.fleet.inventory
+    credentials.write_kubeconfig(
+        files.kubeconfig, server=running.api.url, authority=authority, token=token
+    )
     credentials.write_client_key(files.key, client_key)
     credentials.write_known_hosts(files.known_hosts, hosts)
     credentials.write_inventory(files.inventory, hosts, user=USER, key=files.key)

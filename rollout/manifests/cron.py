@@ -1,6 +1,7 @@
 """The schedules that a CronJob's `spec.schedule` may hold.
 
-The API server has its own dialect of cron: `?` means `*`, Sunday is 0 and never 7, and there is no L, W or #.
+The API server has its own dialect of cron: `?` means `*`, Sunday is 0 and never 7, and there is no
+L, W or #.
 """
 
 import calendar
@@ -42,7 +43,9 @@ def checked_schedule(text: str) -> str:
     """Return the schedule without the spaces around it; `ValueError` if the API server would refuse it."""
     schedule = text.strip()
     if "TZ" in schedule:
-        raise ValueError(f"{text!r} names a timezone, which a CronJob refuses here. Use --time-zone instead.")
+        raise ValueError(
+            f"{text!r} names a timezone, which a CronJob refuses here. Use --time-zone instead."
+        )
     if schedule.startswith("@"):
         return _checked_macro(schedule)
     parts = schedule.split()
@@ -59,7 +62,9 @@ def checked_schedule(text: str) -> str:
 def _checked_macro(schedule: str) -> str:
     if schedule in _MACROS or _EVERY.fullmatch(schedule):
         return schedule
-    raise ValueError(f"{schedule!r} is not a schedule. Write one of {', '.join(_MACROS)}, or '@every 12h'.")
+    raise ValueError(
+        f"{schedule!r} is not a schedule. Write one of {', '.join(_MACROS)}, or '@every 12h'."
+    )
 
 
 def _days_in(month: int) -> int:
@@ -91,4 +96,6 @@ def _number(text: str, part: str, of: _Field) -> int:
     if _NUMBER.fullmatch(text) and of.least <= int(text) <= of.most:
         return int(text)
     names = f" or {next(iter(of.names))} to {list(of.names)[-1]}" if of.names else ""
-    raise ValueError(f"{of.title} {part!r}: {text!r} is not a number from {of.least} to {of.most}{names}.")
+    raise ValueError(
+        f"{of.title} {part!r}: {text!r} is not a number from {of.least} to {of.most}{names}."
+    )

@@ -2,10 +2,11 @@
 
 Whatever a template prints is written so that YAML, as Python and Go read it, has the same value.
 
-Roles are made of the rights that the program asks for: nothing that it uses is missing, nothing else is in them. What
-is written beside Nodes and pods is granted in one namespace: the Lease and the ConfigMaps where the lock is, by name
-(`create` cannot be limited to one). Events about Nodes stand in `default`, for the API server refuses the Event of an
-object without a namespace in any other.
+Roles are made of the rights that the program asks for: nothing that it uses is missing, nothing
+else is in them. What is written beside Nodes and pods is granted in one namespace: the Lease and
+the ConfigMaps where the lock is, by name (`create` cannot be limited to one). Events about Nodes
+stand in `default`, for the API server refuses the Event of an object without a namespace in any
+other.
 """
 
 import json
@@ -51,11 +52,12 @@ _RIGHTS = {Kind.ROLES: apply_rights, Kind.FLEETLOCK: fleetlock_rights}
 class Installation:
     """What is installed: the operator's choices; texts that may be empty are for what is not there. Times are seconds.
 
-    `settings` and `known_hosts` are the texts of the pod's files. `schedule` is a CronJob's, in `time_zone`; `every`
-    a Deployment's time from one pass to the next. A pass of a Job ends within `deadline`. `grace` is what the nodes
-    in flight may need after SIGTERM. A Deployment serves metrics and probes at `listen`: on `metrics_port` where that
-    is an address of the pod, not of its loopback alone. `networks`: the addresses that may ask a FleetLock server, in
-    CIDR notation; none: all.
+    `settings` and `known_hosts` are the texts of the pod's files. `schedule` is a CronJob's, in
+    `time_zone`; `every` a Deployment's time from one pass to the next. A pass of a Job ends within
+    `deadline`. `grace` is what the nodes in flight may need after SIGTERM. A Deployment serves
+    metrics and probes at `listen`: on `metrics_port` where that is an address of the pod, not of
+    its loopback alone. `networks`: the addresses that may ask a FleetLock server, in CIDR notation;
+    none: all.
     """
 
     kind: Kind
@@ -95,7 +97,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
+    )
 
 
 _Dumper.add_representer(str, _text)
@@ -113,7 +117,10 @@ def manifest_text(installation: Installation) -> str:
             serves=serves,
             scheme=installation.scheme,
             names_registry=installation.names_registry,
-            labels={"app.kubernetes.io/name": DEFAULT_NAME, "app.kubernetes.io/instance": installation.name}
+            labels={
+                "app.kubernetes.io/name": DEFAULT_NAME,
+                "app.kubernetes.io/instance": installation.name,
+            }
             | component,
             roles=roles(installation),
             ssh_secret=SSH_SECRET,
@@ -151,16 +158,22 @@ def _scalar(value: object) -> str:
 def _block(value: Json) -> Markup:
     """Write a mapping in lines, with the line's end of its last one."""
     # what it says at the end of a text with empty lines there belongs between documents
-    return Markup(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n"))  # noqa: S704
+    return Markup(  # noqa: S704
+        yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n")
+    )
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
     """Return a ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
     places: dict[str, list[Right]] = {"": []}
-    for right in rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction):
+    for right in rights_of(
+        installation.lease_namespace, disable_eviction=installation.disable_eviction
+    ):
         # a namespace itself is in none, though access reviews name it as its own
-        places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(right)
+        places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(
+            right
+        )
     return tuple(
         {
             "kind": "Role" if place else "ClusterRole",
@@ -178,7 +191,8 @@ def _rules(rights: Iterable[Right]) -> Iterator[Json]:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
         verbs.setdefault((right.group, right.name, resource), {})[right.verb] = None
     resources = grouped(
-        ((group, name, tuple(sorted(allowed))), resource) for (group, name, resource), allowed in verbs.items()
+        ((group, name, tuple(sorted(allowed))), resource)
+        for (group, name, resource), allowed in verbs.items()
     )
     for (group, name, allowed_verbs), alike in resources.items():
         names = {"resourceNames": [name]} if name else {}

@@ -6,8 +6,8 @@ import ipaddress
 def same_form(text: str) -> str:
     """Return the usual spelling of an address, or a name in lower case without its final dot.
 
-    Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone is kept, because
-    link-local addresses of two interfaces are two hosts.
+    Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone
+    is kept, because link-local addresses of two interfaces are two hosts.
     """
     bare = text.strip().removeprefix("[").removesuffix("]")
     try:

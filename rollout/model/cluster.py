@@ -10,7 +10,8 @@ from rollout.model.placement import ANYWHERE, KEEPING_AWAY, PersistentVolume, Pl
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector
 
-# What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that are alone.
+# What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that
+# are alone.
 CONTROL_PLANE_LABELS = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -46,8 +47,9 @@ class NodeAddress:
 class Resources:
     """An amount of CPU (thousandths of a core), memory (bytes) and pods.
 
-    `others` are whatever else is counted, by name and sorted: devices, huge pages, local storage; and ports of the host
-    (`HOST_PORT` and 80/TCP), of which every node has one each without saying so.
+    `others` are whatever else is counted, by name and sorted: devices, huge pages, local storage;
+    and ports of the host (`HOST_PORT` and 80/TCP), of which every node has one each without saying
+    so.
     """
 
     cpu_milli: int = 0
@@ -86,7 +88,9 @@ class Node:
     @property
     def is_control_plane(self) -> bool:
         """Whether one of the control-plane roles stands on it: as a label, or as a taint that keeps pods away."""
-        roles = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY} | self.labels.keys()
+        roles = {
+            taint.key for taint in self.taints if taint.effect in KEEPING_AWAY
+        } | self.labels.keys()
         return not roles.isdisjoint(CONTROL_PLANE_LABELS)
 
     @property
@@ -122,13 +126,14 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 class Pod:
     """A pod, reduced.
 
-    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
-    includes the grace period, which then is `deletion_grace` seconds. `mirror` tells the API's copy of a static pod.
-    `unready_since` is when it became unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API
-    does not say). `claims` are those that the pod that replaces it uses as well. `start_seconds` is how long it took
-    from its node to being ready; None where it is not ready, or the API does not say. `ready_since` is when it became
-    ready (RFC 3339), read only of pods that belong to their node. One that is `node_critical` is what its node cannot
-    do without, as Kubernetes has it.
+    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and
+    already includes the grace period, which then is `deletion_grace` seconds. `mirror` tells the
+    API's copy of a static pod. `unready_since` is when it became unready, or could not be scheduled
+    (RFC 3339; empty where it is ready, or the API does not say). `claims` are those that the pod
+    that replaces it uses as well. `start_seconds` is how long it took from its node to being ready;
+    None where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC
+    3339), read only of pods that belong to their node. One that is `node_critical` is what its node
+    cannot do without, as Kubernetes has it.
     """
 
     namespace: str
@@ -184,9 +189,9 @@ class Pod:
 class Budget:
     """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
 
-    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set. `sync_error` is why its
-    controller cannot count its pods, and therefore allows no eviction. One that is `critical` is an operator's rule,
-    named by its selector, and known to rollout alone.
+    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set.
+    `sync_error` is why its controller cannot count its pods, and therefore allows no eviction. One
+    that is `critical` is an operator's rule, named by its selector, and known to rollout alone.
     """
 
     namespace: str
@@ -211,7 +216,11 @@ class Budget:
 
     def covers(self, pod: Pod) -> bool:
         """Whether the pod counts against this budget."""
-        return self.selector is not None and pod.namespace == self.namespace and self.selector.matches(pod.labels)
+        return (
+            self.selector is not None
+            and pod.namespace == self.namespace
+            and self.selector.matches(pod.labels)
+        )
 
 
 def finding_of(key: str) -> str:
@@ -233,7 +242,11 @@ class DaemonSet:
         """Whether it is to have a pod on the node; taints that Kubernetes sets by itself are tolerated by its pods."""
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         is_chosen = self.node_selector.items() <= node.labels.items()
-        return is_chosen and self.placement.admits(node.name, node.labels) and self.placement.tolerates(taints)
+        return (
+            is_chosen
+            and self.placement.admits(node.name, node.labels)
+            and self.placement.tolerates(taints)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +262,9 @@ class VolumeAttachment:
 class StoredData:
     """Data of which several nodes hold copies: volumes of Longhorn, or all that a Ceph cluster stores.
 
-    `object` names it as `kubectl get` takes it: type.group/namespace/name. `well` are those of the `nodes` whose copy
-    can be used now, and `needed` is how many of them have to stay; `why` says what is lacking where no other may go.
+    `object` names it as `kubectl get` takes it: type.group/namespace/name. `well` are those of the
+    `nodes` whose copy can be used now, and `needed` is how many of them have to stay; `why` says
+    what is lacking where no other may go.
     """
 
     object: str
@@ -278,9 +292,10 @@ class ClusterIdentity:
 class ClusterSnapshot:
     """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read.
 
-    `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read where pods' affinities
-    choose namespaces by them. `read_at` is when it was read by the API server's own clock, which has stamped what is in
-    it; None where the server has not told its time. `memory` is what is remembered there of earlier rollouts.
+    `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read
+    where pods' affinities choose namespaces by them. `read_at` is when it was read by the API
+    server's own clock, which has stamped what is in it; None where the server has not told its
+    time. `memory` is what is remembered there of earlier rollouts.
     """
 
     identity: ClusterIdentity

@@ -33,7 +33,10 @@ class Demand:
             (node.is_ready and not node.deleting)
             and (not node.unschedulable or self.tolerates_cordons)
             and has_labels(node.labels, self.labels)
-            and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
+            and all(
+                any(term.holds(node.name, node.labels) for term in terms)
+                for terms in self.alternatives
+            )
             and (not node.taints or tolerated(node.taints, self.tolerations))
         )
 
@@ -52,9 +55,15 @@ class Demand:
         """Labels of which a node must have at least one; none where it cannot be said so simply."""
         if self.labels:
             return self.labels[:1]
-        return next((labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ())
+        return next(
+            (labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ()
+        )
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
     sure = [first_naming_values(term.labels) for term in terms]
-    return tuple((named.key, value) for named in sure if named for value in named.values) if all(sure) else ()
+    return (
+        tuple((named.key, value) for named in sure if named for value in named.values)
+        if all(sure)
+        else ()
+    )

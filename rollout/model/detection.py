@@ -1,7 +1,7 @@
 """What says that a host needs a reboot: the sources that can be asked, what each says, and what comes of it together.
 
-A reboot is needed where any source says so. That it is not needed is known only where each has answered, but for
-those that the host does not have; at least one it has to have.
+A reboot is needed where any source says so. That it is not needed is known only where each has
+answered, but for those that the host does not have; at least one it has to have.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,8 @@ from rollout.model.json_text import read_json
 class Source(StrEnum):
     """Who can say it; the words of `detect.sources`.
 
-    `COMMAND` is the operator's own; `ANNOTATION` stands on the Node, the others are asked of the host.
+    `COMMAND` is the operator's own; `ANNOTATION` stands on the Node, the others are asked of the
+    host.
     """
 
     UPDATE_ENGINE = "update-engine"
@@ -42,9 +43,10 @@ class Answer(StrEnum):
 class Sign:
     """What one source says of one host; `detail` is half a sentence on why.
 
-    `version` is what a reboot would bring, empty where that is not known. `target` is what the host will have booted
-    once the reboot has done its work, and `current` what it has booted now, both in the source's own words: a version,
-    a checksum, or nothing. `blocked` is why a plain reboot would not do it.
+    `version` is what a reboot would bring, empty where that is not known. `target` is what the host
+    will have booted once the reboot has done its work, and `current` what it has booted now, both
+    in the source's own words: a version, a checksum, or nothing. `blocked` is why a plain reboot
+    would not do it.
     """
 
     source: Source

@@ -21,8 +21,9 @@ class ProvingCluster:
 class Evidence:
     """The document. Times are RFC 3339 in UTC, by the API server's clock of that cluster.
 
-    `nodes` were rebooted into the version, proven, and are Ready with it when this is made; `failed` says of others of
-    the version what is wrong. `hours` are those from the last reboot to `made_at`.
+    `nodes` were rebooted into the version, proven, and are Ready with it when this is made;
+    `failed` says of others of the version what is wrong. `hours` are those from the last reboot to
+    `made_at`.
     """
 
     version: str

@@ -16,7 +16,8 @@ from rollout.model.quantity import Count
 RUN_PREFIX = "fleetlock-"
 _GROUP = re.compile(r"[a-zA-Z0-9.-]{1,128}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
-# Zincati's application id: what a host tells of its machine id is made with it, as systemd's app-specific ids are.
+# Zincati's application id: what a host tells of its machine id is made with it, as systemd's
+# app-specific ids are.
 _ZINCATI = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
 
 
@@ -29,8 +30,8 @@ def is_group(text: str) -> bool:
 def zincati_id(machine_id: str) -> str:
     """Return the id by which Zincati on this machine asks: 32 hex digits; empty where the machine id is none.
 
-    HMAC-SHA256 keyed with the machine id, of Zincati's application id; the first 16 bytes, marked as a UUID of
-    version 4.
+    HMAC-SHA256 keyed with the machine id, of Zincati's application id; the first 16 bytes, marked
+    as a UUID of version 4.
     """
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):
@@ -64,9 +65,10 @@ class Groups:
 class SlotState(StrEnum):
     """What a slot is to its group. Where the node stands in its reboot, its own marks say.
 
-    `held`: a server takes the node through, and the slot is taken. `failed`: the node ended badly and stays cordoned;
-    nobody works on it until its host reports back, and the slot stays taken. `absent`: the same of a node that was
-    proven to be away: the slot is free for others, while the node counts as unavailable.
+    `held`: a server takes the node through, and the slot is taken. `failed`: the node ended badly
+    and stays cordoned; nobody works on it until its host reports back, and the slot stays taken.
+    `absent`: the same of a node that was proven to be away: the slot is free for others, while the
+    node counts as unavailable.
     """
 
     HELD = "held"
@@ -93,10 +95,11 @@ class Awaited(StrEnum):
 class Slot:
     """Who holds a slot of a group. `since` is RFC 3339, `boot_id` and `version` are those before the reboot.
 
-    `id` is what the host calls itself, `run` the rollout that its node's marks name. `closing`: no grant is given any
-    more, for the node is about to be given back. `released`: an operator takes the slot away. `returned`: the host has
-    reported steady state since. `awaited_since` is RFC 3339 by the API server's clock: whichever server goes on with
-    the node, its time-outs do not begin anew.
+    `id` is what the host calls itself, `run` the rollout that its node's marks name. `closing`: no
+    grant is given any more, for the node is about to be given back. `released`: an operator takes
+    the slot away. `returned`: the host has reported steady state since. `awaited_since` is RFC 3339
+    by the API server's clock: whichever server goes on with the node, its time-outs do not begin
+    anew.
     """
 
     group: str
@@ -135,7 +138,9 @@ class Slots:
 
     def taken(self, group: str) -> int:
         """How many of a group's slots are not free."""
-        return sum(1 for slot in self.held if slot.group == group and slot.state is not SlotState.ABSENT)
+        return sum(
+            1 for slot in self.held if slot.group == group and slot.state is not SlotState.ABSENT
+        )
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -148,7 +153,9 @@ class Slots:
 
     def changed(self, run: str, **fields: bool | str) -> "Slots":
         """Return the slot of this rollout with other words; nothing where it is not held any more."""
-        return Slots(tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held))  # type: ignore[arg-type]
+        return Slots(
+            tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held)  # type: ignore[arg-type]
+        )
 
     def awaiting(self, run: str, awaited: Awaited, at: str) -> "Slots":
         """With what the turn of this rollout waits for since then; the same where it waits for that already."""

@@ -55,7 +55,8 @@ class HookPolicy:
 class AlertPolicy:
     """Prometheus' firing alerts that keep nodes from being begun; an empty `url` asks for none.
 
-    `matchers` are Prometheus' own, of labels: an alert that one of them does not match does not count.
+    `matchers` are Prometheus' own, of labels: an alert that one of them does not match does not
+    count.
     """
 
     url: str = ""

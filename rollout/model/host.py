@@ -10,10 +10,12 @@ from rollout.model.rivals import SelfReboot
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
-# What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
-# Their os-release IDs: there a missing update_engine is trouble, elsewhere it is how things are.
+# What a kubelet reports is not trusted: an address is no option for a program, no word of a shell
+# and no template. Their os-release IDs: there a missing update_engine is trouble, elsewhere it is
+# how things are.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
-# What update_engine has for a version where it knows none: after a restart while an update was pending.
+# What update_engine has for a version where it knows none: after a restart while an update was
+# pending.
 NO_VERSION = "0.0.0"
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
@@ -33,8 +35,8 @@ def port_of(text: str) -> int | None:
 class Identities:
     """What an OpenSSH configuration has the operator log in with: private keys, and the agent's socket.
 
-    `files` of `none` alone leave out all defaults as well. `agent` None is the usual agent, and empty none at all;
-    `only` leaves out what else the agent holds.
+    `files` of `none` alone leave out all defaults as well. `agent` None is the usual agent, and
+    empty none at all; `only` leaves out what else the agent holds.
     """
 
     files: tuple[str, ...] = ()
@@ -61,9 +63,10 @@ class HostKeyFiles:
 class Host:
     """How one machine is reached.
 
-    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy` is a local command
-    whose input and output are the connection; `known_as` the name to look its host key up by, and `known_hosts` the
-    files to look in, where they are not the address and all defaults; `connect_timeout` is in seconds.
+    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy`
+    is a local command whose input and output are the connection; `known_as` the name to look its
+    host key up by, and `known_hosts` the files to look in, where they are not the address and all
+    defaults; `connect_timeout` is in seconds.
     """
 
     name: str
@@ -107,9 +110,10 @@ class EngineTrouble(StrEnum):
 class UpdateStatus:
     """One answer of update_engine.
 
-    `new_version` is empty where the engine does not say, which includes an engine that
-    was restarted while an update was pending: it then knows only that a reboot is needed. `message` says how
-    far a download is, or why the operation is unknown, and `trouble` of which kind that is.
+    `new_version` is empty where the engine does not say, which includes an engine that was
+    restarted while an update was pending: it then knows only that a reboot is needed. `message`
+    says how far a download is, or why the operation is unknown, and `trouble` of which kind that
+    is.
     """
 
     operation: UpdateOperation
@@ -150,8 +154,9 @@ class LoggedInUser:
 class UnitState:
     """A systemd unit; each state is systemd's own word, empty where systemd did not say.
 
-    `wanted` is whether another unit, a boot's target as a rule, starts it: a distribution may have it so by links of
-    its own in /usr, and of a unit like that systemd says that it is disabled. `problem` is what kept systemd from it.
+    `wanted` is whether another unit, a boot's target as a rule, starts it: a distribution may have
+    it so by links of its own in /usr, and of a unit like that systemd says that it is disabled.
+    `problem` is what kept systemd from it.
     """
 
     load: str = ""
@@ -195,14 +200,15 @@ class UnitState:
 class HostFacts:
     """Everything one probe learnt of a host that answered.
 
-    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run `systemctl reboot`,
-    `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why, `shutdown_pending` which one somebody
-    else has scheduled; both are empty where there is none. `zincati` is the strategy by which Zincati reboots the host,
-    empty where it does not; `reboots_itself` what else on it does so. `users` are those who are logged in, without the
-    one who asked; None where the host does not tell. `group` is the update group. `sources` are those that were asked
-    whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`. `shows` are
-    sources that were not asked, and that the host shows it has. `units` are update-engine and locksmithd, where the
-    probe asked for them.
+    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
+    `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
+    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none.
+    `zincati` is the strategy by which Zincati reboots the host, empty where it does not;
+    `reboots_itself` what else on it does so. `users` are those who are logged in, without the one
+    who asked; None where the host does not tell. `group` is the update group. `sources` are those
+    that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which
+    says it in `update`. `shows` are sources that were not asked, and that the host shows it has.
+    `units` are update-engine and locksmithd, where the probe asked for them.
     """
 
     host: Host
@@ -234,14 +240,19 @@ class HostFacts:
     def detection(self) -> Detection:
         """What all sources say together."""
         engine = (self._engine_sign(),) if Source.UPDATE_ENGINE in self.sources else ()
-        return Detection(tuple(sorted((*engine, *self.signs), key=lambda sign: self.sources.index(sign.source))))
+        return Detection(
+            tuple(sorted((*engine, *self.signs), key=lambda sign: self.sources.index(sign.source)))
+        )
 
     def _engine_sign(self) -> Sign:
-        update, source = self.update, Source.UPDATE_ENGINE
+        update = self.update
+        source = Source.UPDATE_ENGINE
         if update.needs_reboot:
             version = update.new_version
             detail = f"{version or 'an update'} is staged"
-            return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
+            return Sign(
+                source, Answer.NEEDED, detail, version, target=version, current=self.running_version
+            )
         if update.operation is not UpdateOperation.UNKNOWN:
             said = _NOTHING_STAGED.get(update.operation, "")
             detail = f"{said} ({update.message})" if update.message else said
@@ -259,7 +270,8 @@ class HostFacts:
 class ProbeFailureKind(StrEnum):
     """Why a host gave no facts that may be used.
 
-    `WRONG_HOST`: it is surely not the Node's machine alone; `UNREPORTED`: the Node does not say that it is.
+    `WRONG_HOST`: it is surely not the Node's machine alone; `UNREPORTED`: the Node does not say
+    that it is.
     """
 
     UNREACHABLE = "unreachable"
@@ -300,8 +312,9 @@ class UpdateState(StrEnum):
 class UpdateStanding:
     """The state of a host without a staged update, with its details.
 
-    `newest_version` is the newest version that the cluster runs or has staged for hosts like this one, empty if
-    unknown. `rolled_back_from` and `rolled_back_at` (RFC 3339) are set only for a rolled-back host.
+    `newest_version` is the newest version that the cluster runs or has staged for hosts like this
+    one, empty if unknown. `rolled_back_from` and `rolled_back_at` (RFC 3339) are set only for a
+    rolled-back host.
     """
 
     state: UpdateState

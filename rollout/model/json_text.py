@@ -1,8 +1,8 @@
 """JSON as it goes to terminals and into files, the one place that writes it; and as marks on Nodes have it.
 
-A terminal obeys more characters than JSON has escaped: those of C1 (U+009B begins a sequence as ESC [ does), and those
-that turn the direction of text around. They stand in messages of hosts and webhooks. As numbered escapes they mean the
-same to programs, and nothing to terminals.
+A terminal obeys more characters than JSON has escaped: those of C1 (U+009B begins a sequence as ESC
+[ does), and those that turn the direction of text around. They stand in messages of hosts and
+webhooks. As numbered escapes they mean the same to programs, and nothing to terminals.
 """
 
 import json
@@ -14,7 +14,8 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# What decoding raises where a text is no JSON or not of the wanted shape; RecursionError is for deep nesting.
+# What decoding raises where a text is no JSON or not of the wanted shape; RecursionError is for
+# deep nesting.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None

@@ -1,7 +1,7 @@
 """What outlives a rollout: which nodes failed, which versions did, and whether everything is paused.
 
-It stands on the cluster, so that a pass of tomorrow, from another machine, knows of tonight's. Times are RFC 3339 in
-UTC by the API server's clock, the only one that all passes share.
+It stands on the cluster, so that a pass of tomorrow, from another machine, knows of tonight's.
+Times are RFC 3339 in UTC by the API server's clock, the only one that all passes share.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from rollout.model.text import excerpt, joined
 
-# What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the latest are kept, and
-# older ones where they are held, with a few of their nodes.
+# What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the
+# latest are kept, and older ones where they are held, with a few of their nodes.
 MOST_NODES = 1000
 MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
@@ -57,7 +57,8 @@ class Pause:
 
     def __str__(self) -> str:
         """`paused by ada until 2026-11-23T06:00:00Z: no reboots during the sale`; one line."""
-        by, until = f"by {self.by}" if self.by else "", f"until {self.until}" if self.until else ""
+        by = f"by {self.by}" if self.by else ""
+        until = f"until {self.until}" if self.until else ""
         return excerpt(joined(": ", joined(" ", "paused", by, until), self.reason), _LONGEST_PAUSE)
 
 
@@ -97,7 +98,11 @@ class Slip:
 
     def __str__(self) -> str:
         """`operate is not done by 2026-11-23T06:00Z: its forecast is 2026-11-24T01:12:00Z`; one line."""
-        forecast = f"its forecast is {self.finish}" if self.finish else "no window of the next two years is enough"
+        forecast = (
+            f"its forecast is {self.finish}"
+            if self.finish
+            else "no window of the next two years is enough"
+        )
         return excerpt(f"operate is not done by {self.by}: {forecast}", _LONGEST_PAUSE)
 
 
@@ -105,11 +110,12 @@ class Slip:
 class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
-    `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
-    `evidence` is when the latest evidence of each version was made that has counted. `slip` is of the date that
-    `operate` is to be done by, None while it is in time. `waited_for` is the rollout of people for which passes have
-    waited for a day, and told of it. `problem` says why what stands on the cluster cannot be read, and is empty if it
-    can be: nothing begins without it. `denied`: this user may not read it.
+    `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another
+    by itself. `evidence` is when the latest evidence of each version was made that has counted.
+    `slip` is of the date that `operate` is to be done by, None while it is in time. `waited_for` is
+    the rollout of people for which passes have waited for a day, and told of it. `problem` says why
+    what stands on the cluster cannot be read, and is empty if it can be: nothing begins without it.
+    `denied`: this user may not read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
@@ -126,7 +132,10 @@ class Memory:
     def way_out(self) -> str:
         """What to do about its problem."""
         if self.denied:
-            return "Get the right granted: `rollout manifests roles` prints a ClusterRole and Roles with every right."
+            return (
+                "Get the right granted: `rollout manifests roles` prints a ClusterRole and Roles"
+                " with every right."
+            )
         return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
 
     def why_paused(self, now: datetime | None) -> str:

@@ -2,8 +2,9 @@
 
 from rollout.model.cluster import Node
 
-# Taints by which their owners say that the machine behind the Node is about to go, and who sets them. The cluster
-# autoscaler's DeletionCandidateOfClusterAutoscaler is not one of them: it marks nodes that may stay for good.
+# Taints by which their owners say that the machine behind the Node is about to go, and who sets
+# them. The cluster autoscaler's DeletionCandidateOfClusterAutoscaler is not one of them: it marks
+# nodes that may stay for good.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
@@ -23,7 +24,9 @@ _VIRTUAL_LABELS = {
     "eks.amazonaws.com/compute-type": ("fargate",),
 }
 _VIRTUAL_ANNOTATION = "kwok.x-k8s.io/node"
-_VIRTUAL_TAINTS = frozenset({"virtual-kubelet.io/provider", "virtual-node.liqo.io/not-allowed", _VIRTUAL_ANNOTATION})
+_VIRTUAL_TAINTS = frozenset(
+    {"virtual-kubelet.io/provider", "virtual-node.liqo.io/not-allowed", _VIRTUAL_ANNOTATION}
+)
 
 
 def why_removed(node: Node) -> str:

@@ -1,10 +1,11 @@
 """The marks of a rollout on a Node, judged before anything is done by them; and its pause.
 
-Whoever may change Nodes, a kubelet of its own included, can write there; so can another version of this program. What
-is not understood is neither a node that nobody has begun nor one that may be given back.
+Whoever may change Nodes, a kubelet of its own included, can write there; so can another version of
+this program. What is not understood is neither a node that nobody has begun nor one that may be
+given back.
 
-`node-rollout.dev/paused: "true"` pauses a node, as other reboot coordinators have theirs. Who paused it, when, why and
-until when stands beside it, where `rollout pause` has set it.
+`node-rollout.dev/paused: "true"` pauses a node, as other reboot coordinators have theirs. Who
+paused it, when, why and until when stands beside it, where `rollout pause` has set it.
 """
 
 import re
@@ -22,7 +23,8 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id
 
 # In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
-_LONGEST_MARK, _LONGEST_PAUSE = 320, 2000
+_LONGEST_MARK = 320
+_LONGEST_PAUSE = 2000
 # Characters of a mark that go into the sentence on what is wrong with it.
 _TOLD = 60
 _COUNT = re.compile(r"[0-9]{1,6}")
@@ -33,8 +35,8 @@ _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 _YES = frozenset({"true"})
 UNCLEAR_HINT = (
-    "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
-    "annotations by hand: kubectl annotate node {name} NAME-"
+    "Go on with the version of rollout that wrote it; or look at the node, and remove its"
+    " node-rollout.dev/ annotations by hand: kubectl annotate node {name} NAME-"
 )
 _CHECKS = ("/before-reboot", "/after-reboot")
 
@@ -131,7 +133,10 @@ def pause_on(node: Node) -> Pause | None:
     """Return the pause that our annotation on a Node is, over or not; None where there is none."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
-    return read_json(node.annotations.get(marks.PAUSED_DETAILS, "{}")[:_LONGEST_PAUSE], Pause) or Pause()
+    return (
+        read_json(node.annotations.get(marks.PAUSED_DETAILS, "{}")[:_LONGEST_PAUSE], Pause)
+        or Pause()
+    )
 
 
 def why_paused(node: Node, now: datetime | None) -> str:

@@ -1,7 +1,7 @@
 """What is sent to those who do not watch: one value a notification, as webhooks get it in JSON.
 
-The schema that the documents publish is made from this type. Fields and types may be added within a major version;
-what stands here stays. Times are RFC 3339 in UTC, durations seconds.
+The schema that the documents publish is made from this type. Fields and types may be added within a
+major version; what stands here stays. Times are RFC 3339 in UTC, durations seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -45,8 +45,8 @@ class RolloutState(StrEnum):
 class Note:
     """One notification. `body` is what happened; `written` adds to it what to do next, and where.
 
-    `event` is a `NotifyEvent`, or `test`. `node` is the one that it is of, and `state` how the rollout ended; empty
-    where it is of none, or has not.
+    `event` is a `NotifyEvent`, or `test`. `node` is the one that it is of, and `state` how the
+    rollout ended; empty where it is of none, or has not.
     """
 
     format_version: str = NOTIFICATION_VERSION

@@ -1,7 +1,8 @@
 """The node under this process, where it runs in a pod: never drained, for the drain would end who drains it.
 
-It is left for a run whose process is elsewhere, and marked so that the next pod is placed elsewhere: by the soft taint,
-and by a label, which the pod's affinity can name. Neither keeps any pod away for good, as a cordon would.
+It is left for a run whose process is elsewhere, and marked so that the next pod is placed
+elsewhere: by the soft taint, and by a label, which the pod's affinity can name. Neither keeps any
+pod away for good, as a cordon would.
 """
 
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from rollout.model.plan import ExclusionReason
 class OwnPod:
     """What a process in a pod knows of where it runs; each empty where it does not know.
 
-    `node` is what the downward API says; `boot_id` that of the kernel under it, which is the node's, but in a sandbox
-    with a kernel of its own. `server` is the API server of the cluster that it runs in.
+    `node` is what the downward API says; `boot_id` that of the kernel under it, which is the
+    node's, but in a sandbox with a kernel of its own. `server` is the API server of the cluster
+    that it runs in.
     """
 
     node: str = ""
@@ -46,7 +48,10 @@ class OwnNode:
     def message(self) -> str:
         """Why it is not taken, and by whom it will be."""
         if self.is_only_place:
-            return f"{self.presence}, which no other node would take: run rollout from outside the cluster"
+            return (
+                f"{self.presence}, which no other node would take: run rollout from outside the"
+                " cluster"
+            )
         return f"{self.presence}: the next run takes it, from another node"
 
     @property

@@ -52,6 +52,7 @@ def read_ready(text: str) -> Mapping[str, str] | None:
     """Return what a mark says; None for what no rollout writes."""
     read = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
     is_sound = read is not None and all(
-        _KEY.fullmatch(key) and len(since) <= _LONGEST_MOMENT and since.isprintable() for key, since in read.items()
+        _KEY.fullmatch(key) and len(since) <= _LONGEST_MOMENT and since.isprintable()
+        for key, since in read.items()
     )
     return read if is_sound else None

@@ -70,8 +70,9 @@ class NodeTerm:
 class PodTerm:
     """A required term of pod affinity or anti-affinity: the pods that it selects, and the topology that counts.
 
-    It looks in `namespaces` and in those whose labels `namespace_selector` chooses; in the pod's own where neither is
-    given. Of `match_keys` the others must have the values that the pod itself has; of `mismatch_keys` others.
+    It looks in `namespaces` and in those whose labels `namespace_selector` chooses; in the pod's
+    own where neither is given. Of `match_keys` the others must have the values that the pod itself
+    has; of `mismatch_keys` others.
     """
 
     topology: str
@@ -90,8 +91,9 @@ class PodTerm:
 class Spread:
     """A topology spread constraint that must hold: the selected pods' numbers differ by at most `max_skew`.
 
-    With fewer places than `min_domains` the least number counts as none. Nodes count as places where the pod's node
-    affinity lets it run, unless `ignores_affinity`; and whatever their taints, unless `heeds_taints`.
+    With fewer places than `min_domains` the least number counts as none. Nodes count as places
+    where the pod's node affinity lets it run, unless `ignores_affinity`; and whatever their taints,
+    unless `heeds_taints`.
     """
 
     topology: str
@@ -111,7 +113,8 @@ class Spread:
 class Placement:
     """What a pod demands besides its requests and node selector. `node_terms` None: any node.
 
-    No pod that `repulsions` select may be in the same topology; one that each of `attractions` selects must be.
+    No pod that `repulsions` select may be in the same topology; one that each of `attractions`
+    selects must be.
     """
 
     node_terms: tuple[NodeTerm, ...] | None = None
@@ -145,16 +148,25 @@ class Placement:
 def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Whether these tolerations cover every taint that keeps pods away."""
     return all(
-        any(toleration.covers(taint) for toleration in tolerations) for taint in taints if taint.effect in KEEPING_AWAY
+        any(toleration.covers(taint) for toleration in tolerations)
+        for taint in taints
+        if taint.effect in KEEPING_AWAY
     )
 
 
 def narrowed(
-    selector: LabelSelector, labels: Mapping[str, str], same: Iterable[str], different: Iterable[str] = ()
+    selector: LabelSelector,
+    labels: Mapping[str, str],
+    same: Iterable[str],
+    different: Iterable[str] = (),
 ) -> LabelSelector:
     """Return the selector with what the values of a pod's own labels add to it; a label that it lacks adds nothing."""
     more = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
-    more += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in different if key in labels]
+    more += [
+        Requirement(key, SelectorOperator.NOT_IN, (labels[key],))
+        for key in different
+        if key in labels
+    ]
     return LabelSelector((*selector.requirements, *more)) if more else selector
 
 

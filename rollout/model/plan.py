@@ -46,10 +46,11 @@ class ExclusionReason(StrEnum):
     def is_trouble(self) -> bool:
         """Whether a node that was asked for is not done for it, which endings name and answer with exit code 4.
 
-        Else it is left out: a node with nothing to do, without a Linux host, or about to be removed, one that the
-        cluster's operators hold back (by a flag, a cordon or a pause), one that failed, which was told then, and rests
-        until a later pass, and one whose version another cluster is still to prove. Whatever else keeps a node from its
-        update is trouble that nobody has decided on.
+        Else it is left out: a node with nothing to do, without a Linux host, or about to be
+        removed, one that the cluster's operators hold back (by a flag, a cordon or a pause), one
+        that failed, which was told then, and rests until a later pass, and one whose version
+        another cluster is still to prove. Whatever else keeps a node from its update is trouble
+        that nobody has decided on.
         """
         return self not in _LEFT_OUT
 
@@ -105,13 +106,13 @@ class WarningKind(StrEnum):
 class PlannedNode:
     """A node to reboot, with the identity it had when the plan was made.
 
-    `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
-    an update waits, or whatever else needs a reboot. `staged_version` is empty where that has no version, or none that
-    is known.
-    `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
-    `boot_id` and `machine_id` are what host and Node agreed on: they tell the machine that may be rebooted.
-    `pool` is whose rules hold for it; empty where there are no pools. `detected_by` are the sources that say that it
-    needs a reboot, none where it is rebooted all the same; `detail` is why, in their words.
+    `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged`
+    whether an update waits, or whatever else needs a reboot. `staged_version` is empty where that
+    has no version, or none that is known. `arrivals` is how many more pods earlier waves will have
+    moved here by its turn, as far as can be foreseen. `boot_id` and `machine_id` are what host and
+    Node agreed on: they tell the machine that may be rebooted. `pool` is whose rules hold for it;
+    empty where there are no pools. `detected_by` are the sources that say that it needs a reboot,
+    none where it is rebooted all the same; `detail` is why, in their words.
     """
 
     name: str
@@ -145,10 +146,11 @@ class Estimate:
 class Rolling:
     """How the nodes of a wave follow one another, in the order in which the wave names them.
 
-    At most `in_flight` are under way at once. `holds` says what each takes until it is back: budgets by namespace/name,
-    owners by kind/namespace/name, `room:` of the cluster and `place:` beside others; a node that takes nothing is left
-    out, as is what can never run short. `capacity` is how much of each there is. `begins` are the estimated seconds
-    from the beginning of the rollout, by node.
+    At most `in_flight` are under way at once. `holds` says what each takes until it is back:
+    budgets by namespace/name, owners by kind/namespace/name, `room:` of the cluster and `place:`
+    beside others; a node that takes nothing is left out, as is what can never run short. `capacity`
+    is how much of each there is. `begins` are the estimated seconds from the beginning of the
+    rollout, by node.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -161,8 +163,8 @@ class Rolling:
 class Wave:
     """Nodes taken side by side, and why they are together and not with others; or one after another, as they come back.
 
-    `note` is of `because` what nobody would expect, in a few words; empty where there is nothing of that. `rolling` is
-    None where they are taken side by side.
+    `note` is of `because` what nobody would expect, in a few words; empty where there is nothing of
+    that. `rolling` is None where they are taken side by side.
     """
 
     index: int
@@ -185,7 +187,8 @@ class TimeEstimate:
 class Exclusion:
     """A selected node that is not part of the plan.
 
-    `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a staged update.
+    `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a
+    staged update.
     """
 
     node: str
@@ -222,8 +225,9 @@ class PlanWarning:
 class PlanSummary:
     """Figures of the plan; no layout under the same rules has fewer than `waves_lower_bound` waves.
 
-    `pods_to_move` are the pods that stand on the planned nodes and have to go; `expected_evictions` counts as well
-    those that are likely to be evicted again, from another planned node that they had moved to.
+    `pods_to_move` are the pods that stand on the planned nodes and have to go; `expected_evictions`
+    counts as well those that are likely to be evicted again, from another planned node that they
+    had moved to.
     """
 
     nodes: int

@@ -54,8 +54,9 @@ class Critical:
 class DrainPolicy:
     """What a drain may do.
 
-    `grace_period` in seconds, None: the pod's own. `pod_selector` as kubectl takes it, empty for all pods.
-    `skip_wait_for_delete_timeout`: pods overdue by more than this many seconds are not waited for; 0 waits for all.
+    `grace_period` in seconds, None: the pod's own. `pod_selector` as kubectl takes it, empty for
+    all pods. `skip_wait_for_delete_timeout`: pods overdue by more than this many seconds are not
+    waited for; 0 waits for all.
     """
 
     timeout: Duration = Duration(600)
@@ -76,8 +77,8 @@ class DrainPolicy:
 class Pool:
     """Nodes with rules of their own, as the settings file has them; None is the rollout's rule.
 
-    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one;
-    its nodes begin only inside its `window`s, and inside the rollout's.
+    A node belongs to the first pool whose selector matches it. `after` names the pools that come
+    before this one; its nodes begin only inside its `window`s, and inside the rollout's.
     """
 
     name: str
@@ -99,13 +100,14 @@ class Pool:
 class Policy:
     """The rules of one rollout, as the settings say them. `pools` have rules that differ.
 
-    `own_reboot_command`: hosts are rebooted by the operator's own command. The command itself stands in no plan and no
-    cluster: what runs on hosts as root is never read from there.
+    `own_reboot_command`: hosts are rebooted by the operator's own command. The command itself
+    stands in no plan and no cluster: what runs on hosts as root is never read from there.
 
-    `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
-    `control_plane_selector` chooses nodes that are of the control plane though nothing on them says so; empty: none.
-    `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
-    `detect` are the sources of which any may say that a node needs a reboot.
+    `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan
+    without it. `control_plane_selector` chooses nodes that are of the control plane though nothing
+    on them says so; empty: none. `exclude_from_load_balancers` is how long a node is out of them
+    before its drain, in seconds; 0: it stays in them. `detect` are the sources of which any may say
+    that a node needs a reboot.
     """
 
     max_unavailable: Count = Count(1)

@@ -1,7 +1,7 @@
 """What happens during a rollout, as values that observers turn into progress, JSON lines and reports.
 
-Events that are Structs are JSON lines as they stand: their fields are published, and read again from journals. What
-each field means is said where it is published: docs/json.md.
+Events that are Structs are JSON lines as they stand: their fields are published, and read again
+from journals. What each field means is said where it is published: docs/json.md.
 """
 
 from collections import Counter
@@ -70,8 +70,8 @@ class NodeCondition:
 class Findings:
     """What was seen of a node that failed, for whoever looks at it next; each empty where there is nothing to tell.
 
-    `ssh_error` is why its host did not answer when it was last asked, `conditions` are those of the Node that are not
-    as they should be, `console` says where its machine's console is.
+    `ssh_error` is why its host did not answer when it was last asked, `conditions` are those of the
+    Node that are not as they should be, `console` says where its machine's console is.
     """
 
     ssh_error: str = ""
@@ -83,10 +83,11 @@ class Findings:
 class NodeResult:
     """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
 
-    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
-    is the exclusion that a skipped one would be now, None where there is none like it. `waits`: this is no end, as
-    it was refused right before its cordon, and is to be asked about again. `needed_drain_seconds` is the drain timeout
-    with which the node's pods would have had time to terminate; 0 if a longer one would not help, or none is needed.
+    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one
+    that failed. `reason` is the exclusion that a skipped one would be now, None where there is none
+    like it. `waits`: this is no end, as it was refused right before its cordon, and is to be asked
+    about again. `needed_drain_seconds` is the drain timeout with which the node's pods would have
+    had time to terminate; 0 if a longer one would not help, or none is needed.
     """
 
     node: str
@@ -134,11 +135,12 @@ class NotDone:
 class RunResult:
     """The end of a rollout: every planned node is in exactly one of the first three.
 
-    `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
-    rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
-    one went on. `held` are the versions whose hold keeps nodes from being started, `newly_held` those that became so in
-    this process. `pods_to_move` is how many pods had to leave the planned nodes, `evictions` how many there were in
-    this process. `resumable`: its record stands, so that it can be gone on with.
+    `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier
+    process of this rollout failed and that are not tried again. `left_over` were planned by an
+    earlier process, and left out when this one went on. `held` are the versions whose hold keeps
+    nodes from being started, `newly_held` those that became so in this process. `pods_to_move` is
+    how many pods had to leave the planned nodes, `evictions` how many there were in this process.
+    `resumable`: its record stands, so that it can be gone on with.
     """
 
     finished: tuple[NodeResult, ...]
@@ -246,8 +248,8 @@ class NodeStep(Line, frozen=True, tag="step"):
 class PodBlocked(Line, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
-    At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the eviction at admission, and
-    then `message` is what they said.
+    At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the
+    eviction at admission, and then `message` is what they said.
     """
 
     node: str
@@ -289,8 +291,8 @@ class PodReleased(Line, frozen=True, tag="released"):
 class EvictedPod(Struct, frozen=True):
     """A pod that was evicted or deleted.
 
-    `evicted_at` is when that was accepted; `seconds` is how long it then took until the pod was gone, None if it was
-    not gone when the drain ended.
+    `evicted_at` is when that was accepted; `seconds` is how long it then took until the pod was
+    gone, None if it was not gone when the drain ended.
     """
 
     pod: str

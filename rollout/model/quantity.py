@@ -1,6 +1,7 @@
 """Durations and counts as operators write them.
 
-Both are written as they can be read again, without loss: a saved plan means what the flag meant that made it.
+Both are written as they can be read again, without loss: a saved plan means what the flag meant
+that made it.
 """
 
 import re
@@ -29,7 +30,8 @@ _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
 # of a second, from coarse to fine: a fraction is written in the first that it is a whole number of
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
-# what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes 300 years
+# what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes
+# 300 years
 LONGEST = 2**31 - 1
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
 """What a document may say how many there are, or how many seconds."""
@@ -50,7 +52,8 @@ class Duration(float):
         nanoseconds = sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(written))
         if nanoseconds > LONGEST * _SECOND:
             raise UsageError(
-                f"{text!r} is too long", hint=f"At most {LONGEST // 3600}h can be waited, which is 68 years."
+                f"{text!r} is too long",
+                hint=f"At most {LONGEST // 3600}h can be waited, which is 68 years.",
             )
         return cls(int(nanoseconds) / _SECOND)
 
@@ -60,7 +63,9 @@ class Duration(float):
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
         minutes, seconds = divmod(remainder, 60)
-        written = "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n)
+        written = "".join(
+            f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n
+        )
         return written or "0s"
 
     __repr__ = __str__
@@ -85,7 +90,9 @@ class Count(str):
         """Read a written count; `UsageError` says what is wrong with it."""
         match = _COUNT.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):  # noqa: PLR2004 - per cent
-            raise UsageError(f"{text!r} is not a count", hint="Write a number (3) or a percentage (25%).")
+            raise UsageError(
+                f"{text!r} is not a count", hint="Write a number (3) or a percentage (25%)."
+            )
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:

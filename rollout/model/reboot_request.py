@@ -13,9 +13,12 @@ from rollout.model.host import HostFacts
 
 def annotation_sign(node: Node) -> Sign:
     """Return what the annotations say, whoever wrote them; only our own has to be one of its two words."""
-    source, own = Source.ANNOTATION, node.annotations.get(marks.REBOOT_NEEDED, "false")
+    source = Source.ANNOTATION
+    own = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if own not in {"true", "false"}:
-        return Sign(source, Answer.NONE, f"its annotation {marks.REBOOT_NEEDED} is neither true nor false")
+        return Sign(
+            source, Answer.NONE, f"its annotation {marks.REBOOT_NEEDED} is neither true nor false"
+        )
     names = requests(node, marks.REQUESTS)
     if names:
         return Sign(source, Answer.NEEDED, f"annotation {', '.join(names)}")

@@ -31,8 +31,8 @@ SELF_REBOOTS = {
 class Coordinator:
     """One that may reboot nodes. `rival` is the name for flags.
 
-    `holders` are those that have its lock now: nodes, or whatever somebody wrote there by hand. `locked` tells a lock
-    that nobody else can have, and that does not expire.
+    `holders` are those that have its lock now: nodes, or whatever somebody wrote there by hand.
+    `locked` tells a lock that nobody else can have, and that does not expire.
     """
 
     rival: str

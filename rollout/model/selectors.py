@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Longer ones do not fit into 64 bits, but for leading zeros that nobody writes: labels are at most 63 long anyway.
+# Longer ones do not fit into 64 bits, but for leading zeros that nobody writes: labels are at most
+# 63 long anyway.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 
 
@@ -66,12 +67,20 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
 
 def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | None:
     """Return the first requirement that names values: what has none is not chosen, so it may serve as an index."""
-    return next((requirement for requirement in requirements if requirement.operator is SelectorOperator.IN), None)
+    return next(
+        (
+            requirement
+            for requirement in requirements
+            if requirement.operator is SelectorOperator.IN
+        ),
+        None,
+    )
 
 
 def compared(left: str, right: str) -> int:
     """Return the order of two whole numbers; 0 where either is none."""
-    first, second = whole_number(left), whole_number(right)
+    first = whole_number(left)
+    second = whole_number(right)
     if first is None or second is None:
         return 0
     return (first > second) - (first < second)

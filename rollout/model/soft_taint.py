@@ -1,9 +1,11 @@
 """The soft taint on nodes that wait for their turn: schedulers give them pods only where no other node suits better.
 
-Ours is told by all that it is: key, effect, and no value. A taint of the same key with any other is somebody else's.
+Ours is told by all that it is: key, effect, and no value. A taint of the same key with any other is
+somebody else's.
 
-A node that is left for a run from elsewhere is marked besides: taint and label keep the next run's pod away from it
-where there is another place, and neither for good. A cordon would, and would cost the cluster a node until that run.
+A node that is left for a run from elsewhere is marked besides: taint and label keep the next run's
+pod away from it where there is another place, and neither for good. A cordon would, and would cost
+the cluster a node until that run.
 """
 
 from collections.abc import Sequence
@@ -57,7 +59,9 @@ def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
     """Return the marks, and the soft taint where it is wanted; None where all of it stands there, of whichever run."""
     patch: Patch = {}
     if marks.DEFERRED not in node.annotations:
-        patch["metadata"] = {"annotations": {marks.DEFERRED: json_line({"by": by, "at": at}).decode()}}
+        patch["metadata"] = {
+            "annotations": {marks.DEFERRED: json_line({"by": by, "at": at}).decode()}
+        }
     if node.labels.get(marks.DEFERRED) != "true":
         patch.setdefault("metadata", {})["labels"] = {marks.DEFERRED: "true"}
     if taint and (spec := with_soft_taint(node)):
@@ -68,7 +72,11 @@ def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
 def taken_back(node: Node) -> Patch | None:
     """Return the node without these marks and the soft taint; None where it has none of them."""
     places = {"annotations": node.annotations, "labels": node.labels}
-    marked = {place: {marks.DEFERRED: None} for place, present in places.items() if marks.DEFERRED in present}
+    marked = {
+        place: {marks.DEFERRED: None}
+        for place, present in places.items()
+        if marks.DEFERRED in present
+    }
     patch: Patch = {"metadata": marked} if marked else {}
     if spec := without_soft_taint(node):
         patch["spec"] = spec

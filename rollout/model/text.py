@@ -1,8 +1,9 @@
 """How foreign text, names, numbers and times are shown, quoted, sorted and grouped, and how long lists are cut short.
 
-Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
-wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them. Names that
-end up in file names, request paths and Events have to look as such names do.
+Node names are checked by the API server, but messages, versions and addresses are whatever a host
+or a webhook wrote: printed as they are, they could move the cursor, rename the window or hide what
+stands before them. Names that end up in file names, request paths and Events have to look as such
+names do.
 """
 
 import re
@@ -19,11 +20,13 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 _SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 _ESCAPE_SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
+    r"\x1b\[[0-?]*["
+    r" -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
 )
 _SENTENCE_LIMIT = 160
 NOTHING = "-"
-# of what may ask for a reboot the one that knows versions: see `detection`, which is too much to import for a text
+# of what may ask for a reboot the one that knows versions: see `detection`, which is too much to
+# import for a text
 _WITH_VERSIONS = "update-engine"
 
 
@@ -63,12 +66,15 @@ def _in_dollar_quotes(character: str) -> str:
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
     """Return what a host or a tool said, as part of a message: one line of at most `limit` characters.
 
-    It may be cut off, binary, or full of terminal escapes: these are left out, and so is whatever has no shape:
-    more than `printable` makes visible, for here nobody wants to see each octet of junk.
+    It may be cut off, binary, or full of terminal escapes: these are left out, and so is whatever
+    has no shape: more than `printable` makes visible, for here nobody wants to see each octet of
+    junk.
     """
     # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
     shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
-    shown = " ".join("".join(character if character.isprintable() else " " for character in shown).split())
+    shown = " ".join(
+        "".join(character if character.isprintable() else " " for character in shown).split()
+    )
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
@@ -128,7 +134,8 @@ def whole_second(at: datetime) -> str:
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """`3975.2.0 → 4081.2.1`; a question mark stands for a version that nobody knows.
 
-    Where what asks for the reboot has no versions, it stands there itself: `22.04 (reboot-required)`.
+    Where what asks for the reboot has no versions, it stands there itself: `22.04
+    (reboot-required)`.
     """
     if detected_by and not staged and _WITH_VERSIONS not in detected_by:
         return f"{printable(running) or '?'} ({', '.join(detected_by)})"
@@ -180,4 +187,8 @@ def is_object_name(text: str) -> bool:
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key in the order that people expect, runs of digits as numbers: worker-2 before worker-10."""
-    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in _NUMBER.split(name) if part)
+    return tuple(
+        (0, int(part), part) if part.isdigit() else (1, 0, part)
+        for part in _NUMBER.split(name)
+        if part
+    )

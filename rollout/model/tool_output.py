@@ -1,8 +1,9 @@
 """The line of a tool's output that says why the tool failed.
 
-Tools print banners before the reason, and their log prefixes change from one release to the next. So nothing here
-depends on a prefix: the last line that says something is shown as it is. Only lines that never are a reason count less,
-and warnings count less than what else is printed before or after them.
+Tools print banners before the reason, and their log prefixes change from one release to the next.
+So nothing here depends on a prefix: the last line that says something is shown as it is. Only lines
+that never are a reason count less, and warnings count less than what else is printed before or
+after them.
 """
 
 import re
@@ -12,9 +13,11 @@ from rollout.model.text import excerpt
 
 _LIMIT = 160
 _WORD = re.compile(r"[^\W\d_]{2}|\d")
-# A line as glog prints it, with its level first; the level and the place in the code say nothing to an operator.
+# A line as glog prints it, with its level first; the level and the place in the code say nothing to
+# an operator.
 _GLOG = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
-# What tools log in passing, in their usual spellings; and what ssh says at the end of any connection.
+# What tools log in passing, in their usual spellings; and what ssh says at the end of any
+# connection.
 _IN_PASSING = re.compile(
     r"I\d{4} [\d:.]+\s"
     r"|[^a-z]{0,60}\b(?:INFO|DEBUG|TRACE|VERBOSE\d?)\b"
@@ -26,7 +29,8 @@ _IN_PASSING = re.compile(
     r"|Killed by signal \d+"
     r"|.*: terminating, \d+ bad configuration options?$"
 )
-# Warnings of OpenSSH, Ansible, Python, shells, glog and structured logs; the last is how OpenSSH frames its notices.
+# Warnings of OpenSSH, Ansible, Python, shells, glog and structured logs; the last is how OpenSSH
+# frames its notices.
 _WARNING = re.compile(
     r"(?:\x1b\[[\d;]*m)?(?:"
     r"\W{0,4}(?:deprecation )?warning\b"

@@ -15,6 +15,8 @@ def read_yaml(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise yaml.YAMLError("a value looks like a number or a date, and is none: quote it") from error
+        raise yaml.YAMLError(
+            "a value looks like a number or a date, and is none: quote it"
+        ) from error
     except RecursionError as error:
         raise yaml.YAMLError("it is nested too deeply") from error

@@ -1,7 +1,8 @@
 """Tables that fit their terminal, at any width.
 
-Where a table is too wide, its note, the column that explains a row, is broken first, then its lists; then the note
-moves to lines of its own below its row; then columns go, in the order that they state. Nothing is ever cut off.
+Where a table is too wide, its note, the column that explains a row, is broken first, then its
+lists; then the note moves to lines of its own below its row; then columns go, in the order that
+they state. Nothing is ever cut off.
 """
 
 import re
@@ -13,7 +14,8 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
-_LEAST_LIST, _LEAST_NOTE = 20, 32
+_LEAST_LIST = 20
+_LEAST_NOTE = 32
 _INDENT = "    "
 # What a command to copy begins with.
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
@@ -29,10 +31,12 @@ Row = Sequence[str]
 def wrapped(text: str, width: int | None, hang: int = 2) -> str:
     """Break text into lines within `width` columns; what goes on below is indented, by `hang` at least.
 
-    No command is broken: one that is indented stays as it is, one at the end of a sentence stands on a line of its own,
-    one in quotes stays in one piece.
+    No command is broken: one that is indented stays as it is, one at the end of a sentence stands
+    on a line of its own, one in quotes stays in one piece.
     """
-    return "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
+    return (
+        "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
+    )
 
 
 def is_command(text: str) -> bool:
@@ -80,8 +84,9 @@ def _closed(lead: str, command: str) -> str:
 class Column(NamedTuple):
     """A column of a table.
 
-    `leaves` is its turn among those that go where the room is short, from 1; with 0 it stays. What `wraps` is broken
-    between words; a `note`, which is the last column, may go below its row instead.
+    `leaves` is its turn among those that go where the room is short, from 1; with 0 it stays. What
+    `wraps` is broken between words; a `note`, which is the last column, may go below its row
+    instead.
     """
 
     title: str
@@ -92,25 +97,36 @@ class Column(NamedTuple):
 
 
 def table_text(
-    columns: Sequence[Column], rows: Sequence[Row], width: int | None = None, *, elsewhere: str = "-o wide"
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    width: int | None = None,
+    *,
+    elsewhere: str = "-o wide",
 ) -> str:
     """Lay the table out within `width` columns (None: no limit), and last name the columns that had to go.
 
     A column in which nothing stands is left out. `elsewhere` says what shows those that had to go.
     """
     places = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
-    columns, rows = [columns[place] for place in places], [[row[place] for place in places] for row in rows]
+    columns = [columns[place] for place in places]
+    rows = [[row[place] for place in places] for row in rows]
     shown, widths = _layout(columns, rows, width)
     lines = list(_lines(columns, shown, widths, [column.title for column in columns]))
     for row in rows:
         lines += _lines(columns, shown, widths, row)
         if len(columns) - 1 not in shown and columns[-1].note and row[-1] != NOTHING:
             lines += (_filled(line, width or 80, _INDENT, _INDENT) for line in row[-1].splitlines())
-    gone = [column.title for place, column in enumerate(columns) if place not in shown and not column.note]
+    gone = [
+        column.title
+        for place, column in enumerate(columns)
+        if place not in shown and not column.note
+    ]
     return "\n".join([*lines, *([f"({', '.join(gone)}: {elsewhere})"] if gone else [])])
 
 
-def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> tuple[Sequence[int], Sequence[int]]:
+def _layout(
+    columns: Sequence[Column], rows: Sequence[Row], width: int | None
+) -> tuple[Sequence[int], Sequence[int]]:
     """Which columns stand side by side, by their places, and how wide each is: the widest layout that fits."""
     shown = range(len(columns))
     layouts = [list(shown), [place for place in shown if not columns[place].note]]
@@ -128,7 +144,9 @@ def _excess(widths: Sequence[int], width: int | None) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1) - width if width else 0
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], width: int | None) -> list[int]:
+def _widths(
+    columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], width: int | None
+) -> list[int]:
     """How wide each column is: what is too much for all is taken from the last one that can be broken."""
     texts = [[columns[place].title, *(row[place] for row in rows)] for place in shown]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
@@ -141,11 +159,16 @@ def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int]
     return widths
 
 
-def _lines(columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], row: Row) -> Iterator[str]:
+def _lines(
+    columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], row: Row
+) -> Iterator[str]:
     broken = [
         [part for line in row[place].splitlines() for part in _filled(line, width).splitlines()]
         for place, width in zip(shown, widths, strict=True)
     ]
-    forms = [f"{'>' if columns[place].right else '<'}{width}" for place, width in zip(shown, widths, strict=True)]
+    forms = [
+        f"{'>' if columns[place].right else '<'}{width}"
+        for place, width in zip(shown, widths, strict=True)
+    ]
     for line in zip_longest(*broken, fillvalue=""):
         yield _GAP.join(f"{part:{form}}" for part, form in zip(line, forms, strict=True)).rstrip()

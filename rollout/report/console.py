@@ -1,9 +1,9 @@
 """What moves and has colours on a terminal: a console for many threads, its progress, and painted text.
 
-Rich writes a line where the board stands that was drawn before: of two who write at once, one takes the same board for
-it, and parts of boards are left standing between the lines. So all that goes there takes turns. Colours are laid over
-text that says the same without them; only whole cells and the beginnings of lines are coloured, and names of nodes and
-words of hosts are not looked into.
+Rich writes a line where the board stands that was drawn before: of two who write at once, one takes
+the same board for it, and parts of boards are left standing between the lines. So all that goes
+there takes turns. Colours are laid over text that says the same without them; only whole cells and
+the beginnings of lines are coloured, and names of nodes and words of hosts are not looked into.
 """
 
 import sys
@@ -17,7 +17,14 @@ from rich.control import Control
 from rich.highlighter import RegexHighlighter
 from rich.live import Live
 from rich.live_render import LiveRender
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+)
 from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
@@ -34,7 +41,14 @@ class SharedConsole(Console):
 
     def __init__(self, *, stderr: bool) -> None:
         forced = None if (sys.stderr if stderr else sys.stdout).isatty() else False
-        super().__init__(stderr=stderr, theme=THEME, highlight=False, markup=False, emoji=False, force_terminal=forced)
+        super().__init__(
+            stderr=stderr,
+            theme=THEME,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            force_terminal=forced,
+        )
         self.turn = threading.RLock()
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature
@@ -58,7 +72,11 @@ class ReflowingRender(LiveRender):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, and remember their widths."""
         segments = list(super().__rich_console__(console, options))
-        text = "".join(segment.text for segment in segments if isinstance(segment, Segment) and not segment.control)
+        text = "".join(
+            segment.text
+            for segment in segments
+            if isinstance(segment, Segment) and not segment.control
+        )
         self._widths = [cell_len(line) for line in text.split("\n")]
         yield from segments
 
@@ -87,7 +105,8 @@ def take_turns(live: Live) -> None:
     """
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
-        # not a second lock: whoever writes a line asks for the live one's within the console's, and it does the reverse
+        # not a second lock: whoever writes a line asks for the live one's within the console's, and
+        # it does the reverse
         live._lock = live.console.turn  # noqa: SLF001 - rich has no other way
 
 
@@ -124,7 +143,10 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"
-_WAITING = "behind|idle|not started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
+_WAITING = (
+    "behind|idle|not"
+    " started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
+)
 _BAD = "|".join(
     (
         *(reason.replace("-", "[ -]") for reason in ExclusionReason if reason.is_trouble),
@@ -144,7 +166,10 @@ class StateHighlighter(RegexHighlighter):
         rf"(?m){_CELL.format(f'(?P<waiting>{_WAITING})')}",
         rf"(?m){_CELL.format(f'(?P<bad>{_BAD})')}",
         r"(?m)^(?P<good>✔)|^(?P<waiting>!) |^(?P<bad>✘)",
-        *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
+        *(
+            rf"(?m){_SIGN.format(style, signs)}"
+            for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))
+        ),
         r"(?m)^ *(?P<bad>Blocked: .*)$",
         r"(?m)^ *(?P<hint>hint:|fix:|Next:|See:)",
         r"(?P<step>\S+ → \S+)",

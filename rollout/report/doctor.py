@@ -16,9 +16,11 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
-# addresses, fingerprints, times, percentages, counts: anything with a digit in it, but for the names of annotations,
-# which tell one thing from another
-_VARYING = re.compile(r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*")
+# addresses, fingerprints, times, percentages, counts: anything with a digit in it, but for the
+# names of annotations, which tell one thing from another
+_VARYING = re.compile(
+    r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*"
+)
 
 
 class DoctorReport(TypedDict):
@@ -40,7 +42,11 @@ def doctor_text(
 
     `width` in columns, None for no limit. `way_on` is what leads on.
     """
-    lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
+    lines = [
+        line
+        for _, group in groupby(checks, key=lambda check: check.check)
+        for line in _group(list(group), every)
+    ]
     listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     tallies = tally(checks)
     where = "" if every else " (-v lists them)"
@@ -58,7 +64,9 @@ def doctor_text(
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came
     if every:
         good = (check for check in checks if check.verdict is Verdict.PASS)
-        yield from (_line(check.verdict, check.check, f"{check.subject}: {check.message}") for check in good)
+        yield from (
+            _line(check.verdict, check.check, f"{check.subject}: {check.message}") for check in good
+        )
     for verdict in _WORST_FIRST:
         bad = [check for check in checks if check.verdict is verdict]
         # what says the same but for names, addresses and figures, together
@@ -80,7 +88,9 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
     subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
     differ = any(check.message != first.message for check in alike)
     # the fix of a node in another's hands has the commands
-    what = in_brief(first.message) if first.check is CheckName.RIVAL and first.fix else first.message
+    what = (
+        in_brief(first.message) if first.check is CheckName.RIVAL and first.fix else first.message
+    )
     message = f"such as {what}" if differ else what
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
@@ -90,7 +100,9 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
 def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
     """Yield the fix, its commands below on lines of their own: of each subject, or of the first of many."""
     fixes = [_Fix.of(text) for text in dict.fromkeys(check.fix for check in alike)]
-    is_for_all = len(fixes) <= _MOST_SUBJECTS and all(fix.lead == fixes[0].lead and fix.commands for fix in fixes)
+    is_for_all = len(fixes) <= _MOST_SUBJECTS and all(
+        fix.lead == fixes[0].lead and fix.commands for fix in fixes
+    )
     shown = fixes if is_for_all else fixes[:1]
     whose = f" (of {printable(alike[0].subject)})" if len(shown) < len(fixes) else ""
     lead = joined(" ", f"fix{whose}:", printable(shown[0].lead))

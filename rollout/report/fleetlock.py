@@ -26,7 +26,9 @@ _AWAITED = {
     Awaited.BOOT: "granted: waiting for its host to reboot",
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
-    Awaited.CALM: "no reboot is expected any more: given back once its host has stayed up for a minute",
+    Awaited.CALM: (
+        "no reboot is expected any more: given back once its host has stayed up for a minute"
+    ),
 }
 
 
@@ -37,13 +39,24 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int 
     if server:
         lines.append(f"Working on them: {printable(server)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
-        lines.append("No server holds the lock: the first that runs goes on with them; rollout abort gives them back.")
+        lines.append(
+            "No server holds the lock: the first that runs goes on with them; rollout abort gives"
+            " them back."
+        )
     return "\n".join(lines)
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
     since = re.sub(r"\.\d+", "", slot.since)
-    texts = (slot.group, slot.node, slot.state.value, phase_of(slot, node), since, slot.run, _note(slot, node))
+    texts = (
+        slot.group,
+        slot.node,
+        slot.state.value,
+        phase_of(slot, node),
+        since,
+        slot.run,
+        _note(slot, node),
+    )
     return [or_nothing(text) for text in texts]
 
 
@@ -64,7 +77,10 @@ def _note(slot: Slot, node: Node | None) -> str:
     match slot.state:
         case SlotState.FAILED:
             outcome = last_result(node).get("outcome", "failed")
-            return f"{outcome}: it stays cordoned. Free its slot: rollout fleetlock release {slot.node}"
+            return (
+                f"{outcome}: it stays cordoned. Free its slot: rollout fleetlock release"
+                f" {slot.node}"
+            )
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:

@@ -81,7 +81,11 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
     """Show one run: what it was, then what its `records` tell as a log of it does; with `details` every word."""
     news = News()
-    lines = [line for line in entries(records) if line and (news.take(line, line.at.timestamp()) or details)]
+    lines = [
+        line
+        for line in entries(records)
+        if line and (news.take(line, line.at.timestamp()) or details)
+    ]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
     rows = "\n".join(_rows(lines))
@@ -119,7 +123,12 @@ def _told(line: AnyLine) -> Iterator[str]:
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
             yield joined(": ", f"aborted by {line.by}", given_back)
         case SummaryLine():
-            counts = outcomes(str(len(line.succeeded)), len(line.failed), len(line.not_done), len(line.not_started))
+            counts = outcomes(
+                str(len(line.succeeded)),
+                len(line.failed),
+                len(line.not_done),
+                len(line.not_started),
+            )
             yield f"the end: {counts}"
             yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
             yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())

@@ -45,9 +45,16 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
 
     `width` in columns, None for no limit.
     """
-    cells = [(row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by) for row in rows]
+    cells = [
+        (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)
+        for row in rows
+    ]
     table = table_text(_COLUMNS, [[or_nothing(cell) for cell in row] for row in cells], width)
-    notes = [f"{printable(row.node)}: on file is {', '.join(row.before)}" for row in rows if row.standing == "changed"]
+    notes = [
+        f"{printable(row.node)}: on file is {', '.join(row.before)}"
+        for row in rows
+        if row.standing == "changed"
+    ]
     notes += [printable(row.error) for row in rows if row.error]
     counts = tallied(Counter(row.standing for row in rows))
     return joined("\n\n", table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")

@@ -1,8 +1,9 @@
 """The JSON lines of a run, a type each: what `apply -o json` and `resume -o json` write, and journals keep.
 
-Most are the engine's events as they are (`model/progress`); here are the others. The schema that the documents publish
-is made from these types, and reports read journals by them. Fields and types may be added within a major version; what
-stands here stays. What each field means: docs/json.md. Times are RFC 3339 in UTC, durations seconds.
+Most are the engine's events as they are (`model/progress`); here are the others. The schema that
+the documents publish is made from these types, and reports read journals by them. Fields and types
+may be added within a major version; what stands here stays. What each field means: docs/json.md.
+Times are RFC 3339 in UTC, durations seconds.
 """
 
 import threading
@@ -89,8 +90,8 @@ class DryRunLine(Line, frozen=True, tag="dry_run"):
 class SummaryLine(Line, frozen=True, tag="summary"):
     """Always the last line: each planned node is in exactly one of the first four lists.
 
-    `not_done` are the nodes that the plan could not take, those skipped for such a reason, and those that failed
-    before a `resume`.
+    `not_done` are the nodes that the plan could not take, those skipped for such a reason, and
+    those that failed before a `resume`.
     """
 
     succeeded: Sequence[str]
@@ -166,7 +167,10 @@ AnyLine = VersionLine | RunRecord | DryRunLine | AbortedRecord | EventLine
 def record_of(line: AnyLine) -> Record:
     """Return the object that a line is written as: times to the millisecond."""
     built = msgspec.to_builtins(line, builtin_types=(datetime,))
-    return {name: timestamp(value) if isinstance(value, datetime) else value for name, value in built.items()}
+    return {
+        name: timestamp(value) if isinstance(value, datetime) else value
+        for name, value in built.items()
+    }
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
@@ -215,7 +219,9 @@ def line(event: StepEvent) -> EventLine:
                 failed=[NodeFinished.of(event.at, node) for node in result.failed],
                 skipped=[node.node for node in result.skipped],
                 not_started=[node.node for node in result.not_started],
-                reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
+                reasons={
+                    node.node: str(node.message) for node in (*result.skipped, *result.not_started)
+                },
                 not_done=result.not_done,
                 left_out=result.left_out,
                 pods_to_move=result.pods_to_move,

@@ -21,13 +21,23 @@ from rollout.model.text import elapsed, excerpt, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked_briefly, briefly, capitalized, is_down, phases, sentence, sign, wave_title
+from rollout.report.sentences import (
+    blocked_briefly,
+    briefly,
+    capitalized,
+    is_down,
+    phases,
+    sentence,
+    sign,
+    wave_title,
+)
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
-_DETAIL_LINES, _LEAST_DETAIL = 2, 20
+_DETAIL_LINES = 2
+_LEAST_DETAIL = 20
 # On a narrow terminal.
 _STOPPING_LINES = 2
 _PHASE_WIDTH = max(map(len, Phase))
@@ -91,7 +101,9 @@ class LiveProgress:
             case NodeFinished():
                 style = "green" if event.succeeded else "red"
                 # one line, whatever there is to say: the end of the run tells a failure whole
-                return Text.assemble((f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
+                return Text.assemble(
+                    (f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis"
+                )
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
             case Notice() | VersionHeld():
@@ -110,7 +122,10 @@ class LiveProgress:
         """Lines for as many nodes as the terminal is high; the others as figures."""
         nodes = self._view.in_flight
         width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
-        room = max(1, self._console.height - _OTHER_LINES - (_STOPPING_LINES if self._stop.requested else 0))
+        room = max(
+            1,
+            self._console.height - _OTHER_LINES - (_STOPPING_LINES if self._stop.requested else 0),
+        )
         # those that are held back, then those longest in their phase
         first = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
         rows = dict[str, list[Text]]()
@@ -119,7 +134,9 @@ class LiveProgress:
             if len(rows) == len(nodes) and sum(map(len, rows.values())) <= room:
                 return [line for node in nodes for line in rows[node.name]]
         heights = accumulate(map(len, rows.values()))
-        chosen = [name for name, height in zip(rows, heights, strict=True) if height < room] or [first[0].name]
+        chosen = [name for name, height in zip(rows, heights, strict=True) if height < room] or [
+            first[0].name
+        ]
         left = [node for node in nodes if node.name not in chosen]
         lines = [line for node in nodes if node.name in chosen for line in rows[node.name]]
         return [*lines, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
@@ -162,11 +179,15 @@ class LiveProgress:
         if view.told_at is None:
             doing = sentence(view.notices[-1]) if view.notices else "starting"
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {doing}", "dim")
-        ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
-        took, is_over = self._monotonic() - view.told_at, ended >= view.planned
+        ended = len(view.ended)
+        failed = f", {view.failed} failed" if view.failed else ""
+        took = self._monotonic() - view.told_at
+        is_over = ended >= view.planned
         time_spent = elapsed(took)
         if (estimate := _at_this_pace(view)) and not is_over:
-            time_spent += ", longer than estimated" if took > estimate else f" of about {elapsed(estimate)}"
+            time_spent += (
+                ", longer than estimated" if took > estimate else f" of about {elapsed(estimate)}"
+            )
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
@@ -175,11 +196,15 @@ class LiveProgress:
             wave = wave_title(view.waves[-1].index, view.waves[-1].of, view.waves[-1].in_flight)
         room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
         lead = f"{excerpt(capitalized(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
-        return Text.assemble(lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis")
+        return Text.assemble(
+            lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis"
+        )
 
 
 def _in_a_line(text: str | Text, style: str = "") -> Text:
-    return Text.assemble((text, style) if isinstance(text, str) else text, no_wrap=True, overflow="ellipsis")
+    return Text.assemble(
+        (text, style) if isinstance(text, str) else text, no_wrap=True, overflow="ellipsis"
+    )
 
 
 def _at_this_pace(view: RunView) -> float:
@@ -189,7 +214,11 @@ def _at_this_pace(view: RunView) -> float:
     """
     plan = view.plans[-1]
     planned = plan.estimate.seconds
-    shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in plan.waves for node in wave.nodes}
+    shares = {
+        node.name: wave.estimate.seconds / len(wave.nodes)
+        for wave in plan.waves
+        for node in wave.nodes
+    }
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
     if view.told_at is None or not (planned and done):

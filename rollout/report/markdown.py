@@ -1,7 +1,7 @@
 """A plan and a run as Markdown, for merge requests, tickets and summaries of jobs (GitHub's flavour, as GitLab's).
 
-What a cluster or a host wrote stands in spans of code alone, unless it is a mere number: there it is no link, no HTML,
-no mention of a person and no reference to an issue, whoever shows it.
+What a cluster or a host wrote stands in spans of code alone, unless it is a mere number: there it
+is no link, no HTML, no mention of a person and no reference to an issue, whoever shows it.
 """
 
 import re
@@ -25,7 +25,9 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
     """Return the widest screen as one block of code. `zones` are by Node name."""
     text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
-    origin = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
+    origin = (
+        f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
+    )
     return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{origin}\n"
 
 
@@ -78,5 +80,7 @@ def _section(part: Table, most: int = _MOST_ROWS) -> Iterator[str]:
     rows = [map(_cell, row) for row in part.rows[:most]]
     yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
     left = len(part.rows) - most
-    if note := joined(" ", part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else ""):
+    if note := joined(
+        " ", part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else ""
+    ):
         yield note

@@ -1,7 +1,7 @@
 """Every metric that there is, with what it means and its labels: documents, alert rules and tests go by these.
 
-Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words; budgets that hold now.
-Each metric has the label `cluster` as well, which comes first.
+Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words;
+budgets that hold now. Each metric has the label `cluster` as well, which comes first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,8 @@ from prometheus_client.registry import Collector
 
 from rollout.model.fleetlock import Slots, SlotState
 
-# Upper bounds, in seconds: drains are quick without budgets, and end at --drain-timeout (10m); a reboot takes minutes.
+# Upper bounds, in seconds: drains are quick without budgets, and end at --drain-timeout (10m); a
+# reboot takes minutes.
 _DRAINS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _REBOOTS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
 
@@ -45,7 +46,11 @@ class Family(Generic[Instrument]):
 def _family(
     cluster: str, kind: type[Instrument], name: str, meaning: str, *labels: str, **more: Any
 ) -> Family[Instrument]:
-    return Family(kind(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None, **more), cluster, labels)
+    return Family(
+        kind(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None, **more),
+        cluster,
+        labels,
+    )
 
 
 class Families:
@@ -53,35 +58,75 @@ class Families:
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        gauge, counter = partial(_family, cluster, Gauge), partial(_family, cluster, Counter)
+        gauge = partial(_family, cluster, Gauge)
+        counter = partial(_family, cluster, Counter)
         histogram = partial(_family, cluster, Histogram)
         self.build = gauge("build_info", "The version of rollout that wrote this.", "version")
-        self.cluster = gauge("cluster_info", "API server, UID of kube-system, version.", "server", "uid", "kubernetes")
+        self.cluster = gauge(
+            "cluster_info",
+            "API server, UID of kube-system, version.",
+            "server",
+            "uid",
+            "kubernetes",
+        )
         self.reboot_required = gauge(
             "reboot_required", "Whether an update waits for the node's reboot: 1 or 0.", "node"
         )
-        self.version_held = gauge("version_held", "1 for each version that is held: no node is taken to it.", "version")
+        self.version_held = gauge(
+            "version_held", "1 for each version that is held: no node is taken to it.", "version"
+        )
         self.running = gauge("running", "Whether a rollout is under way: 1 or 0.")
-        self.nodes = gauge("nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool")
-        self.finished = gauge("finished_nodes", "Those of them that have ended, by outcome.", "outcome", "pool")
-        self.excluded = gauge("excluded_nodes", "Selected nodes that the plan leaves out, by reason.", "reason", "pool")
+        self.nodes = gauge(
+            "nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool"
+        )
+        self.finished = gauge(
+            "finished_nodes", "Those of them that have ended, by outcome.", "outcome", "pool"
+        )
+        self.excluded = gauge(
+            "excluded_nodes",
+            "Selected nodes that the plan leaves out, by reason.",
+            "reason",
+            "pool",
+        )
         self.phase_start = gauge(
-            "node_phase_start_timestamp_seconds", "When a node in flight came into its phase.", "node", "phase"
+            "node_phase_start_timestamp_seconds",
+            "When a node in flight came into its phase.",
+            "node",
+            "phase",
         )
         self.wave = gauge("wave", "The wave that runs, or ran last; 0 before the first.")
         self.waves = gauge("waves", "Waves of the current or last rollout.")
-        self.held_evictions = gauge("held_evictions", "Evictions that are held now, by budget.", "budget")
-        self.drain = histogram("drain_duration_seconds", "How long it took to empty nodes.", "pool", buckets=_DRAINS)
-        self.reboot = histogram(
-            "reboot_duration_seconds", "From the reboot's command to Ready.", "pool", buckets=_REBOOTS
+        self.held_evictions = gauge(
+            "held_evictions", "Evictions that are held now, by budget.", "budget"
         )
-        self.failures = counter("node_failures_total", "Nodes that failed, by phase.", "phase", "pool")
-        self.late = gauge("deadline_late_seconds", "By how much the forecast misses operate.finish-by.")
-        self.pass_start = gauge("pass_start_timestamp_seconds", "When the pass under way began; 0: none is.")
-        self.passes = counter("passes_total", "Passes that ended; apply and resume are one each.", "result")
+        self.drain = histogram(
+            "drain_duration_seconds", "How long it took to empty nodes.", "pool", buckets=_DRAINS
+        )
+        self.reboot = histogram(
+            "reboot_duration_seconds",
+            "From the reboot's command to Ready.",
+            "pool",
+            buckets=_REBOOTS,
+        )
+        self.failures = counter(
+            "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
+        )
+        self.late = gauge(
+            "deadline_late_seconds", "By how much the forecast misses operate.finish-by."
+        )
+        self.pass_start = gauge(
+            "pass_start_timestamp_seconds", "When the pass under way began; 0: none is."
+        )
+        self.passes = counter(
+            "passes_total", "Passes that ended; apply and resume are one each.", "result"
+        )
         self.last_pass = gauge("last_pass_timestamp_seconds", "When the last pass ended.")
-        self.last_result = gauge("last_pass_result", "1 for the result of the last pass, 0 for the others.", "result")
-        self.last_success = gauge("last_success_timestamp_seconds", "When a pass last ended with nothing left.")
+        self.last_result = gauge(
+            "last_pass_result", "1 for the result of the last pass, 0 for the others.", "result"
+        )
+        self.last_success = gauge(
+            "last_success_timestamp_seconds", "When a pass last ended with nothing left."
+        )
 
     @property
     def all(self) -> Sequence[Family[Any]]:
@@ -96,12 +141,20 @@ class FleetLockMetrics(Collector):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
-        gauge, counter = partial(_family, cluster, Gauge), partial(_family, cluster, Counter)
+        gauge = partial(_family, cluster, Gauge)
+        counter = partial(_family, cluster, Counter)
         self._requests = counter(
-            "fleetlock_requests_total", "Answers to hosts, by request and kind of answer.", "request", "kind"
+            "fleetlock_requests_total",
+            "Answers to hosts, by request and kind of answer.",
+            "request",
+            "kind",
         )
-        self._held = gauge("fleetlock_slots_held", "Slots that are held, as seen last.", "group", "state")
-        self._in_hand = gauge("fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
+        self._held = gauge(
+            "fleetlock_slots_held", "Slots that are held, as seen last.", "group", "state"
+        )
+        self._in_hand = gauge(
+            "fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now."
+        )
 
     def count(self, request: str, kind: str) -> None:
         """Count one answer."""
@@ -116,5 +169,7 @@ class FleetLockMetrics(Collector):
             self._held(group, state.value).set(number)
         self._in_hand().set(self.in_hand())
         return [
-            metric for family in (self._requests, self._held, self._in_hand) for metric in family.instrument.collect()
+            metric
+            for family in (self._requests, self._held, self._in_hand)
+            for metric in family.instrument.collect()
         ]

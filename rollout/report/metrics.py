@@ -75,7 +75,9 @@ class Metrics(Collector):
             yield self._shown
             self.generation += 1
 
-    def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
+    def observe_hosts(
+        self, observations: Mapping[str, HostObservation], *, among_others: bool = False
+    ) -> None:
         """Take which nodes wait for a reboot, by what their hosts have said; one that could not be judged is neither.
 
         What was known is forgotten, unless there are others which were not asked.
@@ -115,7 +117,8 @@ class Metrics(Collector):
     def end_pass(self, result: PassResult, at: datetime) -> None:
         """End a pass, with or without a rollout, however it went: nothing is under way."""
         with self._changing() as shown:
-            skipped, self._is_skipped = self._is_skipped, False
+            skipped = self._is_skipped
+            self._is_skipped = False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
             self._view.let_go(at)
             shown.running().set(0)
@@ -150,9 +153,12 @@ class Metrics(Collector):
     def _plan(self, event: PlanReady) -> None:
         """Begin anew, but for nodes of other plans that are under way beside this one, as where hosts ask to reboot.
 
-        Of an operating process there are none: what an earlier pass has left, the new plan takes up.
+        Of an operating process there are none: what an earlier pass has left, the new plan takes
+        up.
         """
-        shown, plan, self.is_whole = self._shown, event.plan, True
+        shown = self._shown
+        plan = event.plan
+        self.is_whole = True
         pools = {node.name: node.pool for node in plan.nodes}
         in_flight = self._view.in_flight if self._last_pass is None else ()
         beside = {node.name: node for node in in_flight if node.name not in pools}
@@ -185,7 +191,8 @@ class Metrics(Collector):
         self._view.take(event)
         if event.phase is before:
             return
-        pool, phases = self._pools.get(event.node, ""), self._view.nodes[event.node].phases
+        pool = self._pools.get(event.node, "")
+        phases = self._view.nodes[event.node].phases
         if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._shown.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
@@ -201,7 +208,8 @@ class Metrics(Collector):
 
     def _show_run(self) -> None:
         """How the rollout stands; zeros are said, for what is absent cannot be compared."""
-        shown, view = self._shown, self._view
+        shown = self._shown
+        view = self._view
         if not view.plans:
             return
         for family in (shown.nodes, shown.finished, shown.phase_start, shown.held_evictions):
@@ -240,7 +248,9 @@ class Metrics(Collector):
         """
         before = {family.name: family for family in text_string_to_metric_families(text)}
         for family in before.values():
-            family.samples = [sample for sample in family.samples if sample.labels.get("cluster") == self.cluster]
+            family.samples = [
+                sample for sample in family.samples if sample.labels.get("cluster") == self.cluster
+            ]
         with self._lock:
             self._before = before
 

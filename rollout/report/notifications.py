@@ -30,8 +30,9 @@ _WATCH = "rollout status --run"
 class Noteworthy:
     """What of a run's events is worth a notification. Not safe for several threads.
 
-    `held_after` is in seconds. `cluster` is what the cluster is to be called; empty: its server's address.
-    `unattended`: what is left for another time, the next pass takes up. `has_begun`: there is a plan under way.
+    `held_after` is in seconds. `cluster` is what the cluster is to be called; empty: its server's
+    address. `unattended`: what is left for another time, the next pass takes up. `has_begun`: there
+    is a plan under way.
     """
 
     plan: RolloutPlan
@@ -52,7 +53,8 @@ class Noteworthy:
     def broken_off(self, error: BaseException, at: datetime) -> Iterator[Note]:
         """End the run without its last event, by an error.
 
-        Of a rollout that is under way its own process tells; an unattended pass that had no time to begin is no news.
+        Of a rollout that is under way its own process tells; an unattended pass that had no time to
+        begin is no news.
         """
         no_news = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, no_news):
@@ -62,7 +64,9 @@ class Noteworthy:
     def _stamped(self, note: Note, at: datetime) -> Note:
         identity = self.plan.cluster
         cluster = self.cluster or identity.server
-        return replace(note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id)
+        return replace(
+            note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id
+        )
 
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         self._view.take(event)
@@ -91,7 +95,8 @@ class Noteworthy:
                 return
 
     def _started(self) -> Note:
-        nodes, waves = counted(self.plan.summary.nodes, "node"), counted(self.plan.summary.waves, "wave")
+        nodes = counted(self.plan.summary.nodes, "node")
+        waves = counted(self.plan.summary.waves, "wave")
         staged = sorted({node.staged_version for node in self.plan.nodes if node.staged_version})
         versions = f" to {shortened(staged)}" if staged else ""
         seconds = self.plan.estimate.seconds
@@ -122,7 +127,10 @@ class Noteworthy:
             level=Level.WARNING,
             node=event.node,
             title=f"{printable(event.node)} is held by {by} for {elapsed(held)}",
-            body=f"Pod {owned_pod(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in {left}.",
+            body=(
+                f"Pod {owned_pod(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in"
+                f" {left}."
+            ),
             next=_look_at(event),
         )
 
@@ -141,7 +149,10 @@ class Noteworthy:
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
             title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} ended{failed}",
-            body=f"Of the rollout: {len(self._view.ended)} of {planned} ended, {self._view.failed} failed.",
+            body=(
+                f"Of the rollout: {len(self._view.ended)} of {planned} ended, {self._view.failed}"
+                " failed."
+            ),
             next=_WATCH,
         )
 
@@ -184,7 +195,11 @@ def ended_by(error: BaseException) -> Note:
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
-    return replace(_finished(RunResult(()), state, unattended=False), body=f"{printable(message)}.", next=_WATCH)
+    return replace(
+        _finished(RunResult(()), state, unattended=False),
+        body=f"{printable(message)}.",
+        next=_WATCH,
+    )
 
 
 def _is_for_later(result: RunResult) -> bool:

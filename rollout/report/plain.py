@@ -1,7 +1,8 @@
 """A run as plain lines, each with its time: for CI logs, pipes and dumb terminals.
 
-A line for everything that an operator would want to find there later, and none for what only moves: a log of thirty
-nodes at once has to stay readable. Where nothing is told for a while, one line says how the whole stands.
+A line for everything that an operator would want to find there later, and none for what only moves:
+a log of thirty nodes at once has to stay readable. Where nothing is told for a while, one line says
+how the whole stands.
 """
 
 import shutil

@@ -78,17 +78,25 @@ def plan_text(
 ) -> str:
     """Show where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
 
-    `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width` there is every row and
-    every column. `blocked` says that apply will not start, `beside` that another rollout is not over;
-    `next_step` is a command, which is never broken.
+    `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width`
+    there is every row and every column. `blocked` says that apply will not start, `beside` that
+    another rollout is not over; `next_step` is a command, which is never broken.
     """
     rules = rule_lines(plan.policy, now) if now else ()
     if beside:
         plan = _without_what_it_began(plan)
-    notes = (*warning_lines(plan, is_wide=width is None), *_left_out(plan, is_wide=width is None), *rules)
+    notes = (
+        *warning_lines(plan, is_wide=width is None),
+        *_left_out(plan, is_wide=width is None),
+        *rules,
+    )
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
-        [_heading(plan, where), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)] if plan.waves else [],
+        (
+            [_heading(plan, where), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)]
+            if plan.waves
+            else []
+        ),
         notes,
         [estimate_text(plan) if plan.waves else nobody(plan)],
         [line for line in (*blockers, blocked, beside) if line],
@@ -99,8 +107,12 @@ def plan_text(
 
 def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
     """Return the plan without its findings about the nodes of a rollout that is not over, of which a sentence tells."""
-    excluded = tuple(left for left in plan.excluded if left.reason is not ExclusionReason.LEFT_CORDONED)
-    blockers = tuple(blocker for blocker in plan.blockers if blocker.kind is not BlockerKind.NODES_UNAVAILABLE)
+    excluded = tuple(
+        left for left in plan.excluded if left.reason is not ExclusionReason.LEFT_CORDONED
+    )
+    blockers = tuple(
+        blocker for blocker in plan.blockers if blocker.kind is not BlockerKind.NODES_UNAVAILABLE
+    )
     return replace(plan, excluded=excluded, blockers=blockers)
 
 
@@ -117,8 +129,8 @@ def brief_text(
 ) -> str:
     """Show a plan above a question: all of it if it has at most `height` lines, or if there is no `width`.
 
-    Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the command that shows
-    everything. What prevents the start is left to the refusal.
+    Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the
+    command that shows everything. What prevents the start is left to the refusal.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
@@ -127,22 +139,32 @@ def brief_text(
     estimate = estimate_text(plan)
 
     def text(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
-        lines = (wrapped(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line)
+        lines = (
+            wrapped(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line
+        )
         return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
 
     complete = text(_wave_rows(plan, zones, width), findings)
     if height is None or complete.count("\n") < height:
         return complete
     more = len(findings) - _BRIEF_FINDINGS
-    notes = [*findings[:_BRIEF_FINDINGS], *([f"! {counted(more, 'more finding')}"] if more > 0 else [])]
+    notes = [
+        *findings[:_BRIEF_FINDINGS],
+        *([f"! {counted(more, 'more finding')}"] if more > 0 else []),
+    ]
     last = ("This is not all of the plan. To see all of it:", f"    {whole}") if whole else ()
     room = height - text((), notes, *last).count("\n") - 1
-    return text(_wave_rows(plan, zones, width, most=room, control_plane=control_plane), notes, *last)
+    return text(
+        _wave_rows(plan, zones, width, most=room, control_plane=control_plane), notes, *last
+    )
 
 
 def consequence(plan: RolloutPlan) -> str:
     """Say how many nodes are rebooted, how many at once, and how long that takes."""
-    most = max(min(wave.rolling.in_flight if wave.rolling else LONGEST, len(wave.nodes)) for wave in plan.waves)
+    most = max(
+        min(wave.rolling.in_flight if wave.rolling else LONGEST, len(wave.nodes))
+        for wave in plan.waves
+    )
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
     takes = f", in about {_in_words(seconds)}" if seconds else ""
@@ -150,7 +172,9 @@ def consequence(plan: RolloutPlan) -> str:
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
-    sentences = (sentence for sentence in relaxed_rules(plan.policy) if not sentence.startswith(_SEEN))
+    sentences = (
+        sentence for sentence in relaxed_rules(plan.policy) if not sentence.startswith(_SEEN)
+    )
     flags = "; ".join(sentence.partition(":")[0] for sentence in sentences)
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 
@@ -158,7 +182,10 @@ def _weaknesses(plan: RolloutPlan) -> str:
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     """Tell which saved plan it is, and what it gives up, before it runs."""
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
-    lines = (f"{name} on {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
+    lines = (
+        f"{name} on {printable(plan.cluster.server)}",
+        *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)),
+    )
     return "\n".join(wrapped(line, width) for line in lines)
 
 
@@ -166,13 +193,18 @@ def _heading(plan: RolloutPlan, where: str) -> str:
     """How many nodes, of which cluster, and their versions where these are the same for all."""
     versions = set(map(planned_version, plan.nodes))
     step = f"   {versions.pop()}" if len(versions) == 1 else ""
-    return f"{counted(plan.summary.nodes, 'node')} on {printable(where or plan.cluster.server)}{step}"
+    return (
+        f"{counted(plan.summary.nodes, 'node')} on {printable(where or plan.cluster.server)}{step}"
+    )
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     """Yield what stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
     troubled = [left for left in plan.excluded if left.reason.is_trouble]
-    causes = (((left.reason, left.message if is_wide else _cause(plan, left)), left.node) for left in troubled)
+    causes = (
+        ((left.reason, left.message if is_wide else _cause(plan, left)), left.node)
+        for left in troubled
+    )
     for (reason, message), names in grouped(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
     yield from _failed_updates(plan)
@@ -188,7 +220,10 @@ def _failed_updates(plan: RolloutPlan) -> Iterator[str]:
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
     for left in plan.excluded:
         if left.update and left.update.state is UpdateState.ROLLED_BACK:
-            yield f"rolled back from {left.update.rolled_back_from}, and nothing is staged now", left.node
+            yield (
+                f"rolled back from {left.update.rolled_back_from}, and nothing is staged now",
+                left.node,
+            )
         elif left.update and left.update.state is UpdateState.CHECK_FAILED:
             yield f"check failed: {left.message}", left.node
 
@@ -205,9 +240,15 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     left = [left for left in plan.excluded if not left.reason.is_trouble]
     if is_wide:
         alike = grouped(((item.reason, item.message), item.node) for item in left).items()
-        yield from (f"· {shortened(names)}  {reason}: {printable(message)}" for (reason, message), names in alike)
+        yield from (
+            f"· {shortened(names)}  {reason}: {printable(message)}"
+            for (reason, message), names in alike
+        )
     elif groups := grouped((word, item.node) for item in left if (word := _why_left_out(item))):
-        yield f"Left out: {'; '.join(f'{shortened(names)} ({word})' for word, names in groups.items())}"
+        yield (
+            "Left out:"
+            f" {'; '.join(f'{shortened(names)} ({word})' for word, names in groups.items())}"
+        )
 
 
 def _why_left_out(left: Exclusion) -> str:
@@ -231,12 +272,17 @@ def _wave_rows(
 ) -> Sequence[Row]:
     """Return a row a wave; equal waves of one node that follow are one row.
 
-    With more rows than `most`, so are waves of the same size, and then, if `control_plane` names its nodes, all that
-    follow one another with or without them. Without a `width` each wave is told whole.
+    With more rows than `most`, so are waves of the same size, and then, if `control_plane` names
+    its nodes, all that follow one another with or without them. Without a `width` each wave is told
+    whole.
     """
 
     def is_of_control_plane(wave: Wave) -> bool:
-        return any(node.name in control_plane for node in wave.nodes) if control_plane is not None else False
+        return (
+            any(node.name in control_plane for node in wave.nodes)
+            if control_plane is not None
+            else False
+        )
 
     coarser: list[Callable[[Wave], object]] = [_equal, _similar]
     coarser += [is_of_control_plane] if control_plane is not None else []
@@ -256,7 +302,10 @@ def _wave_rows(
         seconds = sum(wave.estimate.seconds for wave in group)
         first = group[0].index
         last = group[-1].index
-        notes = [wave.because if is_wide else wave.note for wave in (group[:1] if len(group) > _MANY else group)]
+        notes = [
+            wave.because if is_wide else wave.note
+            for wave in (group[:1] if len(group) > _MANY else group)
+        ]
         told = dict.fromkeys(printable(note) for note in notes if note)
         return (
             str(first) if first == last else f"{first}\N{EN DASH}{last}",
@@ -277,7 +326,12 @@ def _equal(wave: Wave) -> tuple[object, ...]:
 
 
 def _similar(wave: Wave) -> tuple[object, ...]:
-    return wave.index if wave.rolling else 0, len(wave.nodes), wave.note.partition(";")[0], _versions(wave.nodes)
+    return (
+        wave.index if wave.rolling else 0,
+        len(wave.nodes),
+        wave.note.partition(";")[0],
+        _versions(wave.nodes),
+    )
 
 
 def _every_name(wave: Wave) -> str:
@@ -289,7 +343,9 @@ def _every_name(wave: Wave) -> str:
 
 def _in_order(wave: Wave) -> Sequence[PlannedNode]:
     """By name, unless they begin one after another."""
-    return wave.nodes if wave.rolling else sorted(wave.nodes, key=lambda node: natural_key(node.name))
+    return (
+        wave.nodes if wave.rolling else sorted(wave.nodes, key=lambda node: natural_key(node.name))
+    )
 
 
 def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
@@ -315,7 +371,8 @@ def _versions(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
 
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
 _RECORDED = re.compile(r"a reboot takes (\w+), ")
-_MINUTE, _HOUR = 60, 3600
+_MINUTE = 60
+_HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
@@ -342,7 +399,11 @@ def roughly(seconds: float) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    return f"{roughly(seconds)}in".replace("min", " min") if _MINUTE <= seconds < _HOUR else roughly(seconds)
+    return (
+        f"{roughly(seconds)}in".replace("min", " min")
+        if _MINUTE <= seconds < _HOUR
+        else roughly(seconds)
+    )
 
 
 def nobody(plan: RolloutPlan) -> str:
@@ -359,9 +420,13 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
     """Say that no update is staged, and that all nodes are up to date only if each one is."""
     number = len(excluded)
     if all(left.update and left.update.is_current for left in excluded):
-        return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
+        return (
+            f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
+        )
     states = Counter(left.update.state for left in excluded if left.update)
-    figures = ", ".join(f"{states[state]} {state.replace('-', ' ')}" for state in UpdateState if states[state])
+    figures = ", ".join(
+        f"{states[state]} {state.replace('-', ' ')}" for state in UpdateState if states[state]
+    )
     of_states = f": {figures}" if figures else ""
     return f"Nothing to do: no update is staged on {counted(number, 'node')}{of_states}."
 
@@ -395,10 +460,14 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
     """
     for message, alike in grouped((finding.message, finding) for finding in findings).items():
         nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
-        objects = list(dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}"))
+        objects = list(
+            dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}")
+        )
         what, mends, how = printable(message).rpartition(": ")
         cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
-        where = "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
+        where = (
+            "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
+        )
         yield joined("  ", where, _subject(objects), cause)
 
 
@@ -447,10 +516,17 @@ def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
 
 
 def _place(explanation: Explanation) -> Iterable[str]:
-    company = f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
-    yield f"{printable(explanation.node)} is in wave {explanation.wave}{company}: {printable(explanation.because)}"
+    company = (
+        f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
+    )
+    yield (
+        f"{printable(explanation.node)} is in wave {explanation.wave}{company}:"
+        f" {printable(explanation.because)}"
+    )
     # a plan may have hundreds of waves, and of most of them the same is to be said
-    for because, alike in groupby(explanation.not_earlier, key=lambda earlier: tuple(earlier.because)):
+    for because, alike in groupby(
+        explanation.not_earlier, key=lambda earlier: tuple(earlier.because)
+    ):
         waves = [earlier.wave for earlier in alike]
         number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
         yield f"  not in {number}: {'; '.join(map(printable, because))}"
@@ -459,12 +535,18 @@ def _place(explanation: Explanation) -> Iterable[str]:
         yield f"By then, {pods} evicted in earlier waves will land here and be evicted again."
 
 
-NOT_REHEARSED = "Dry run: nothing was changed, and the API server was not asked (--dry-run=server asks it)."
+NOT_REHEARSED = (
+    "Dry run: nothing was changed, and the API server was not asked (--dry-run=server asks it)."
+)
 
 
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
     """Show a line for each objection of the API server, and what it comes to; `width` None: no limit."""
-    found = [f"✘ {printable(node.node)}  {printable(objection)}" for node in nodes for objection in node.objections]
+    found = [
+        f"✘ {printable(node.node)}  {printable(objection)}"
+        for node in nodes
+        for objection in node.objections
+    ]
     allowed = counted(sum(node.evictions for node in nodes), "eviction")
     objected = counted(len(found), "objection") if found else "no objection"
     sentence = f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server."

@@ -23,12 +23,15 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
             yield from _windows(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
     # what the flags and keys above say already is not said again
     above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
-    yield from (f"! {printable(text)}" for text in relaxed_rules(policy) if not text.startswith(above))
+    yield from (
+        f"! {printable(text)}" for text in relaxed_rules(policy) if not text.startswith(above)
+    )
 
 
 def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
     schedule = Schedule.of(policy)
-    opening, upcoming = schedule.current(now), schedule.following(now)
+    opening = schedule.current(now)
+    upcoming = schedule.following(now)
 
     def when(then: datetime) -> str:
         return f"in {_far(then, now)} ({schedule.written_time(then)})"
@@ -36,11 +39,17 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
     opens = f"opens {when(upcoming.begin)}" if upcoming else ""
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
-        still = f"open for another {_far(opening.end, now)}" if opening else joined(", ", "closed", opens)
+        still = (
+            f"open for another {_far(opening.end, now)}"
+            if opening
+            else joined(", ", "closed", opens)
+        )
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
     if frozen := schedule.freezing(now):
         # beside windows, the line above says when the next one opens
-        state = opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"
+        state = (
+            opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"
+        )
         yield f"Freeze: {shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
     elif policy.freezes:
         begins = schedule.next_freeze(now)
@@ -87,7 +96,8 @@ _KEYS = {
     "courtesy.reboot_delay": "reboot.delay",
     "courtesy.fluo_labels": "labels.fluo",
 }
-# What a command has without flags: a document that does not speak of the taint is of a version that had none.
+# What a command has without flags: a document that does not speak of the taint is of a version that
+# had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]"}
 # What says which nodes or pods a table is about.
@@ -98,7 +108,11 @@ def changed_rules(policy: Mapping[str, object]) -> str:
     """Return the rules that are not defaults, as they would be written on a command line; empty for none."""
     usual = dict(flat_rules(policy_document(_USUAL)))
     # Earlier documents have counts as text.
-    changed = (_as_flag(flag, value) for flag, value in flat_rules(policy) if str(usual.get(flag)) != str(value))
+    changed = (
+        _as_flag(flag, value)
+        for flag, value in flat_rules(policy)
+        if str(usual.get(flag)) != str(value)
+    )
     return printable(", ".join(changed))
 
 
@@ -123,13 +137,19 @@ def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[
         if isinstance(value, dict):
             yield from flat_rules(value, f"{before}{name}.")
         elif name in _TABLES and isinstance(value, list | tuple):
-            yield from ((_TABLES[name], _table(table)) for table in value if isinstance(table, dict))
+            yield from (
+                (_TABLES[name], _table(table)) for table in value if isinstance(table, dict)
+            )
         else:
             yield _KEYS.get(before + name) or f"--{name.replace('_', '-')}", value
 
 
 def _table(table: Mapping[str, object]) -> str:
     """Which nodes or pods, then the rules that are their own."""
-    own = {name: value for name, value in table.items() if name not in _WHICH and value not in (None, "", [], ())}
+    own = {
+        name: value
+        for name, value in table.items()
+        if name not in _WHICH and value not in (None, "", [], ())
+    }
     rules = (f"{name.replace('_', '-')} {said(value)}" for name, value in own.items())
     return "; ".join((", ".join(str(table[key]) for key in _WHICH if key in table), *rules))

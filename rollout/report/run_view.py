@@ -1,7 +1,8 @@
 """A run as its events tell it: the one fold of them, which board, logs, history and reports read.
 
-It takes the engine's events as they come, and the lines of journals, which are the same types. What a journal tells of
-several processes is one run; what was open when one of them ended has ended with it.
+It takes the engine's events as they come, and the lines of journals, which are the same types. What
+a journal tells of several processes is one run; what was open when one of them ended has ended with
+it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,9 +34,10 @@ from rollout.report.runs.model import PART_OF, Hold, PhaseReport, Stretch, WaveR
 class NodeView:
     """A node's way so far. `phase` is the one it is in, None where it is not under way.
 
-    `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic clock. `wave` is its
-    place among the view's, from 1; `has_moved_pods`: some had to leave it. `held` are evictions by pod, `heard` when
-    they were last told of, by a monotonic clock. `end` is None again where it was taken on anew.
+    `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic
+    clock. `wave` is its place among the view's, from 1; `has_moved_pods`: some had to leave it.
+    `held` are evictions by pod, `heard` when they were last told of, by a monotonic clock. `end` is
+    None again where it was taken on anew.
     """
 
     name: str
@@ -86,10 +88,10 @@ class NodeView:
 class RunView:
     """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own.
 
-    `told_at` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
-    right now. `summary` is that of its last command, None where that has not ended, and `aborted` who undid it since.
-    `evictions` are of all commands. `pod_endings` are how many seconds pods
-    took to end, by owner. `misunderstood` counts records.
+    `told_at` is the monotonic reading at which its last plan was told, None before that; `settling`
+    what is waited for right now. `summary` is that of its last command, None where that has not
+    ended, and `aborted` who undid it since. `evictions` are of all commands. `pod_endings` are how
+    many seconds pods took to end, by owner. `misunderstood` counts records.
     """
 
     begun_at: datetime | None = None
@@ -225,7 +227,11 @@ class RunView:
 
     def _wave(self, event: WaveStarted) -> None:
         self._settled(event.at)
-        estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
+        estimates = (
+            {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves}
+            if self.plans
+            else {}
+        )
         estimate = estimates.get(event.index) or None
         before = self._waves_before(event)
         self.waves.append(
@@ -270,7 +276,8 @@ class RunView:
     def _finish(self, event: NodeFinished, heard: float) -> None:
         node = self._node(event.node)
         node.leave(event.at)
-        node.end, node.entered = event, heard
+        node.end = event
+        node.entered = heard
         if event.outcome.is_failure:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
@@ -279,15 +286,18 @@ class RunView:
 
     def _hold(self, event: PodBlocked | PodReleased, heard: float) -> None:
         node = self._node(event.node)
-        held, node.heard[event.pod] = node.held, heard
+        held = node.held
+        node.heard[event.pod] = heard
         hold = held.get(event.pod)
         if isinstance(event, PodReleased):
             self.releases.append(event)
             if hold:
-                hold.until, hold.released = event.at, True
+                hold.until = event.at
+                hold.released = True
                 del held[event.pod]
         elif hold and hold.event.since == event.since:
-            hold.event, hold.until = event, event.at
+            hold.event = event
+            hold.until = event.at
         else:
             held[event.pod] = Hold(event, event.at)
             self.holds.append(held[event.pod])

@@ -60,7 +60,10 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case RunFinished():
             return ended(event.result)
         case WaveStarted():
-            return f"{wave_title(event.index, event.waves, event.in_flight)}: {shortened(event.nodes, most=8)}"
+            return (
+                f"{wave_title(event.index, event.waves, event.in_flight)}:"
+                f" {shortened(event.nodes, most=8)}"
+            )
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
@@ -72,9 +75,16 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case PodsEvicted():
             return f"{printable(event.node)}: evicted {'; '.join(map(evicted_pod, event.pods))}"
         case NodeFinished():
-            return _aborted(event) if event.outcome is Outcome.ABORTED else f"{sign(event)} {briefly(event)}"
+            return (
+                _aborted(event)
+                if event.outcome is Outcome.ABORTED
+                else f"{sign(event)} {briefly(event)}"
+            )
         case VersionHeld():
-            return f"{printable(event.message)}. Next: rollout release {shell_word(printable(event.version))}"
+            return (
+                f"{printable(event.message)}. Next: rollout release"
+                f" {shell_word(printable(event.version))}"
+            )
         case Notice():
             return printable(event.message)
         case _:
@@ -84,7 +94,11 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
 def extent(plan: RolloutPlan) -> str:
     """Tell how large a plan is: `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both where pools differ."""
     rolling = sum(wave.rolling is not None for wave in plan.waves)
-    waves = counted(len(plan.waves) - rolling, "wave") if rolling < len(plan.waves) or not rolling else ""
+    waves = (
+        counted(len(plan.waves) - rolling, "wave")
+        if rolling < len(plan.waves) or not rolling
+        else ""
+    )
     parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
     return f"{counted(plan.summary.nodes, 'node')} in {joined(' and ', waves, parts)}"
 
@@ -129,7 +143,9 @@ def blocked(event: PodBlocked, since: float = 0.0) -> str:
     What matters most comes first, for the line may be too short for it.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
-    return f"held by {printable(event.held_by)} · {left} left · {owned_pod(event)}: {why_held(event)}"
+    return (
+        f"held by {printable(event.held_by)} · {left} left · {owned_pod(event)}: {why_held(event)}"
+    )
 
 
 def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
@@ -180,8 +196,13 @@ def evicted_pod(pod: EvictedPod) -> str:
 
 def _aborted(result: NodeFinished) -> str:
     """How an abort left a node, and what that took, not how long the rollout had been at it."""
-    took, why = elapsed(result.seconds), printable(result.message)
-    undone = f"left as it is after {took}: {why}" if result.left_cordoned else f"{why or 'returned'}, in {took}"
+    took = elapsed(result.seconds)
+    why = printable(result.message)
+    undone = (
+        f"left as it is after {took}: {why}"
+        if result.left_cordoned
+        else f"{why or 'returned'}, in {took}"
+    )
     return f"{printable(result.node)}: {undone}"
 
 
@@ -198,13 +219,22 @@ def briefly(result: NodeFinished) -> str:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
-    parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)
+    parts = (
+        result.node,
+        f"on {result.version}" if result.version else "done",
+        elapsed(result.seconds),
+        result.message,
+    )
     return "  ".join(printable(part) for part in parts if part)
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
     """Tell what is wrong with a node that did not succeed."""
-    stays = "; it stays cordoned" if result.left_cordoned and result.outcome is not Outcome.STRANDED else ""
+    stays = (
+        "; it stays cordoned"
+        if result.left_cordoned and result.outcome is not Outcome.STRANDED
+        else ""
+    )
     return (printable(result.message) or result.outcome) + stays
 
 
@@ -217,7 +247,9 @@ def ended(result: RunResult) -> str:
 def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
     """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
-    return ", ".join((f"{succeeded} succeeded", *(f"{count} {word}" for count, word in others if count)))
+    return ", ".join(
+        (f"{succeeded} succeeded", *(f"{count} {word}" for count, word in others if count))
+    )
 
 
 def absences(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
@@ -239,11 +271,18 @@ def findings_text(findings: Findings) -> Iterable[str]:
     """
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
-    alike = grouped((replace(condition, type=""), printable(condition.type)) for condition in findings.conditions)
+    alike = grouped(
+        (replace(condition, type=""), printable(condition.type))
+        for condition in findings.conditions
+    )
     for condition, types in alike.items():
         why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
         since = f" since {printable(condition.since)}" if condition.since else ""
-        subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
+        subject = (
+            f"Node condition {types[0]} is"
+            if len(types) == 1
+            else f"Node conditions {', '.join(types)} are"
+        )
         yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
     if findings.console:
         yield f"console: {printable(findings.console)}"

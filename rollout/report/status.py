@@ -51,7 +51,8 @@ _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
 class Way:
     """A further command, and the words that stand before it: `To go on without worker-2`.
 
-    `is_ours`: it is a command of this program. `starts_nodes`: held versions have to be released before it.
+    `is_ours`: it is a command of this program. `starts_nodes`: held versions have to be released
+    before it.
     """
 
     lead: str
@@ -64,8 +65,9 @@ class Way:
 class FollowUp:
     """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before.
 
-    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing comes first. `ways`
-    are all ways on if there are several, the first one again, and empty otherwise.
+    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing
+    comes first. `ways` are all ways on if there are several, the first one again, and empty
+    otherwise.
     """
 
     sentence: str = ""
@@ -95,10 +97,10 @@ def status_text(
 ) -> str:
     """Show one row a node, how many are in which state, and what to do next.
 
-    `width` in columns, None for what few look for besides, which then has `room`: None for no limit. With
-    `only_pending` no row for nodes that nothing waits for; all of them count. `asked` are the sources of
-    `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may be started now. `repeated`
-    makes of a command the one about the same nodes.
+    `width` in columns, None for what few look for besides, which then has `room`: None for no
+    limit. With `only_pending` no row for nodes that nothing waits for; all of them count. `asked`
+    are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why
+    no node may be started now. `repeated` makes of a command the one about the same nodes.
 
     But without a limit, what is said of more than half of the rows stands once below them.
     """
@@ -120,18 +122,27 @@ def status_text(
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
         for way in rollout.ways:
             before = releases if way.starts_nodes else ""
-            lines.append(f"{way.lead}:\n{before}    {repeated(way.command) if way.is_ours else way.command}")
+            lines.append(
+                f"{way.lead}:\n{before}    {repeated(way.command) if way.is_ours else way.command}"
+            )
     elif command := _next(statuses, asked, (*remembered, rollout)):
-        caution = next((f"{said.lead}:" for said in remembered if said.lead and said.command == command), "Next:")
+        caution = next(
+            (f"{said.lead}:" for said in remembered if said.lead and said.command == command),
+            "Next:",
+        )
         lines.append(f"{caution}\n    {repeated(command)}")
     return wrapped(joined("\n", *lines), width or room)
 
 
-def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None) -> list[str]:
+def _brief_lines(
+    statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
+) -> list[str]:
     """Return the rows and their counts; of hosts that are all silent for one cause nothing but that."""
     cause, alike = Counter(filter(None, notes)).most_common(1)[0] if any(notes) else ("", 0)
     is_common = alike > 1 and alike * 2 > len(statuses)
-    of_hosts = all(status.error for status, note in zip(statuses, notes, strict=True) if note == cause)
+    of_hosts = all(
+        status.error for status, note in zip(statuses, notes, strict=True) if note == cause
+    )
     line = f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}"
     if is_common and of_hosts and alike == len(statuses):
         return [line]
@@ -191,12 +202,19 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
     """How many are in which state; in one sentence where nothing is to be done."""
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
-        versions = ", ".join(dict.fromkeys(or_nothing(status.running_version) for status in statuses))
+        versions = ", ".join(
+            dict.fromkeys(or_nothing(status.running_version) for status in statuses)
+        )
         return f"Up to date: {counted(len(statuses), 'node')} on {versions}."
-    return f"{counted(len(statuses), 'node')}: {', '.join(f'{number} {word}' for word, number in states.most_common())}"
+    return (
+        f"{counted(len(statuses), 'node')}:"
+        f" {', '.join(f'{number} {word}' for word, number in states.most_common())}"
+    )
 
 
-def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]) -> str:
+def _next(
+    statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]
+) -> str:
     """Return the one command that leads on; empty where nothing is to be done."""
     unknown = (not (status.judged or status.shows or status.is_rebooting) for status in statuses)
     if any(unknown) or any(status.reason in _ON_THE_HOST for status in statuses):
@@ -205,7 +223,10 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
         return first[0]
     silent = {source for status in statuses if not status.needs_reboot for source in status.shows}
     if silent:
-        return f"rollout status {detect_flag(asked, [source for source in Source if source in silent])}"
+        return (
+            "rollout status"
+            f" {detect_flag(asked, [source for source in Source if source in silent])}"
+        )
     commands = [other.command for other in others if other.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
@@ -217,7 +238,9 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
 def bad_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
     """Return the versions that hosts were rolled back from and have not been updated to since."""
     updates = (status.update for status in statuses)
-    return frozenset(update.rolled_back_from for update in updates if update and update.rolled_back_from)
+    return frozenset(
+        update.rolled_back_from for update in updates if update and update.rolled_back_from
+    )
 
 
 def _may_find_an_update(status: NodeStatus, bad: frozenset[str]) -> bool:
@@ -236,7 +259,14 @@ def _bad_versions_text(statuses: Sequence[NodeStatus]) -> str:
     return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 
-def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp], *, is_wide: bool) -> str:
+def _note(
+    status: NodeStatus,
+    memory: Memory,
+    now: datetime | None,
+    below: Sequence[FollowUp],
+    *,
+    is_wide: bool,
+) -> str:
     """Tell how far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again.
 
     Where it is not wide, the way out is left out, and what stands `below` for many.
@@ -249,7 +279,9 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, below: Seque
     ago = f"{elapsed(seconds_since(failures.at, now))} ago" if failures and now else ""
     again = trouble(failures, ago) if failures else ""
     if is_wide:
-        again = f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
+        again = (
+            f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
+        )
         return printable(joined("; ", stage, sentence, again))
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
@@ -269,7 +301,10 @@ def _worth_telling(status: NodeStatus, now: datetime | None) -> str:
         if told:
             return told
     is_told = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
-    is_ours = status.under_way and status.reason in (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
+    is_ours = status.under_way and status.reason in (
+        ExclusionReason.LEFT_CORDONED,
+        ExclusionReason.CORDONED,
+    )
     if status.message and not (is_told or is_ours):
         # the state says that it is paused
         return status.message.removeprefix("paused ") if status.is_paused else status.message
@@ -283,7 +318,11 @@ def _of_update(status: NodeStatus, update: UpdateStanding, now: datetime | None)
     """Return what explains the update state of a host; empty if the state says everything."""
     match update.state:
         case UpdateState.ROLLED_BACK:
-            ago = f", {elapsed(seconds_since(update.rolled_back_at, now))} ago" if now and update.rolled_back_at else ""
+            ago = (
+                f", {elapsed(seconds_since(update.rolled_back_at, now))} ago"
+                if now and update.rolled_back_at
+                else ""
+            )
             return f"from {update.rolled_back_from}{ago}"
         case UpdateState.BEHIND:
             return f"the cluster has {update.newest_version}"
@@ -303,7 +342,9 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
 
 
-def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None) -> Iterator[FollowUp]:
+def _remembered(
+    memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
+) -> Iterator[FollowUp]:
     """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
     if why := memory.why_paused(now):
         yield FollowUp(f"{printable(capitalized(why))}.", "rollout unpause --all")

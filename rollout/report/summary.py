@@ -41,20 +41,34 @@ def summary_text(
 ) -> str:
     """Show the end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
 
-    `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes of a command the
-    one about the same cluster.
+    `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes
+    of a command the one about the same cluster.
     """
-    rows = (*_failures(result, width), *_not_done(result.not_done, width), *_not_started(result, width))
+    rows = (
+        *_failures(result, width),
+        *_not_done(result.not_done, width),
+        *_not_started(result, width),
+    )
     steps = _next_pass(result) if operating else (*_next_steps(result), *_without_failed(result))
     pasted = ((lead, command and repeated(command)) for lead, command in steps)
-    return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(pasted, width)))
+    return "\n".join(
+        (
+            wrapped(_headline(result, took), width),
+            *_rows_text(rows, width),
+            *_steps_text(pasted, width),
+        )
+    )
 
 
 def _headline(result: RunResult, took: float) -> str:
     """`9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
     ended = {node.node for node in result.finished}
-    asked = ended | {node.node for node in result.not_started} | {node.node for node in result.not_done}
-    done = f"{len(result.succeeded)} of {counted(len(asked), 'node')} done" + (f" in {elapsed(took)}" if took else "")
+    asked = (
+        ended | {node.node for node in result.not_started} | {node.node for node in result.not_done}
+    )
+    done = f"{len(result.succeeded)} of {counted(len(asked), 'node')} done" + (
+        f" in {elapsed(took)}" if took else ""
+    )
     versions = sorted({node.version for node in result.succeeded if node.version})
     done += f", on {shortened(versions)}" if versions else ""
     return f"{joined('; ', done, absences((), result.left_out))}."
@@ -72,7 +86,11 @@ def _failures(result: RunResult, width: int | None) -> Iterator[_Row]:
 
 def _parts(hint: str) -> Sequence[str]:
     """Return what a hint names to do, one by one."""
-    return printable(hint).removeprefix("See: ").removeprefix("See ").rstrip(".").split("; ") if hint else ()
+    return (
+        printable(hint).removeprefix("See: ").removeprefix("See ").rstrip(".").split("; ")
+        if hint
+        else ()
+    )
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
@@ -90,8 +108,16 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
     Nodes in the rows of `_not_done` are left out.
     """
     not_done = {node.node for node in result.not_done}
-    left = [(_why_left(node, "skipped"), node.node) for node in result.skipped if node.node not in not_done]
-    left += [(_why_left(node, "not started"), node.node) for node in result.not_started if node.node not in not_done]
+    left = [
+        (_why_left(node, "skipped"), node.node)
+        for node in result.skipped
+        if node.node not in not_done
+    ]
+    left += [
+        (_why_left(node, "not started"), node.node)
+        for node in result.not_started
+        if node.node not in not_done
+    ]
     for text, names in grouped(left).items():
         yield _Row("·", shortened(names, most=3 if width else len(names)), text)
 
@@ -132,7 +158,13 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     absent = absences(result.not_done, result.left_out)
     lines = [wrapped(f"Of the requested nodes: {absent}.", width)] if absent else []
     steps = [("see", "rollout doctor")] if result.not_done else []
-    return "\n".join((*lines, *_rows_text(tuple(_not_done(result.not_done, width)), width), *_steps_text(steps, width)))
+    return "\n".join(
+        (
+            *lines,
+            *_rows_text(tuple(_not_done(result.not_done, width)), width),
+            *_steps_text(steps, width),
+        )
+    )
 
 
 def next_step(result: RunResult, *, operating: bool) -> str:
@@ -225,6 +257,10 @@ def _go_on(result: RunResult) -> str:
 
 def _release(result: RunResult) -> str:
     """Return the command that ends the holds which keep nodes from being started; empty where none does."""
-    held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
+    held = [
+        held_version(node.message)
+        for node in result.not_done
+        if node.reason is ExclusionReason.VERSION_HELD
+    ]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
     return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""

@@ -1,8 +1,9 @@
 """Whether a host that holds no slot may have one: whatever would keep its node out of a rollout now is a denial.
 
-What costs nothing is asked first, and the cluster last; the limits are judged again where the slot is written, on the
-slots as they are then and on a fresh list of nodes. A host whose drain could never end takes no slot: the forecast is
-the plan's own, and what a plan only warns of is waited out by the drain.
+What costs nothing is asked first, and the cluster last; the limits are judged again where the slot
+is written, on the slots as they are then and on a fresh list of nodes. A host whose drain could
+never end takes no slot: the forecast is the plan's own, and what a plan only warns of is waited out
+by the drain.
 """
 
 import secrets
@@ -75,17 +76,24 @@ class Limits:
         number = 0
         if rules.slots.is_share:
             wanted = parse_selector(rules.selector)
-            number = sum(wanted.matches(node.labels) for node in selected(self.nodes.values(), self.selection))
+            number = sum(
+                wanted.matches(node.labels)
+                for node in selected(self.nodes.values(), self.selection)
+            )
         most = rules.slots.of(number)
         if slots.taken(group) >= most:
             holders = [slot.node for slot in slots.held if slot.group == group]
-            held = f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
+            held = (
+                f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
+            )
             raise Denied(Kind.SEMAPHORE_FULL, held)
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
         away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
-        if why := away_limit(self.nodes.values(), self.selection, self.policy).why_full(node.name, away):
+        if why := away_limit(self.nodes.values(), self.selection, self.policy).why_full(
+            node.name, away
+        ):
             raise Denied(Kind.MAX_UNAVAILABLE, why)
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
@@ -93,7 +101,10 @@ class Limits:
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
-            raise Denied(Kind.NOT_NOW, f"control-plane nodes reboot one at a time, and {other.name} is under way")
+            raise Denied(
+                Kind.NOT_NOW,
+                f"control-plane nodes reboot one at a time, and {other.name} is under way",
+            )
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
             there = other.labels.get(label, "none")
@@ -117,13 +128,20 @@ class Admission:
         self._world = world
         self._machines = world.machines
         self._api = world.patient_api
-        policy, clock, namespace = settings.policy, world.clock, settings.namespace
+        policy = settings.policy
+        clock = world.clock
+        namespace = settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
         self._record = Kept(lambda: read_record(self._api, namespace), _FRESH, clock)
-        self._coordinators = Kept(lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock)
+        self._coordinators = Kept(
+            lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
+        )
         self._forecaster = Kept(
-            lambda: DrainForecaster.of(read_snapshot(self._api), policy), _FRESH_FORECAST, clock, _SHARE
+            lambda: DrainForecaster.of(read_snapshot(self._api), policy),
+            _FRESH_FORECAST,
+            clock,
+            _SHARE,
         )
         # a forecast moves pods to and fro in the rooms of the one reading
         self._forecasting = threading.Lock()
@@ -137,7 +155,8 @@ class Admission:
         node = read_node(self._api, name)
         candidate = self._eligible(node)
         self._check_rivals()
-        run, at = f"{RUN_PREFIX}{secrets.token_hex(6)}", timestamp(self._world.now)
+        run = f"{RUN_PREFIX}{secrets.token_hex(6)}"
+        at = timestamp(self._world.now)
         slot = Slot(ask.group, node.name, node.uid, ask.id, run, at, node.boot_id, version_of(node))
         self._check_gates(node, slot)
         self._check_drain(candidate)
@@ -149,11 +168,14 @@ class Admission:
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
         """By what is known already, but for a look at the slots and the Lease now and then."""
-        slots, nodes = self._world.book.seen(_FRESH / 2), self._machines.nodes
+        slots = self._world.book.seen(_FRESH / 2)
+        nodes = self._machines.nodes
         limits = self._limits(nodes)
         limits.check_group(slots, ask.group, rules)
         if not selected((nodes[name],), self._settings.selection):
-            raise Denied(Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude")
+            raise Denied(
+                Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
+            )
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
         if why := self._schedule.in_pool(policy, pool).closed(self._world.clock.now()):
@@ -178,20 +200,29 @@ class Admission:
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
-        policy, facts, selection = self._settings.policy, facts_of(node), self._settings.selection
+        policy = self._settings.policy
+        facts = facts_of(node)
+        selection = self._settings.selection
         limit = policy.failures_allowed(len(selected(self._machines.nodes.values(), selection)))
         now, memory = self._api.server_time(), self._memory.now()
         rules = Rules(now, memory, selection, limit, policy.include_held, unattended=True)
         candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), rules)
         if objection := exclusion(candidate):
-            raise Denied(_KINDS.get(objection.reason, Kind.NODE_EXCLUDED), f"{node.name}: {objection.message}")
+            raise Denied(
+                _KINDS.get(objection.reason, Kind.NODE_EXCLUDED),
+                f"{node.name}: {objection.message}",
+            )
         if not facts.update.new_version and (why := why_maybe_held(facts.running_version, rules)):
             raise Denied(Kind.VERSION_HELD, f"{node.name}: {why}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
         """No rollout of a person or a pass is left unfinished."""
-        others = (node for node in nodes.values() if not is_fleetlock_run(node.annotations.get(marks.RUN, "")))
+        others = (
+            node
+            for node in nodes.values()
+            if not is_fleetlock_run(node.annotations.get(marks.RUN, ""))
+        )
         unfinished = assess(self._record.now(), others)
         if unfinished is not None and unfinished.blocks:
             what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
@@ -200,7 +231,9 @@ class Admission:
     def _check_rivals(self) -> None:
         """No other reboot coordinator is at work."""
         nodes = tuple(self._machines.nodes.values())
-        snapshot = ClusterSnapshot(NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now())
+        snapshot = ClusterSnapshot(
+            NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now()
+        )
         if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
             raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
@@ -210,14 +243,23 @@ class Admission:
         with self._forecasting:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
         if blockers:
-            first, more = blockers[0], f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
+            first = blockers[0]
+            more = f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
             why = f"{first.kind}: {first.object} {first.message}{more}"
-            raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
+            raise Denied(
+                Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
+            )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
-        policy, clock = self._settings.policy, self._world.clock
+        policy = self._settings.policy
+        clock = self._world.clock
         plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
-        cluster, report = PatientApi(self._api, clock, seconds=PATIENCE), self._world.quiet
-        if why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates).hold(plan.nodes[0]).why:
+        cluster = PatientApi(self._api, clock, seconds=PATIENCE)
+        report = self._world.quiet
+        if (
+            why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates)
+            .hold(plan.nodes[0])
+            .why
+        ):
             raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")

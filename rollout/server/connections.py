@@ -1,8 +1,9 @@
 """Where is listened, and who is connected: so many in all, and so many of one address.
 
-They are counted from the moment that they are accepted, for the server needs files to reach the API server as well.
-Whoever has not sent a whole ask is silent: it is closed after a while (aiohttp itself waits for a head without an end),
-and at once where it is the longest silent one, and there are as many as there may be when one more comes.
+They are counted from the moment that they are accepted, for the server needs files to reach the API
+server as well. Whoever has not sent a whole ask is silent: it is closed after a while (aiohttp
+itself waits for a head without an end), and at once where it is the longest silent one, and there
+are as many as there may be when one more comes.
 """
 
 import asyncio
@@ -23,9 +24,11 @@ from rollout.model.addresses import same_form
 # Seconds for which a connection may say nothing, or less than a request.
 IDLE_SECONDS = 15.0
 _MOST = 1024
-# Of the files that this process may open, the part that is left for everything but connections of hosts.
+# Of the files that this process may open, the part that is left for everything but connections of
+# hosts.
 _OWN_PART = 2
-# Of all that there may be, the part that one address may have: many hosts may share one, behind a load balancer.
+# Of all that there may be, the part that one address may have: many hosts may share one, behind a
+# load balancer.
 PART_OF_ONE = 2
 # Seconds for the handshake of TLS; asyncio would wait for a minute.
 _HANDSHAKE = 10.0
@@ -55,15 +58,25 @@ class Listening:
             raise InputError(f"cannot serve with {files}: {error}") from error
         return context
 
-    async def serving(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> asyncio.Server:
+    async def serving(
+        self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
+    ) -> asyncio.Server:
         """Serve each connection by a protocol of its own; `InputError` where nothing can be listened on."""
-        loop, timeout = asyncio.get_running_loop(), _HANDSHAKE if tls else None
+        loop = asyncio.get_running_loop()
+        timeout = _HANDSHAKE if tls else None
         try:
             return await loop.create_server(
-                protocol, self.host or None, self.port, ssl=tls, ssl_handshake_timeout=timeout, backlog=_BACKLOG
+                protocol,
+                self.host or None,
+                self.port,
+                ssl=tls,
+                ssl_handshake_timeout=timeout,
+                backlog=_BACKLOG,
             )
         except OSError as error:
-            raise InputError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
+            raise InputError(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            ) from error
 
     async def follow(self, served: ssl.SSLContext) -> None:
         """Have new connections get what is in the files, as Kubernetes replaces those of a Secret, until cancelled."""
@@ -94,7 +107,8 @@ class Connections:
         """Return what serves one more; where there are too many, in all or of one address, the longest silent go."""
         handler = server()
         self._open[handler] = self._now
-        # many are accepted at once: in its turn, which is the loop's next, the addresses of those before it are known
+        # many are accepted at once: in its turn, which is the loop's next, the addresses of those
+        # before it are known
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 

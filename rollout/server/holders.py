@@ -1,11 +1,12 @@
 """Answers to hosts that hold a slot: a grant of their reboot, and the release of their slot.
 
-A grant takes a last look at the node, in an order that makes it safe beside a server that gives nodes back: the grant
-is written on the Node first; then the node is looked at, then the slot and the Lease. Whoever gives a node back has
-closed the slot before, and reads the Node's phase after that: one of the two sees the other.
+A grant takes a last look at the node, in an order that makes it safe beside a server that gives
+nodes back: the grant is written on the Node first; then the node is looked at, then the slot and
+the Lease. Whoever gives a node back has closed the slot before, and reads the Node's phase after
+that: one of the two sees the other.
 
-A slot is free once its reboot is proven, which the server that holds the Lease sees. It is told here that the host has
-reported; the answer waits a little for what comes of it.
+A slot is free once its reboot is proven, which the server that holds the Lease sees. It is told
+here that the host has reported; the answer waits a little for what comes of it.
 """
 
 from collections.abc import Mapping
@@ -45,9 +46,13 @@ def grant(world: World, slot: Slot, detail: str) -> Answer:
     _check_slot(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
-        raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
+        raise Denied(
+            Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}"
+        )
     if name_of(slot.id, read_nodes(api)) != slot.node:
-        raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
+        raise Denied(
+            Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now"
+        )
     # A denial before the grant is written leaves no grant that others would have to wait for.
     _check_version(world, slot, node)
     _look(world, slot, node)
@@ -90,7 +95,9 @@ def _check_version(world: World, slot: Slot, node: Node) -> None:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(Kind.API_ERROR, error.message) from error
-    limit = settings.policy.failures_allowed(len(selected(world.machines.nodes.values(), settings.selection)))
+    limit = settings.policy.failures_allowed(
+        len(selected(world.machines.nodes.values(), settings.selection))
+    )
     rules = Rules(memory=memory, limit=limit, include_held=settings.policy.include_held)
     if found := boot_objection(node.name, slot.version, staged_on(node) or None, rules):
         raise Denied(Kind.VERSION_HELD, f"{node.name}: {found[1]}")
@@ -99,13 +106,24 @@ def _check_version(world: World, slot: Slot, node: Node) -> None:
 def _check_slot(slot: Slot, node: Node) -> None:
     """`Denied` where the slot is none by which this node could be granted a reboot now."""
     if node.uid != slot.node_uid:
-        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was deleted and created again; its slot is about to be free")
+        raise Denied(
+            Kind.WAITING_FOR_PROOF,
+            f"{slot.node} was deleted and created again; its slot is about to be free",
+        )
     if is_given_back(slot, node):
-        raise Denied(Kind.WAITING_FOR_SETTLING, f"{slot.node} is back, and the cluster settles from its last reboot")
+        raise Denied(
+            Kind.WAITING_FOR_SETTLING,
+            f"{slot.node} is back, and the cluster settles from its last reboot",
+        )
     if node.boot_id != slot.boot_id:
-        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} has rebooted, and is not proven to be back yet")
+        raise Denied(
+            Kind.WAITING_FOR_PROOF, f"{slot.node} has rebooted, and is not proven to be back yet"
+        )
     if slot.state is not SlotState.HELD:
-        raise Denied(Kind.NODE_FAILED, f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}")
+        raise Denied(
+            Kind.NODE_FAILED,
+            f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}",
+        )
     if _is_ending(slot):
         raise _about_to_be_freed(slot)
 
@@ -141,7 +159,10 @@ def release(world: World, ask: Ask) -> Answer:
         return NOT_HELD
     if slot.id != ask.id:
         way_out = f"rollout fleetlock release {slot.node}"
-        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
+        raise Denied(
+            Kind.WAITING_FOR_PROOF,
+            f"{slot.node} was another machine when it took its slot: {way_out}",
+        )
     node = node_of(world.patient_api, slot)
     if node is not None and not is_given_back(slot, node):
         _note(world, slot, node)
@@ -159,14 +180,19 @@ def _left_over(world: World, ask: Ask, name: str) -> Slot | None:
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or misunderstanding(node):
         return None
-    at, boot_id = timestamp(world.now), node.annotations[marks.BOOT_ID_BEFORE]
-    slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
+    at = timestamp(world.now)
+    boot_id = node.annotations[marks.BOOT_ID_BEFORE]
+    slot = Slot(
+        ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True
+    )
     return world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
 
 def _note(world: World, slot: Slot, node: Node) -> None:
     """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
-    phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
+    phase = (
+        node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
+    )
     if slot.released:
         return
     if node.boot_id == slot.boot_id and phase in UNGRANTED:
@@ -183,10 +209,14 @@ def _awaited(world: World, slot: Slot) -> Answer:
     end = Deadline(world.clock, _WAIT)
     while not end.expired:
         node = world.machines.nodes.get(slot.node)
-        if world.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
+        if world.book.seen(_PAUSE).of_run(slot.run) is None or (
+            node is not None and is_given_back(slot, node)
+        ):
             return Answer(Kind.RELEASED, f"{slot.node} is in service")
         world.clock.sleep(_PAUSE)
-    raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}")
+    raise Denied(
+        Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}"
+    )
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
@@ -199,5 +229,12 @@ def _missing(slot: Slot, node: Node | None) -> str:
     if node is None:
         return "its Node is gone, and its slot is about to be free"
     if node.boot_id == slot.boot_id:
-        return "its kubelet still reports the boot from before: without a reboot it is given back in a minute"
-    return "its checks have not passed yet" if node.is_ready else f"it is not Ready {node.ready_message}".rstrip()
+        return (
+            "its kubelet still reports the boot from before: without a reboot it is given back in a"
+            " minute"
+        )
+    return (
+        "its checks have not passed yet"
+        if node.is_ready
+        else f"it is not Ready {node.ready_message}".rstrip()
+    )

@@ -14,13 +14,20 @@ from aiohttp import web
 from rollout.gather.background import in_background
 from rollout.model.addresses import same_form
 from rollout.model.text import excerpt
-from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
+from rollout.server.connections import (
+    IDLE_SECONDS,
+    PART_OF_ONE,
+    Connections,
+    Listening,
+    most_connections,
+)
 from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
 from rollout.server.service import Service
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
+# Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five
+# minutes.
 MOST_REQUESTS = 64
 MOST_OF_ONE = MOST_REQUESTS // PART_OF_ONE
 # How long answers that are under way may take once the end is asked for.
@@ -48,7 +55,10 @@ class _Front:
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=LARGEST_BODY, middlewares=[_in_protocol_form])
-        for name, act in (("pre-reboot", self._service.pre_reboot), ("steady-state", self._service.steady_state)):
+        for name, act in (
+            ("pre-reboot", self._service.pre_reboot),
+            ("steady-state", self._service.steady_state),
+        ):
             application.router.add_route("*", f"/v1/{name}", partial(self._ask, name, act))
         application.router.add_get("/healthz", _healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -60,7 +70,8 @@ class _Front:
             answer = await self._answer(request, act)
         except Denied as denied:
             answer = denied.answer
-        # This process may have been stopped since: nothing that takes time comes between here and the wire.
+        # This process may have been stopped since: nothing that takes time comes between here and
+        # the wire.
         answer = answer.at(self._service.world.clock.monotonic())
         self._service.world.count(name, answer.kind)
         return _json(answer)
@@ -70,7 +81,8 @@ class _Front:
         if self.stopping:
             raise Denied(Kind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
-        body, address = await _body(request), same_form(request.remote or "")
+        body = await _body(request)
+        address = same_form(request.remote or "")
         with self.connections.asking(request):
             ask = read_ask(body)
             if self._under_way.total() >= MOST_REQUESTS:
@@ -93,7 +105,9 @@ class _Front:
         with self.connections.asking(request):
             async with self._measuring:
                 body = await asyncio.wrap_future(in_background(self._metrics_now, "metrics"))
-        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(
+            body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
 
 
 async def _healthz(_request: web.Request) -> web.Response:
@@ -105,11 +119,15 @@ async def _body(request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError:
-        raise Denied(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+        raise Denied(
+            Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s"
+        ) from None
     except web.HTTPRequestEntityTooLarge:
         raise Denied(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes") from None
     except (web.RequestPayloadError, ConnectionError) as error:
-        raise Denied(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}") from error
+        raise Denied(
+            Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}"
+        ) from error
 
 
 def _json(answer: Answer) -> web.Response:
@@ -129,7 +147,12 @@ async def _in_protocol_form(
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        return _json(Answer(Kind.NOT_FOUND, "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"))
+        return _json(
+            Answer(
+                Kind.NOT_FOUND,
+                "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics",
+            )
+        )
     except web.HTTPMethodNotAllowed:
         return _json(Answer(Kind.METHOD_NOT_ALLOWED, f"{request.method} is not known here"))
     except web.HTTPException as error:
@@ -140,10 +163,14 @@ async def _in_protocol_form(
 
 
 async def serve(
-    service: Service, metrics: Callable[[], bytes], listening: Listening, ready: Callable[[str], None]
+    service: Service,
+    metrics: Callable[[], bytes],
+    listening: Listening,
+    ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
-    tls, loop = listening.tls(), asyncio.get_running_loop()
+    tls = listening.tls()
+    loop = asyncio.get_running_loop()
     loop.set_exception_handler(_tell)
     ended = asyncio.Event()
     front = _Front(service, metrics)

@@ -1,6 +1,7 @@
 """Which node asks, and what FleetLock makes of it: the plan of one node's reboot, and what its host has told.
 
-Each host asks by the id that Zincati makes of its machine id; one list of nodes is kept fresh by a watch.
+Each host asks by the id that Zincati makes of its machine id; one list of nodes is kept fresh by a
+watch.
 """
 
 import re
@@ -87,7 +88,9 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
 def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
     """Return the node as its slot has it: the boot and the version from before."""
     is_marked = node.annotations.get(marks.RUN) == slot.run
-    cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true" if is_marked else node.unschedulable
+    cordoned = (
+        node.annotations.get(marks.CORDONED_BY_US) != "true" if is_marked else node.unschedulable
+    )
     return PlannedNode(
         name=node.name,
         boot_id=slot.boot_id,
@@ -104,10 +107,17 @@ def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
 
 
 def plan_of(
-    node: Node, slot: Slot, selection: Selection, policy: Policy, now: datetime, cluster: ClusterIdentity = NOWHERE
+    node: Node,
+    slot: Slot,
+    selection: Selection,
+    policy: Policy,
+    now: datetime,
+    cluster: ClusterIdentity = NOWHERE,
 ) -> RolloutPlan:
     """Return a plan of this node alone."""
-    wave = Wave(1, (planned(node, slot, policy),), f"its host asked for a slot of the group {slot.group}")
+    wave = Wave(
+        1, (planned(node, slot, policy),), f"its host asked for a slot of the group {slot.group}"
+    )
     return RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id=slot.run,
@@ -130,9 +140,14 @@ def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
     if not names:
         why = "no Node has the machine id that this id is made of"
         causes = [ambiguity.cause for ambiguity in ambiguous_machine_ids(known)]
-        raise Denied(Kind.UNKNOWN_ID, "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else ""))
+        raise Denied(
+            Kind.UNKNOWN_ID, "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else "")
+        )
     if len(names) > 1:
-        raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(names)}. {MACHINE_ID_FIX}")
+        raise Denied(
+            Kind.DOUBLED_ID,
+            f"several Nodes have this machine id: {', '.join(names)}. {MACHINE_ID_FIX}",
+        )
     return names[0]
 
 

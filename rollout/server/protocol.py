@@ -18,7 +18,9 @@ HEADER = "fleet-lock-protocol"
 _ID = re.compile(r"[0-9a-zA-Z-]{1,128}")
 
 
-_YES, _LOCKED, _UNAVAILABLE = 200, 423, 503
+_YES = 200
+_LOCKED = 423
+_UNAVAILABLE = 503
 
 
 class Kind(StrEnum):
@@ -76,7 +78,8 @@ class Kind(StrEnum):
 class Answer:
     """One answer: `value` says in a sentence what `kind` says in a word.
 
-    `until` is how long it holds, in seconds of the monotonic clock: what was looked at for it is not known later.
+    `until` is how long it holds, in seconds of the monotonic clock: what was looked at for it is
+    not known later.
     """
 
     kind: Kind
@@ -87,7 +90,10 @@ class Answer:
         """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:
             return self
-        return Answer(Kind.LOCK_LOST, f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold")
+        return Answer(
+            Kind.LOCK_LOST,
+            f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold",
+        )
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
@@ -123,9 +129,14 @@ def read_ask(body: bytes) -> Ask:
     try:
         parameters = msgspec.json.decode(body, type=_Body).client_params
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Denied(Kind.DECODE_ERROR, f"the body is not the protocol's JSON: {excerpt(str(error))}") from error
+        raise Denied(
+            Kind.DECODE_ERROR, f"the body is not the protocol's JSON: {excerpt(str(error))}"
+        ) from error
     if not is_group(parameters.group):
-        raise Denied(Kind.INVALID_CLIENT_IDENTITY, "the group is empty, or none: letters, digits, dots and dashes")
+        raise Denied(
+            Kind.INVALID_CLIENT_IDENTITY,
+            "the group is empty, or none: letters, digits, dots and dashes",
+        )
     if not _ID.fullmatch(parameters.id):
         raise Denied(Kind.INVALID_CLIENT_IDENTITY, "the id is empty, or none")
     return Ask(parameters.id.replace("-", "").lower(), parameters.group)

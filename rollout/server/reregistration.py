@@ -1,8 +1,9 @@
 """The Node of a host that was granted its reboot, deleted during it: its slot is held until the machine is back.
 
-Some cloud controllers delete the Node of a machine that is down, and its kubelet registers it again when it starts,
-under another UID. The host may be booting for all that can be seen, so its slot is nobody else's meanwhile. A machine
-that stays away was taken away: that is no failure, and its slot is free.
+Some cloud controllers delete the Node of a machine that is down, and its kubelet registers it again
+when it starts, under another UID. The host may be booting for all that can be seen, so its slot is
+nobody else's meanwhile. A machine that stays away was taken away: that is no failure, and its slot
+is free.
 """
 
 from collections.abc import Callable
@@ -25,11 +26,17 @@ CREATED_AGAIN = "its Node was deleted and created again: its host has to ask ane
 
 
 def await_reregistration(
-    cluster: PatientApi, check: Guard, slot: Slot, timeout: Duration, *, is_released: Callable[[], bool]
+    cluster: PatientApi,
+    check: Guard,
+    slot: Slot,
+    timeout: Duration,
+    *,
+    is_released: Callable[[], bool],
 ) -> Node:
     """Return the Node that the slot's machine registers in another boot.
 
-    `NodeRemovedError` where it does not in time, `NodeFailure` where it registers in the boot from before.
+    `NodeRemovedError` where it does not in time, `NodeFailure` where it registers in the boot from
+    before.
     """
     deadline = cluster.deadline(gone_seconds(timeout))
     while True:
@@ -40,7 +47,9 @@ def await_reregistration(
         if node is not None and node.boot_id:
             return node
         if deadline.expired or is_released():
-            raise NodeRemovedError("its Node was deleted during its reboot, and its host did not come back")
+            raise NodeRemovedError(
+                "its Node was deleted during its reboot, and its host did not come back"
+            )
         deadline.pause(_PAUSE)
 
 

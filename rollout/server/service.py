@@ -20,12 +20,19 @@ _FRESH = 1.0
 # What is the same for every host, and what anybody can cause by any id or group: told once an hour.
 _OF_STRANGERS = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
 _FOR_ALL = _OF_STRANGERS | {
-    *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW, Kind.LOCKED_BY_ROLLOUT),
+    *(
+        Kind.SEMAPHORE_FULL,
+        Kind.MAX_UNAVAILABLE,
+        Kind.PAUSED,
+        Kind.OUTSIDE_WINDOW,
+        Kind.LOCKED_BY_ROLLOUT,
+    ),
     *(Kind.RIVAL, Kind.LOCK_LOST, Kind.API_UNAVAILABLE, Kind.API_ERROR, Kind.INTERNAL_ERROR),
 }
 _HOUR = 3600.0
 
-# For how long what was read of the slots says that the API server is reached: they are read every few seconds.
+# For how long what was read of the slots says that the API server is reached: they are read every
+# few seconds.
 _READY_SECONDS = 10.0
 # Whoever hangs is not waited for: what is left undone another server finds on the cluster.
 _LEAVING = 5.0
@@ -55,9 +62,11 @@ class AskLog:
 
     def _is_news(self, ask: Ask, answer: Answer) -> bool:
         if answer.kind not in _FOR_ALL:
-            before, self._kinds[ask.id] = self._kinds.get(ask.id), answer.kind
+            before = self._kinds.get(ask.id)
+            self._kinds[ask.id] = answer.kind
             return before is not answer.kind
-        now, what = self.clock.monotonic(), answer.kind if answer.kind in _OF_STRANGERS else answer.value
+        now = self.clock.monotonic()
+        what = answer.kind if answer.kind in _OF_STRANGERS else answer.value
         self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
         is_news = what not in self._told
         self._told.setdefault(what, now)
@@ -96,25 +105,35 @@ class Service:
         machines = self.world.machines
         name = machines.name_of(ask.id)
         if not parse_selector(rules.selector).matches(machines.nodes[name].labels):
-            raise Denied(Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})")
+            raise Denied(
+                Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})"
+            )
         slot = self.world.book.seen(_FRESH).of_node(name)
         if slot is None:
             slot = self._admission.take(ask, name, rules).of_node(name)
             self.worker.wake()
-            raise Denied(Kind.WAITING_FOR_DRAIN, f"{name} holds a slot of the group {ask.group} and is being drained")
+            raise Denied(
+                Kind.WAITING_FOR_DRAIN,
+                f"{name} holds a slot of the group {ask.group} and is being drained",
+            )
         return self._answer_holder(ask, slot)
 
     def _answer_holder(self, ask: Ask, slot: Slot) -> Answer:
         if slot.id != ask.id or slot.group != ask.group:
             held = f"{slot.node} holds a slot of the group {slot.group}"
             raise Denied(
-                Kind.WAITING_FOR_PROOF, f"{held} under another id or group; rollout fleetlock release frees it"
+                Kind.WAITING_FOR_PROOF,
+                f"{held} under another id or group; rollout fleetlock release frees it",
             )
         detail = self.worker.runner.details.get(slot.node)
         try:
             return grant(self.world, slot, f": {detail}" if detail else "")
         except Denied as denied:
-            if denied.answer.kind is Kind.WAITING_FOR_PROOF and slot.state is SlotState.HELD and not slot.returned:
+            if (
+                denied.answer.kind is Kind.WAITING_FOR_PROOF
+                and slot.state is SlotState.HELD
+                and not slot.returned
+            ):
                 # it asks for its next reboot: so it has come to rest after the last
                 self.world.book.change(lambda slots: slots.changed(slot.run, returned=True))
             raise
@@ -129,7 +148,10 @@ class Service:
     def _rules(self, ask: Ask) -> GroupRules:
         rules = self.world.settings.groups.rules(ask.group)
         if rules is None:
-            raise Denied(Kind.UNKNOWN_GROUP, f"the group {ask.group} is not configured: --group {ask.group}=COUNT")
+            raise Denied(
+                Kind.UNKNOWN_GROUP,
+                f"the group {ask.group} is not configured: --group {ask.group}=COUNT",
+            )
         return rules
 
     def _answered(self, answer: Callable[[], Answer]) -> Answer:
@@ -140,7 +162,9 @@ class Service:
         except FencedError as error:
             return Answer(Kind.LOCK_LOST, error.message)
         except ApiError as error:
-            return Answer(Kind.API_UNAVAILABLE if is_passing(error) else Kind.API_ERROR, error.message)
+            return Answer(
+                Kind.API_UNAVAILABLE if is_passing(error) else Kind.API_ERROR, error.message
+            )
         except RolloutError as error:
             return Answer(Kind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too

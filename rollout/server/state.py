@@ -24,7 +24,8 @@ from rollout.server.nodes import Machines
 # Seconds that may be asked of the cluster while a host waits for its answer.
 PATIENCE = 10.0
 _FRESH = 2.0
-# An answer takes milliseconds from its last look to the wire; more than this many seconds is no delay of a network.
+# An answer takes milliseconds from its last look to the wire; more than this many seconds is no
+# delay of a network.
 _SOON = 5.0
 
 
@@ -32,7 +33,8 @@ _SOON = 5.0
 class ServerSettings:
     """All that a server goes by. `holder` is how it calls itself in the Lease; times are in seconds.
 
-    `slot_timeout` is how long a host may take to ask again once it is drained, and to come back once it was granted.
+    `slot_timeout` is how long a host may take to ask again once it is drained, and to come back
+    once it was granted.
     """
 
     groups: Groups
@@ -83,7 +85,9 @@ class SlotBook:
     def why_unread(self, age: float) -> str:
         """Why the last look at them failed, or that there was none for `age` seconds; empty where they are known."""
         seconds = self.clock.monotonic() - self._seen_at
-        return self._problem or ("" if seconds <= age else f"the slots were read {seconds:.0f} s ago")
+        return self._problem or (
+            "" if seconds <= age else f"the slots were read {seconds:.0f} s ago"
+        )
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Change them as they stand now; what `change` raises leaves them as they are."""
@@ -94,7 +98,8 @@ class SlotBook:
     def _keep(self, slots: Slots, began: float) -> Slots:
         with self._turn:
             if began >= self._seen_at:
-                self._seen, self._seen_at = slots, began
+                self._seen = slots
+                self._seen_at = began
         return slots
 
 
@@ -117,7 +122,8 @@ class Leadership:
     def look(self, age: float = _FRESH) -> Holder:
         """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
 
-        Whoever has waited for another's look, which began after this was called, needs none of their own.
+        Whoever has waited for another's look, which began after this was called, needs none of
+        their own.
         """
         oldest = self.watch.clock.monotonic() - age
         with self._turn:
@@ -139,8 +145,8 @@ class Leadership:
     def safe_until(self) -> float:
         """Until when what is about to be checked holds: before another can take the Lease and free what was held by it.
 
-        Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and another may have
-        been under way.
+        Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and
+        another may have been under way.
         """
         return self.watch.clock.monotonic() + min(_SOON, self._seen.renewal)
 
@@ -149,7 +155,8 @@ class Leadership:
 
         It is read anew: what was taken by force a moment ago is still ours by the clock.
         """
-        state, lock = self.look(age=0.0), self.lock
+        state = self.look(age=0.0)
+        lock = self.lock
         is_own = lock is not None and self._seen.holder == self.holder
         if lock is not None and is_own:
             lock.check()
@@ -187,8 +194,8 @@ class Troubles:
 class World:
     """What a server goes by and what it needs of the world; what its parts know of nodes, slots and the Lease.
 
-    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an answer, by the request
-    (`pre-reboot` or `steady-state`) and its kind.
+    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an
+    answer, by the request (`pre-reboot` or `steady-state`) and its kind.
     """
 
     settings: ServerSettings

@@ -1,11 +1,13 @@
 """One node's way through a reboot that its host asks for, where it differs from a rollout's over SSH.
 
-The phases and what may follow which are the same. What a rollout does over SSH is done here by the host itself: it is
-waited for. Proof is what the kubelet reports: another boot id of the same machine, and Ready.
+The phases and what may follow which are the same. What a rollout does over SSH is done here by the
+host itself: it is waited for. Proof is what the kubelet reports: another boot id of the same
+machine, and Ready.
 
-    drained    nothing is left on it, and its volumes are detached or were waited for: the host may be granted
-    rebooting  granted, which whoever answers the host has written; its boot id is watched
-    ready      the kubelet of the new boot reports Ready; the host's own report of steady state is waited for
+    drained    nothing is left on it, and its volumes are detached or were waited for: the host may
+    be granted rebooting  granted, which whoever answers the host has written; its boot id is
+    watched ready      the kubelet of the new boot reports Ready; the host's own report of steady
+    state is waited for
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +24,12 @@ from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.rejoin import mark_again, ready_before_it
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
-from rollout.execution.node.transitions import GivenUpError, NodeFailure, NodeRemovedError, NotStartedError
+from rollout.execution.node.transitions import (
+    GivenUpError,
+    NodeFailure,
+    NodeRemovedError,
+    NotStartedError,
+)
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -39,7 +46,8 @@ _PAUSE = 1.0
 # How often a drained node is looked at for pods that came since, and how long that look may take.
 _LOOK_EVERY = 5.0
 _MOST_DRAINS = 3
-# A host whose slot is taken away by hand may have been granted a moment ago: it is given this long to go down.
+# A host whose slot is taken away by hand may have been granted a moment ago: it is given this long
+# to go down.
 _SAFE_SECONDS = 60.0
 
 
@@ -62,11 +70,14 @@ class HeldSlot:
 
     def reopen(self) -> None:
         """Wait for its host after all, with a time of its own."""
-        self.book.change(lambda slots: slots.changed(self.slot.run, closing=False, awaited=Awaited.NOTHING))
+        self.book.change(
+            lambda slots: slots.changed(self.slot.run, closing=False, awaited=Awaited.NOTHING)
+        )
 
     def waited(self, context: NodeContext, awaited: Awaited) -> float:
         """For how many seconds this has been waited for, whichever server began to; from now on where none has."""
-        now, run = context.cluster.api.server_time() or context.cluster.clock.now(), self.slot.run
+        now = context.cluster.api.server_time() or context.cluster.clock.now()
+        run = self.slot.run
         begun = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
         slot = context.cluster.ask(lambda _api: self.book.change(begun)).of_run(run)
         since = moment(slot.awaited_since) if slot else None
@@ -87,7 +98,8 @@ class HeldSlot:
     def _empty(self, context: NodeContext, progress: Progress) -> Progress:
         """Drained is what may be granted: so the whole last look comes before that is written.
 
-        A node that was drained before another server has taken it up waits for its host all the while.
+        A node that was drained before another server has taken it up waits for its host all the
+        while.
         """
         is_first = self.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
         task = replace(context, spent=self.waited(context, Awaited.DRAIN) if is_first else 0.0)
@@ -108,7 +120,8 @@ class HeldSlot:
     def _closing(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
         """Take a step during which a grant may be given: a node is given back only once none can be any more.
 
-        The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
+        The slot is closed, and the Node read after that: a grant that was written before stands,
+        and is waited for.
         """
         try:
             return wait(context, progress)
@@ -117,7 +130,10 @@ class HeldSlot:
         except RolloutError as error:
             self.close()
             node = self._looked_at(context)
-            if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+            if (
+                progress.phase is Phase.DRAINED
+                and node.annotations.get(marks.PHASE) == Phase.REBOOTING
+            ):
                 self.reopen()
                 return progress.to(Phase.REBOOTING)
             if progress.phase is Phase.REBOOTING and (node.is_ready or self.now.released):
@@ -129,16 +145,22 @@ class HeldSlot:
             if _has_rebooted(context, node) and _is_same(context, node):
                 self.reopen()
                 mark_phase(context, Phase.REBOOTING)
-                return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
-            if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
+                return (
+                    progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
+                )
+            if (
+                isinstance(error, GivenUpError)
+                and progress.phase is Phase.REBOOTING
+                and not node.is_ready
+            ):
                 raise _not_rebooted(node, self.timeout) from None
             raise error from None
 
     def _after_last_grant(self, context: NodeContext) -> Node:
         """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
 
-        The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An
-        operator's word leaves a host that is down by then where it is.
+        The slot says since when, so that a server that is restarted goes on waiting, and does not
+        begin anew. An operator's word leaves a host that is down by then where it is.
         """
         for node in self._looks(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
             if _has_rebooted(context, node) or not (node.is_ready or self.now.released):
@@ -154,7 +176,9 @@ class HeldSlot:
             if deadline and deadline.expired:
                 return
             if deadline is None:
-                deadline = context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
+                deadline = context.cluster.deadline(
+                    max(0.0, seconds - self.waited(context, awaited))
+                )
             deadline.pause(_PAUSE)
 
     def _looked_at(self, context: NodeContext) -> Node:
@@ -167,11 +191,17 @@ class HeldSlot:
         context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
         slot = self.now
         node = await_reregistration(
-            context.cluster, context.check, slot, self.timeout, is_released=lambda: self.now.released
+            context.cluster,
+            context.check,
+            slot,
+            self.timeout,
+            is_released=lambda: self.now.released,
         )
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_it(context)})
         # marked first: whoever goes on from here finds it either way
-        context.cluster.ask(lambda _api: self.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid)))
+        context.cluster.ask(
+            lambda _api: self.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
+        )
         return context.node()
 
     def _may_return(self, context: NodeContext) -> bool:
@@ -198,18 +228,25 @@ class HeldSlot:
                 refill.check()
             except RefilledError as error:
                 return self._drain_again(context, progress, error)
-        raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {self.timeout}")
+        raise NodeFailure(
+            Outcome.NOT_REBOOTED,
+            f"its host has not asked again within --slot-timeout {self.timeout}",
+        )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
         """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
 
-        A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
+        A host that reports steady state while its kubelet is up in the boot from before has given
+        its reboot up.
         """
         refill = _Refill(context)
         for node in self._looks(context, Awaited.BOOT, self.timeout):
             if _has_rebooted(context, node):
                 if not _is_same(context, node):
-                    message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
+                    message = (
+                        "another machine reports as this Node now: machine id"
+                        f" {node.machine_id or 'none'}"
+                    )
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
@@ -226,7 +263,9 @@ class HeldSlot:
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted(node, self.timeout)
 
-    def _drain_again(self, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+    def _drain_again(
+        self, context: NodeContext, progress: Progress, refilled: RefilledError
+    ) -> Progress:
         """Its host has its whole time once more when the node is drained."""
         again = drain_again(context, progress, refilled)
         self.reopen()
@@ -239,7 +278,9 @@ class HeldSlot:
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).to(Phase.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-        raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
+        raise _not_ready(
+            context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}"
+        )
 
     def _finish(self, context: NodeContext, progress: Progress) -> Progress:
         """Give the node back once its host has reported, or the slot's time is up: it is proven to be back anyway."""
@@ -255,7 +296,9 @@ class HeldSlot:
             if node.is_ready and (self.now.returned or self.now.released):
                 break
         if not node.is_ready:
-            raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
+            raise _not_ready(
+                context, "the Node was Ready once it had rebooted, and is not any more"
+            )
         return node
 
 
@@ -276,8 +319,13 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
-    hint = "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the network?"
-    return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
+    hint = (
+        "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the"
+        " network?"
+    )
+    return NodeFailure(
+        Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint
+    )
 
 
 def _not_ready(context: NodeContext, message: str) -> NodeFailure:

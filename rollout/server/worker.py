@@ -1,10 +1,11 @@
 """Whoever holds the Lease takes the nodes of all slots on their way; every replica runs this, and one of them works.
 
-The Lease is taken when a slot is, and given back with the last one. Where its holder dies, another replica sees it go
-unrenewed for its whole duration, takes it, and goes on with each node from its marks.
+The Lease is taken when a slot is, and given back with the last one. Where its holder dies, another
+replica sees it go unrenewed for its whole duration, takes it, and goes on with each node from its
+marks.
 
-A slot's turn is the run of a plan of one node, with the steps of a host that asks for itself: the node's whole way,
-told to whoever watches, and what the cluster needs to settle from it.
+A slot's turn is the run of a plan of one node, with the steps of a host that asks for itself: the
+node's whole way, told to whoever watches, and what the cluster needs to settle from it.
 """
 
 import threading
@@ -91,19 +92,33 @@ class SlotRunner:
             node = self._registered_again(slot, check)
             slot = self._now(slot)
         if node is None or self._is_over(slot, node):
-            if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
+            if (
+                node is not None
+                and slot.released
+                and node.boot_id == slot.boot_id
+                and not is_given_back(slot, node)
+            ):
                 self._rest(slot)
             return None
-        plan = plan_of(node, slot, settings.selection, settings.policy, world.clock.now(), self._cluster)
+        plan = plan_of(
+            node, slot, settings.selection, settings.policy, world.clock.now(), self._cluster
+        )
         begun = {slot.node: slot.run} if node.annotations.get(marks.RUN) == slot.run else {}
         with world.watched(plan) as observer:
-            ports = Ports(world.api, NoShell(), world.clock, Observers((observer, self)), world.gates)
-            with NodeEvents(world.api, plan.plan_id, plan.nodes, ports.observer, world.clock) as events:
+            ports = Ports(
+                world.api, NoShell(), world.clock, Observers((observer, self)), world.gates
+            )
+            with NodeEvents(
+                world.api, plan.plan_id, plan.nodes, ports.observer, world.clock
+            ) as events:
                 cluster = PatientApi(world.api, world.clock, OutageNotice(events.report))
                 whole = len(selected(cluster.ask(read_nodes), settings.selection))
                 options = RunOptions(whole, settings.holder, settings.namespace)
-                hosts, inherited = {slot.node: Host(slot.node, "")}, Inheritance(begun)
-                run = Run(plan, hosts, ports, options, stop, inherited, check, events.report, cluster)
+                hosts = {slot.node: Host(slot.node, "")}
+                inherited = Inheritance(begun)
+                run = Run(
+                    plan, hosts, ports, options, stop, inherited, check, events.report, cluster
+                )
                 return self._told(slot, run)
 
     def _now(self, slot: Slot) -> Slot:
@@ -116,12 +131,18 @@ class SlotRunner:
         cluster = PatientApi(world.api, world.clock)
         try:
             node = await_reregistration(
-                cluster, check, slot, world.settings.slot_timeout, is_released=lambda: self._now(slot).released
+                cluster,
+                check,
+                slot,
+                world.settings.slot_timeout,
+                is_released=lambda: self._now(slot).released,
             )
         except NodeFailure:
             return None
         entry = planned(node, slot, policy)
-        task = NodeTask(entry, slot.run, cluster, check, world.quiet, policy=pools_of(policy).rules(entry.pool))
+        task = NodeTask(
+            entry, slot.run, cluster, check, world.quiet, policy=pools_of(policy).rules(entry.pool)
+        )
         mark_again(task, Phase.REBOOTING, {})
         world.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
         return node_of(world.api, self._now(slot))
@@ -136,10 +157,15 @@ class SlotRunner:
         """Remember that a slot was taken and given up before anything was done to its node."""
         end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
         with suppress(ApiError):
-            change_memory(self.world.api, self.world.settings.namespace, partial(noted, end=end, now=self.world.now))
+            change_memory(
+                self.world.api,
+                self.world.settings.namespace,
+                partial(noted, end=end, now=self.world.now),
+            )
 
     def _told(self, slot: Slot, run: Run) -> NodeResult:
-        report, ledger = run.report, run.ledger
+        report = run.report
+        ledger = run.ledger
         report.plan(run.plan)
         report.wave(run.plan.waves[0], 1)
         before = None if run.inherited.begun else run.settler.baseline([slot.node])
@@ -150,11 +176,14 @@ class SlotRunner:
         if result.succeeded and before is not None:
             self._settle(slot, run, before)
         ledger.take(result)
-        report.finished(RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started)))
+        report.finished(
+            RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
+        )
         return result
 
     def _processed(self, slot: Slot, run: Run) -> NodeResult:
-        entry, settings = run.plan.nodes[0], self.world.settings
+        entry = run.plan.nodes[0]
+        settings = self.world.settings
 
         def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int) -> None:
             if ended := self._remembered(slot, entry):
@@ -174,13 +203,18 @@ class SlotRunner:
     def _remembered(self, slot: Slot, entry: PlannedNode) -> PlannedNode | None:
         """Return the node with the version that it has booted, which had waited; of one that is not back, FLUO's word.
 
-        None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
+        None where it was deleted: what ended so tells nothing of the Node that may have its name by
+        now.
         """
         try:
             node = node_of(self.world.api, self._now(slot))
         except ApiError:
             return entry
-        if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
+        if (
+            node is None
+            or node.boot_id in ("", entry.boot_id)
+            or node.machine_id != entry.machine_id
+        ):
             return replace(entry, staged_version=staged_on(node)) if node else None
         version = version_of(node)
         return entry if version == slot.version else replace(entry, staged_version=version)
@@ -194,7 +228,9 @@ class SlotRunner:
             missing = error.message
         if missing and not self.ending.requested:
             timeout = run.plan.policy.settle_timeout
-            run.report.notice(f"after {slot.node} the cluster did not settle within {timeout}: {missing}")
+            run.report.notice(
+                f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
+            )
         if soak := run.plan.policy.gates.soak:
             run.cluster.deadline(soak).wait_for(self.ending)
 
@@ -250,7 +286,9 @@ class Worker:
     def _open(self) -> list[Slot]:
         """Return the slots that somebody has to work on."""
         return [
-            slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
+            slot
+            for slot in self._slots.held
+            if slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
         ]
 
     def _is_gone(self, slot: Slot) -> bool:
@@ -298,7 +336,8 @@ class Worker:
                 self._world.notice(error.message)
                 break
             for slot in self._open():
-                # one whose last turn met a failure that it could not tell apart is not tried again at once
+                # one whose last turn met a failure that it could not tell apart is not tried again
+                # at once
                 rest = self._failed.get(slot.run)
                 if slot.run not in self._turns and (rest is None or rest.expired):
                     self._begin(slot, lock, tenure)
@@ -313,12 +352,17 @@ class Worker:
         def check() -> None:
             """Return while this turn may act: a lock that was given back does not tell a turn that outlives it."""
             if self._stop.requested or tenure.requested:
-                raise FencedError("this server is not in charge any more: whoever is goes on with the node")
+                raise FencedError(
+                    "this server is not in charge any more: whoever is goes on with the node"
+                )
             if self._slots.of_run(slot.run) is None:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
-        self._turns[slot.run] = in_background(partial(self._turn, slot, check, stop), f"turn-{slot.node}"), stop
+        self._turns[slot.run] = (
+            in_background(partial(self._turn, slot, check, stop), f"turn-{slot.node}"),
+            stop,
+        )
 
     def _end_turns(self) -> None:
         """Forget turns that have ended; have those that are released give their nodes back."""
@@ -355,9 +399,15 @@ class Worker:
         if node is None:
             self._world.book.change(lambda slots: slots.without(slot.run))
             return
-        # that it is absent is proven by its kubelet, which has stopped reporting; one that says not Ready is there
+        # that it is absent is proven by its kubelet, which has stopped reporting; one that says not
+        # Ready is there
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
         begun_anew = partial(
-            Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
+            Slots.changed,
+            run=slot.run,
+            state=state,
+            returned=False,
+            closing=False,
+            awaited=Awaited.NOTHING,
         )
         self._world.book.change(begun_anew)

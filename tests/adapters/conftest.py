@@ -47,7 +47,9 @@ class Login(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        return username == "core" and key.public_data in [known.public_data for known in self._server.authorized]
+        return username == "core" and key.public_data in [
+            known.public_data for known in self._server.authorized
+        ]
 
 
 @dataclass
@@ -143,7 +145,8 @@ def servers() -> Iterator[Loop]:
 @pytest.fixture
 def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No thread, no socket and no word of paramiko's outlives a call."""
-    threads, descriptors = paramiko_threads(), open_files()
+    threads = paramiko_threads()
+    descriptors = open_files()
     yield
     assert paramiko_threads() <= threads
     # The servers are in this process as well, and close their ends when they come to it.
@@ -208,7 +211,9 @@ def key(tmp_path: Path) -> Path:
 
 def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:
     """One that knows the server."""
-    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
+    return ParamikoShell(
+        known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options
+    )
 
 
 def trusting(key_file: Path) -> ParamikoShell:

@@ -30,7 +30,11 @@ _PRIVILEGE_SEPARATION = Path("/run/sshd")
 
 def is_here() -> bool:
     """Whether sshd can be started: root needs the folder that its package makes."""
-    return SSHD is not None and KEYGEN is not None and (os.getuid() != 0 or _PRIVILEGE_SEPARATION.is_dir() or _made())
+    return (
+        SSHD is not None
+        and KEYGEN is not None
+        and (os.getuid() != 0 or _PRIVILEGE_SEPARATION.is_dir() or _made())
+    )
 
 
 def _made() -> bool:
@@ -54,7 +58,9 @@ def public(key: Path) -> str:
 
 
 def fingerprint(key: Path) -> str:
-    told = subprocess.run([str(KEYGEN), "-lf", str(key)], check=True, capture_output=True, text=True)
+    told = subprocess.run(
+        [str(KEYGEN), "-lf", str(key)], check=True, capture_output=True, text=True
+    )
     return told.stdout.split()[1]
 
 
@@ -81,7 +87,9 @@ class Sshd:
         """A file of these lines, `HOST` standing for this server; by default its keys."""
         wanted = lines or tuple(f"HOST {public(key)}" for key in self.host_keys)
         path = self.folder / "known_hosts"
-        path.write_text("".join(f"{line}\n" for line in wanted).replace("HOST", f"[127.0.0.1]:{self.port}"))
+        path.write_text(
+            "".join(f"{line}\n" for line in wanted).replace("HOST", f"[127.0.0.1]:{self.port}")
+        )
         return path
 
     def descendants(self) -> list[int]:
@@ -90,7 +98,8 @@ class Sshd:
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        found, left = [], [self.process.pid]
+        found = []
+        left = [self.process.pid]
         while left:
             parent = left.pop()
             children = [child for child, of in parents.items() if of == parent]
@@ -131,11 +140,26 @@ def free_port() -> Iterator[int]:
 
 @contextmanager
 def _started(folder: Path, port: int, keys: list[Path], options: Sequence[str]) -> Iterator[Sshd]:
-    lines = ["UsePAM no", "StrictModes no", "LogLevel ERROR", "PidFile none", f"ListenAddress 127.0.0.1:{port}"]
-    lines += ["PermitRootLogin prohibit-password", "PasswordAuthentication no", "AuthorizedKeysFile none"]
-    (folder / "sshd_config").write_text("\n".join([*options, *(f"HostKey {key}" for key in keys), *lines]) + "\n")
+    lines = [
+        "UsePAM no",
+        "StrictModes no",
+        "LogLevel ERROR",
+        "PidFile none",
+        f"ListenAddress 127.0.0.1:{port}",
+    ]
+    lines += [
+        "PermitRootLogin prohibit-password",
+        "PasswordAuthentication no",
+        "AuthorizedKeysFile none",
+    ]
+    (folder / "sshd_config").write_text(
+        "\n".join([*options, *(f"HostKey {key}" for key in keys), *lines]) + "\n"
+    )
     command = [str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
         server = Sshd(folder, port, process, keys)
         try:
             yield server
@@ -157,7 +181,9 @@ def _wait(server: Sshd) -> None:
 @contextmanager
 def ssh_agent(path: Path) -> Iterator[None]:
     """A real one that listens there."""
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL
+    ) as process:
         deadline = time.monotonic() + 60
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -170,7 +196,8 @@ def add_to_agent(*arguments: str | Path) -> None:
     subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)
 
 
-# What else answers where a host is expected: things that speak no SSH, and those that pass on what others say.
+# What else answers where a host is expected: things that speak no SSH, and those that pass on what
+# others say.
 
 
 Say = Callable[["Stranger", socket.socket], None]

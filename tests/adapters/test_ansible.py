@@ -36,7 +36,12 @@ def hosts(lab: Lab) -> dict[str, Host]:
 
 
 def executor(lab: Lab, **said: object) -> AnsibleExecutor:
-    given = {"inventory": lab.inventory, "known_hosts": lab.known_hosts, "folder": lab.directory, **said}
+    given = {
+        "inventory": lab.inventory,
+        "known_hosts": lab.known_hosts,
+        "folder": lab.directory,
+        **said,
+    }
     return AnsibleExecutor(AnsibleSettings(**given))  # type: ignore[arg-type]
 
 
@@ -55,7 +60,10 @@ def reboot(lab: Lab, name: str) -> None:
     before = boots(lab, name)
     lab.call(lab.machines[name].reboot)
     end = time.monotonic() + 60
-    while boots(lab, name) == before or lab.call(lambda: lab.machines[name].power) is not Power.RUNNING:
+    while (
+        boots(lab, name) == before
+        or lab.call(lambda: lab.machines[name].power) is not Power.RUNNING
+    ):
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -74,9 +82,14 @@ def test_a_command_reaches_the_boot_that_has_answered_or_nothing(
         assert result is not None
         assert "another boot" in result.stdout
         assert boots(lab, host.name) == 1
-        assert ansible.run_if(host, BOOT_COMMAND, lambda _answer: False, REBOOT_COMMAND, timeout=60) is None
+        assert (
+            ansible.run_if(host, BOOT_COMMAND, lambda _answer: False, REBOOT_COMMAND, timeout=60)
+            is None
+        )
         assert boots(lab, host.name) == 1
-        agreed = ansible.run_if(host, BOOT_COMMAND, lambda answer: parse_boot(answer) is not None, "true", timeout=60)
+        agreed = ansible.run_if(
+            host, BOOT_COMMAND, lambda answer: parse_boot(answer) is not None, "true", timeout=60
+        )
         assert agreed == CommandResult(0, "", "")
 
 
@@ -95,9 +108,15 @@ def test_a_new_key_that_is_accepted_has_to_stay_the_same(
     lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(lab.directory))
-    trusting = executor(lab, host_key_checking=HostKeyChecking.ACCEPT_NEW, known_hosts=tmp_path / "new")
+    trusting = executor(
+        lab, host_key_checking=HostKeyChecking.ACCEPT_NEW, known_hosts=tmp_path / "new"
+    )
     host = hosts["worker-1"]
-    lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT)))
+    lab.call(
+        lambda: lab.machines["worker-1"].inflict(
+            HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT)
+        )
+    )
     assert trusting.run(host, "echo first", timeout=60).stdout == "first\n"
     reboot(lab, host.name)
     with pytest.raises(HostKeyError, match="has changed"):

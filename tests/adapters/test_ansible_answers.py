@@ -5,10 +5,26 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.ansible.answers import HostAnswer, host_answer, inventory_refusal, program_messages, unreachable
-from rollout.adapters.ansible.inventory import is_reachable_by_name, write_inventory, write_variables
+from rollout.adapters.ansible.answers import (
+    HostAnswer,
+    host_answer,
+    inventory_refusal,
+    program_messages,
+    unreachable,
+)
+from rollout.adapters.ansible.inventory import (
+    is_reachable_by_name,
+    write_inventory,
+    write_variables,
+)
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import (
+    HostKeyError,
+    SshAuthError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
 from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 
@@ -42,7 +58,10 @@ def test_an_answer_of_a_turn() -> None:
         {"event": "playbook_on_stats", "event_data": {"ok": {"worker-1": 1}}},
         {"event": "verbose", "stdout": "Using /etc/ansible/ansible.cfg as config file"},
         {**event("runner_on_start")},
-        {"event": "runner_on_ok", "event_data": {"host": "w", "task_action": "ansible.builtin.debug", "res": {}}},
+        {
+            "event": "runner_on_ok",
+            "event_data": {"host": "w", "task_action": "ansible.builtin.debug", "res": {}},
+        },
         event("runner_on_ok", results=[{"rc": 0}], msg="All items completed"),
     ],
 )
@@ -56,12 +75,23 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
 @pytest.mark.parametrize(
     ("message", "kind", "said"),
     [
-        (f"{SSH}ssh: connect to host 127.0.0.1 port 2: Connection refused", SshUnreachableError, "Connection refused"),
-        (f"{SSH}ssh: connect to host 192.0.2.1 port 22: Connection timed out", SshTimeoutError, "timed out"),
+        (
+            f"{SSH}ssh: connect to host 127.0.0.1 port 2: Connection refused",
+            SshUnreachableError,
+            "Connection refused",
+        ),
+        (
+            f"{SSH}ssh: connect to host 192.0.2.1 port 22: Connection timed out",
+            SshTimeoutError,
+            "timed out",
+        ),
         (f"{SSH}core@127.0.0.1: Permission denied (publickey).", SshAuthError, "Permission denied"),
         (f"{SSH}Host key verification failed.", HostKeyError, "is unknown, or has changed"),
         (
-            f"{SSH}@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n@@@@\r\nNASTY\x1b[2J",
+            (
+                f"{SSH}@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!    "
+                " @\r\n@@@@\r\nNASTY\x1b[2J"
+            ),
             HostKeyError,
             "its host key has changed",
         ),
@@ -79,7 +109,11 @@ def test_why_a_host_is_not_reached(message: str, kind: type[SshError], said: str
 
 
 def test_what_is_no_answer_of_the_host() -> None:
-    timed_out = event("runner_on_failed", timedout={"frame": "…", "period": 20}, msg="Timed out after 20 second(s).")
+    timed_out = event(
+        "runner_on_failed",
+        timedout={"frame": "…", "period": 20},
+        msg="Timed out after 20 second(s).",
+    )
     late = host_answer(timed_out)
     assert late is not None
     assert isinstance(late.answer, SshTimeoutError)
@@ -94,7 +128,9 @@ def test_what_is_no_answer_of_the_host() -> None:
 
 
 def settings(folder: Path, **said: object) -> AnsibleSettings:
-    return AnsibleSettings(**{"folder": folder, "environment": {"HOME": str(folder), "PATH": "/bin"}, **said})  # type: ignore[arg-type]
+    return AnsibleSettings(
+        **{"folder": folder, "environment": {"HOME": str(folder), "PATH": "/bin"}, **said}  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +140,9 @@ def settings(folder: Path, **said: object) -> AnsibleSettings:
         (HostKeyChecking.ACCEPT_NEW, "True", "StrictHostKeyChecking=accept-new"),
     ],
 )
-def test_host_keys_are_checked_as_asked(tmp_path: Path, checking: HostKeyChecking, ansible: str, openssh: str) -> None:
+def test_host_keys_are_checked_as_asked(
+    tmp_path: Path, checking: HostKeyChecking, ansible: str, openssh: str
+) -> None:
     """ansible-runner would check none, and a user's own setting may not undo ours."""
     given = {"HOME": str(tmp_path), "ANSIBLE_HOST_KEY_CHECKING": "whatever"}
     variables = settings(tmp_path, host_key_checking=checking, environment=given).variables()
@@ -128,8 +166,13 @@ def test_what_rollout_was_told_comes_before_the_configuration(tmp_path: Path) ->
 def test_nothing_from_the_cluster_is_taken_for_a_template(tmp_path: Path) -> None:
     host = Host("worker-1", "{{ lookup('pipe', 'id') }}")
     written = write_inventory(tmp_path, settings(tmp_path), [host]).read_text()
-    assert "!unsafe \"{{ lookup('pipe', 'id') }}\"" in written or "!unsafe '{{ lookup(''pipe'', ''id'') }}'" in written
-    variables = write_variables(tmp_path, {"labels": {"zone": "{{ evil }}"}, "roles": ["{{ evil }}"], "few": 3})
+    assert (
+        "!unsafe \"{{ lookup('pipe', 'id') }}\"" in written
+        or "!unsafe '{{ lookup(''pipe'', ''id'') }}'" in written
+    )
+    variables = write_variables(
+        tmp_path, {"labels": {"zone": "{{ evil }}"}, "roles": ["{{ evil }}"], "few": 3}
+    )
     assert variables.read_text().count("!unsafe") == 2
     assert (variables.stat().st_mode & 0o777) == 0o600
 
@@ -145,9 +188,10 @@ def test_no_address_becomes_an_option_of_ssh(address: str) -> None:
 
 
 BY_WORLD_WRITABLE = (
-    "[WARNING]: Ansible is being run in a world writable directory (/tmp), ignoring it as an ansible.cfg source. "
-    "For more information see https://docs.ansible.com/ansible/devel/reference_appendices/config.html\n"
-) * 3
+    "[WARNING]: Ansible is being run in a world writable directory (/tmp), ignoring it as an"
+    " ansible.cfg source. For more information see"
+    " https://docs.ansible.com/ansible/devel/reference_appendices/config.html\n" * 3
+)
 BY_INI = """\
 [WARNING]: Failed to parse inventory with 'ini' plugin: Failed to parse inventory: Expected key=value, got: b
 
@@ -185,10 +229,19 @@ ERROR! Completely failed to parse inventory source /srv/hosts.ini
     ("printed", "reason"),
     [
         (BY_INI, "'ini' plugin: Failed to parse inventory: Expected key=value, got: b"),
-        (BY_SCRIPT, "'script' plugin: Inventory script returned non-zero exit code 3: the token has expired"),
+        (
+            BY_SCRIPT,
+            (
+                "'script' plugin: Inventory script returned non-zero exit code 3: the token has"
+                " expired"
+            ),
+        ),
         (WRAPPED, "/srv/hosts.ini:1: Expected key=value host variable assignment, got: b"),
         ("ERROR! no vault secrets\n[WARNING]: something else\n", "ERROR! no vault secrets"),
-        ("Traceback (most recent call last):\n  File x\nImportError: no module named yaml\n", "no module named yaml"),
+        (
+            "Traceback (most recent call last):\n  File x\nImportError: no module named yaml\n",
+            "no module named yaml",
+        ),
     ],
 )
 @pytest.mark.parametrize("before", ["", BY_WORLD_WRITABLE])

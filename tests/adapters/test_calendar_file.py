@@ -17,7 +17,9 @@ def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
     """What a calendar of these events freezes. Without a head, the first one's own lines begin in line 4."""
     wrapped = (f"BEGIN:VEVENT\r\n{event}\r\nEND:VEVENT" for event in events)
     path = tmp_path / "holidays.ics"
-    text = "\r\n".join(filter(None, ("BEGIN:VCALENDAR", "VERSION:2.0", head, *wrapped, "END:VCALENDAR\r\n")))
+    text = "\r\n".join(
+        filter(None, ("BEGIN:VCALENDAR", "VERSION:2.0", head, *wrapped, "END:VCALENDAR\r\n"))
+    )
     path.write_text(text, errors="surrogateescape")
     return read_calendar(path, NOW)
 
@@ -31,15 +33,28 @@ def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
             ("2026-12-19T23:00..2027-01-04T23:00",),
         ),
         ("DTSTART;VALUE=DATE:20261224", ("2026-12-23T23:00..2026-12-24T23:00",)),
-        # free time counts, for holidays are often so; cancelled does not; nor what is over, or no time at all
-        ("DTSTART;VALUE=DATE:20261224\r\nTRANSP:TRANSPARENT", ("2026-12-23T23:00..2026-12-24T23:00",)),
+        # free time counts, for holidays are often so; cancelled does not; nor what is over, or no
+        # time at all
+        (
+            "DTSTART;VALUE=DATE:20261224\r\nTRANSP:TRANSPARENT",
+            ("2026-12-23T23:00..2026-12-24T23:00",),
+        ),
         ("DTSTART;VALUE=DATE:20261224\r\nSTATUS:CANCELLED", ()),
         ("DTSTART;VALUE=DATE:20201224", ()),
         ("DTSTART:20261224T100000Z", ()),
         # times of a timezone, of none, and of UTC; parts of minutes are frozen whole
-        ("DTSTART;TZID=America/New_York:20261127T000000\r\nDURATION:PT4H", ("2026-11-27T05:00..2026-11-27T09:00",)),
-        ("DTSTART:20261127T000000\r\nDTEND:20261127T040000", ("2026-11-26T23:00..2026-11-27T03:00",)),
-        ("DTSTART:20261127T000030Z\r\nDTEND:20261127T040001Z", ("2026-11-27T00:00..2026-11-27T04:01",)),
+        (
+            "DTSTART;TZID=America/New_York:20261127T000000\r\nDURATION:PT4H",
+            ("2026-11-27T05:00..2026-11-27T09:00",),
+        ),
+        (
+            "DTSTART:20261127T000000\r\nDTEND:20261127T040000",
+            ("2026-11-26T23:00..2026-11-27T03:00",),
+        ),
+        (
+            "DTSTART:20261127T000030Z\r\nDTEND:20261127T040001Z",
+            ("2026-11-27T00:00..2026-11-27T04:01",),
+        ),
         # every year but one
         (
             "DTSTART;VALUE=DATE:20201220\r\nRRULE:FREQ=YEARLY\r\nEXDATE;VALUE=DATE:20261220",
@@ -56,13 +71,17 @@ def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
         ),
     ],
 )
-def test_an_event_freezes_as_long_as_it_lasts(event: str, freezes: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_event_freezes_as_long_as_it_lasts(
+    event: str, freezes: tuple[str, ...], tmp_path: Path
+) -> None:
     assert read(tmp_path, event, head=BERLIN) == freezes
 
 
 def test_events_that_touch_are_one_freeze(tmp_path: Path) -> None:
     days = [f"DTSTART;VALUE=DATE:202612{day}" for day in range(20, 32)]
-    assert read(tmp_path, *days, "DTSTART;VALUE=DATE:20261225") == ("2026-12-20T00:00..2027-01-01T00:00",)
+    assert read(tmp_path, *days, "DTSTART;VALUE=DATE:20261225") == (
+        "2026-12-20T00:00..2027-01-01T00:00",
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,12 +126,18 @@ SERIES = "UID:series\r\nDTSTART;VALUE=DATE:20261201\r\nRRULE:FREQ=WEEKLY;COUNT=2
                 "2026-12-28T10:00..2026-12-30T10:00",
             ),
         ),
-        ("DTSTART;TZID=Office:20261224T100000\r\nDURATION:PT1H", ("2026-12-24T05:00..2026-12-24T06:00",)),
+        (
+            "DTSTART;TZID=Office:20261224T100000\r\nDURATION:PT1H",
+            ("2026-12-24T05:00..2026-12-24T06:00",),
+        ),
         (
             "DTSTART;TZID=W. Europe Standard Time:20261224T100000\r\nDURATION:PT1H",
             ("2026-12-24T09:00..2026-12-24T10:00",),
         ),
-        ('DTSTART;TZID="/Europe/Berlin":20261224T100000\r\nDURATION:PT1H', ("2026-12-24T09:00..2026-12-24T10:00",)),
+        (
+            'DTSTART;TZID="/Europe/Berlin":20261224T100000\r\nDURATION:PT1H',
+            ("2026-12-24T09:00..2026-12-24T10:00",),
+        ),
         # a night in which clocks go back: a day is 25 hours
         (
             "DTSTART;TZID=Europe/Berlin:20271030T120000\r\nDURATION:P1D",
@@ -120,14 +145,23 @@ SERIES = "UID:series\r\nDTSTART;VALUE=DATE:20261201\r\nRRULE:FREQ=WEEKLY;COUNT=2
         ),
         # to the end of time, and from its beginning
         (f"{DAY}\r\nDTEND;VALUE=DATE:99991231", ("2026-12-24T00:00..9999-01-01T00:00",)),
-        ("DTSTART:20261224T000000Z\r\nDTEND:99991231T235959Z", ("2026-12-24T00:00..9999-01-01T00:00",)),
+        (
+            "DTSTART:20261224T000000Z\r\nDTEND:99991231T235959Z",
+            ("2026-12-24T00:00..9999-01-01T00:00",),
+        ),
         (f"{DAY}\r\nDURATION:P999999W", ("2026-12-24T00:00..9999-01-01T00:00",)),
-        ("DTSTART;VALUE=DATE:00010101\r\nDTEND;VALUE=DATE:20261224", ("0001-01-03T00:00..2026-12-24T00:00",)),
+        (
+            "DTSTART;VALUE=DATE:00010101\r\nDTEND;VALUE=DATE:20261224",
+            ("0001-01-03T00:00..2026-12-24T00:00",),
+        ),
         ("DTSTART;VALUE=DATE:99991231", ()),
         # a fold within a character, as bytes are counted
         ("DTSTART;VALUE=DATE:2026\r\n 1224\r\nSUMMARY:caf\udcc3\r\n \udca9", (CHRISTMAS,)),
         # what does not say when it takes place
-        (f"{DAY}\r\nX-ANY;X-OTHER=1:thing\r\nCOLOR:red\r\nBEGIN:VALARM\r\nTRIGGER:-P1D\r\nEND:VALARM", (CHRISTMAS,)),
+        (
+            f"{DAY}\r\nX-ANY;X-OTHER=1:thing\r\nCOLOR:red\r\nBEGIN:VALARM\r\nTRIGGER:-P1D\r\nEND:VALARM",
+            (CHRISTMAS,),
+        ),
         (f"{DAY}\r\nRRULE:FREQ=DAILY;UNTIL=20261225;", ("2026-12-24T00:00..2026-12-26T00:00",)),
         (
             f"{DAY}\r\nRRULE:FREQ=YEARLY;BYMONTH=12;BYDAY=-1SU;COUNT=999999999\r\nEXDATE;VALUE=DATE:20261224",
@@ -135,7 +169,9 @@ SERIES = "UID:series\r\nDTSTART;VALUE=DATE:20261201\r\nRRULE:FREQ=WEEKLY;COUNT=2
         ),
     ],
 )
-def test_dates_are_understood_in_every_form(event: str, freezes: tuple[str, ...], tmp_path: Path) -> None:
+def test_dates_are_understood_in_every_form(
+    event: str, freezes: tuple[str, ...], tmp_path: Path
+) -> None:
     assert read(tmp_path, event, head=TIMEZONE) == freezes
 
 
@@ -147,7 +183,11 @@ BERLINS = "DTSTART;TZID=Europe/Berlin:20261201T220000\r\nDURATION:PT1H"
     [
         # a date, of an event with times, is that whole day by its clocks
         (BERLINS, "20261203", "2026-12-03T21:00..2026-12-03T22:00"),
-        ("DTSTART:20261201T233000Z\r\nDURATION:PT1H", "20261203", "2026-12-03T23:30..2026-12-04T00:30"),
+        (
+            "DTSTART:20261201T233000Z\r\nDURATION:PT1H",
+            "20261203",
+            "2026-12-03T23:30..2026-12-04T00:30",
+        ),
         # a time without a timezone: by its clocks, or in UTC, whichever is later
         (BERLINS, "20261203T220000", "2026-12-03T21:00..2026-12-03T22:00"),
         (BERLINS, "20261203T210000", "2026-12-03T21:00..2026-12-03T22:00"),
@@ -168,8 +208,13 @@ def test_a_rule_ends_where_programs_that_write_its_end_differently_end_it(
 
 def test_an_occurrence_that_is_moved_freezes_where_it_is_now(tmp_path: Path) -> None:
     moved = "UID:series\r\nRECURRENCE-ID;VALUE=DATE:20261208\r\nDTSTART;VALUE=DATE:20261210"
-    assert read(tmp_path, SERIES, moved) == ("2026-12-01T00:00..2026-12-02T00:00", "2026-12-10T00:00..2026-12-11T00:00")
-    assert read(tmp_path, SERIES, f"{moved}\r\nSTATUS:CANCELLED") == ("2026-12-01T00:00..2026-12-02T00:00",)
+    assert read(tmp_path, SERIES, moved) == (
+        "2026-12-01T00:00..2026-12-02T00:00",
+        "2026-12-10T00:00..2026-12-11T00:00",
+    )
+    assert read(tmp_path, SERIES, f"{moved}\r\nSTATUS:CANCELLED") == (
+        "2026-12-01T00:00..2026-12-02T00:00",
+    )
 
 
 NOT_UNDERSTOOD = [
@@ -236,7 +281,9 @@ NOT_UNDERSTOOD = [
 
 
 @pytest.mark.parametrize(("event", "line"), NOT_UNDERSTOOD, ids=lambda value: str(value)[-40:])
-def test_what_is_not_understood_of_an_event_names_its_line(event: str, line: int, tmp_path: Path) -> None:
+def test_what_is_not_understood_of_an_event_names_its_line(
+    event: str, line: int, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=rf"cannot be read: line {line}: "):
         read(tmp_path, event)
 
@@ -262,7 +309,9 @@ def test_what_is_not_understood_of_an_event_names_its_line(event: str, line: int
         ("X-A:1\r\n \udcff", 3),
     ],
 )
-def test_what_is_not_understood_of_a_calendar_names_its_line(head: str, line: int, tmp_path: Path) -> None:
+def test_what_is_not_understood_of_a_calendar_names_its_line(
+    head: str, line: int, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=rf"cannot be read: line {line}: "):
         read(tmp_path, DAY, head=head)
 
@@ -272,7 +321,11 @@ def test_an_occurrence_that_is_replaced_belongs_to_one_series(tmp_path: Path) ->
     with pytest.raises(UsageError, match="line 8: VEVENT: two events have one UID"):
         read(tmp_path, SERIES, SERIES, f"UID:series\r\n{moved}")
     with pytest.raises(UsageError, match="line 10: 'RECURRENCE-ID:20261208T000000Z'"):
-        read(tmp_path, SERIES, "UID:series\r\nRECURRENCE-ID:20261208T000000Z\r\nDTSTART;VALUE=DATE:20261210")
+        read(
+            tmp_path,
+            SERIES,
+            "UID:series\r\nRECURRENCE-ID:20261208T000000Z\r\nDTSTART;VALUE=DATE:20261210",
+        )
 
 
 def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
@@ -285,13 +338,17 @@ def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
 
 def test_too_many_timezones_are_refused_in_bounded_time(tmp_path: Path) -> None:
     file = tmp_path / "many.ics"
-    zones = "".join(f"{TIMEZONE.replace('Office', f'Office{number}')}\r\n" for number in range(1000))
+    zones = "".join(
+        f"{TIMEZONE.replace('Office', f'Office{number}')}\r\n" for number in range(1000)
+    )
     file.write_text(f"BEGIN:VCALENDAR\r\n{zones}END:VCALENDAR\r\n")
     with pytest.raises(UsageError, match=r"line \d+: VTIMEZONE: the calendar takes too long"):
         read_calendar(file, NOW, seconds=0.01)
 
 
-def test_a_busy_machine_refuses_no_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_refuses_no_calendar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An hour passes each time that somebody looks at the clock, and nothing was done meanwhile."""
     monkeypatch.setattr("time.monotonic", count(0.0, 3600.0).__next__)
     assert read(tmp_path, DAY) == (CHRISTMAS,)

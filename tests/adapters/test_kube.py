@@ -20,7 +20,14 @@ from tests.scripted_api import QUICK, Exchange, Kubeconfig, client, scripted
 
 
 def status_body(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
-    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, **more}
+    return {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,9 +76,13 @@ def test_causes_and_patience_come_from_the_body(tmp_path: Path) -> None:
 
 
 def test_plain_text_429_of_flow_control_surfaces_at_once_with_its_header(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.answer(429, b"Too many requests", Retry_After="77")) as server:
+    with scripted(
+        lambda exchange: exchange.answer(429, b"Too many requests", Retry_After="77")
+    ) as server:
         began = time.monotonic()
-        with pytest.raises(TooManyRequestsError, match="429 to GET /x: Too many requests") as caught:
+        with pytest.raises(
+            TooManyRequestsError, match="429 to GET /x: Too many requests"
+        ) as caught:
             client(tmp_path, server.url).get("/x")
         assert len(server.exchanges) == 1
     assert caught.value.retry_after == 77
@@ -104,7 +115,11 @@ def test_refused_credentials_are_read_afresh_once(tmp_path: Path) -> None:
 
     def script(exchange: Exchange) -> None:
         fresh = exchange.headers["Authorization"] == "Bearer new"
-        exchange.json({}, 200) if fresh else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+        (
+            exchange.json({}, 200)
+            if fresh
+            else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+        )
 
     with scripted(script) as server:
         config = Kubeconfig(server.url, user={"tokenFile": "token"})
@@ -121,7 +136,11 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
 
     def script(exchange: Exchange) -> None:
         known = exchange.path == "/known"
-        exchange.json({}, 200) if known else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+        (
+            exchange.json({}, 200)
+            if known
+            else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+        )
 
     with scripted(script) as server:
         api = client(tmp_path, server.url)
@@ -137,14 +156,20 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
 def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path) -> None:
     def script(exchange: Exchange) -> None:
         number = int(exchange.query.get("continue", "0"))
-        exchange.json({"metadata": {"continue": str(number + 1) if number < 2 else ""}, "items": [number]})
+        exchange.json(
+            {"metadata": {"continue": str(number + 1) if number < 2 else ""}, "items": [number]}
+        )
 
     with scripted(script) as server:
-        bodies = list(client(tmp_path, server.url).pages("/api/v1/pods", {"fieldSelector": "spec.nodeName=n"}))
+        bodies = list(
+            client(tmp_path, server.url).pages("/api/v1/pods", {"fieldSelector": "spec.nodeName=n"})
+        )
         assert [json.loads(body)["items"] for body in bodies] == [[0], [1], [2]]
         assert [exchange.query.get("continue") for exchange in server.exchanges] == [None, "1", "2"]
         assert {exchange.query["limit"] for exchange in server.exchanges} == {"500"}
-        assert {exchange.query["fieldSelector"] for exchange in server.exchanges} == {"spec.nodeName=n"}
+        assert {exchange.query["fieldSelector"] for exchange in server.exchanges} == {
+            "spec.nodeName=n"
+        }
 
 
 def test_the_next_page_is_asked_for_while_the_one_before_is_read(tmp_path: Path) -> None:
@@ -176,7 +201,9 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
             case "reset":
                 exchange.reset()
             case "refuse":
-                exchange.json(status_body(403, "Forbidden", 'nodes is forbidden: User "ann" cannot list'), 403)
+                exchange.json(
+                    status_body(403, "Forbidden", 'nodes is forbidden: User "ann" cannot list'), 403
+                )
             case "refuse for a cause":
                 causes = {"causes": [{"reason": "NamespaceTerminating"}]}
                 exchange.json(status_body(403, "Forbidden", "no", details=causes), 403)
@@ -205,7 +232,10 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (json.dumps(status_body(404, "NotFound", 'nodes "w-1" not found')).encode(), ApiNotFoundError),
+        (
+            json.dumps(status_body(404, "NotFound", 'nodes "w-1" not found')).encode(),
+            ApiNotFoundError,
+        ),
         (b"404 page not found\n", ApiNotFoundError),
         (b"<html><body><h1>404 Not Found</h1></body></html>", ApiUnavailableError),
         (b"default backend - 404", ApiUnavailableError),
@@ -217,7 +247,10 @@ def test_only_an_api_server_is_believed_that_something_is_not_there(
     tmp_path: Path, body: bytes, kind: type[ApiError]
 ) -> None:
     """What stands before it answers 404 as well when it has lost it; a Node that is only out of sight is not gone."""
-    with scripted(lambda exchange: exchange.answer(404, body)) as server, pytest.raises(ApiError) as caught:
+    with (
+        scripted(lambda exchange: exchange.answer(404, body)) as server,
+        pytest.raises(ApiError) as caught,
+    ):
         client(tmp_path, server.url).get("/api/v1/nodes/w-1")
     assert type(caught.value) is kind
     assert caught.value.status == 404

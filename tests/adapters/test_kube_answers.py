@@ -30,7 +30,11 @@ def of(kind: str, version: str = "v1", **more: Any) -> dict[str, Any]:
         ("GET", POD, of("Pod", status={"phase": "Running"})),
         ("POST", LEASES, of("Lease", "coordination.k8s.io/v1")),
         ("PUT", f"{LEASES}/node-rollout", of("Lease", "coordination.k8s.io/v1")),
-        ("GET", "/apis/policy/v1beta1/poddisruptionbudgets", of("PodDisruptionBudgetList", "policy/v1beta1")),
+        (
+            "GET",
+            "/apis/policy/v1beta1/poddisruptionbudgets",
+            of("PodDisruptionBudgetList", "policy/v1beta1"),
+        ),
         ("GET", "/apis/networking.k8s.io/v1/ingresses", of("IngressList", "networking.k8s.io/v1")),
         ("GET", "/apis/example.com/v1/policies/one", of("Policy", "example.com/v1")),
         ("DELETE", POD, of("Pod")),
@@ -42,7 +46,9 @@ def of(kind: str, version: str = "v1", **more: Any) -> dict[str, Any]:
         ("GET", "/version", {"major": "1", "gitVersion": "v1.31.0"}),
     ],
 )
-def test_answers_of_an_api_server_are_believed(method: str, path: str, body: dict[str, Any]) -> None:
+def test_answers_of_an_api_server_are_believed(
+    method: str, path: str, body: dict[str, Any]
+) -> None:
     assert continue_token(json.dumps(body).encode(), method, path) == ""
 
 
@@ -51,8 +57,16 @@ def test_answers_of_an_api_server_are_believed(method: str, path: str, body: dic
     [
         ("GET", "/api/v1/nodes", b"<html>"),
         ("GET", "/version", b"<html>"),
-        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name"'),
-        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"x":' + b"[" * 100_000),
+        (
+            "GET",
+            "/api/v1/nodes",
+            b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name"',
+        ),
+        (
+            "GET",
+            "/api/v1/nodes",
+            b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"x":' + b"[" * 100_000,
+        ),
         ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":[]}'),
         ("GET", "/api/v1/nodes", b"{}"),
         ("GET", "/api/v1/nodes", SUCCESS),
@@ -69,9 +83,13 @@ def test_answers_of_an_api_server_are_believed(method: str, path: str, body: dic
         ("GET", "/api/v1", SUCCESS),
     ],
 )
-def test_whatever_else_says_200_is_a_server_that_is_away(method: str, path: str, body: bytes | dict[str, Any]) -> None:
+def test_whatever_else_says_200_is_a_server_that_is_away(
+    method: str, path: str, body: bytes | dict[str, Any]
+) -> None:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises(ApiUnavailableError, match=f"the answer to {method} {path} is not what") as caught:
+    with pytest.raises(
+        ApiUnavailableError, match=f"the answer to {method} {path} is not what"
+    ) as caught:
         continue_token(text, method, path)
     assert caught.value.status == 200
 
@@ -104,14 +122,18 @@ def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) 
             api.within(1).get("/version")
             told = api.server_time()
             assert told is not None
-            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(minutes=1)
+            assert (
+                timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(minutes=1)
+            )
 
 
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Date": ""}, {"Date": "soon"}, {"Date": "Sun, 01 Mar 2026 10:00:00 GMT", "Age": "30"}],
 )
-def test_no_clock_is_told_by_an_answer_without_a_date_or_out_of_a_cache(headers: dict[str, str]) -> None:
+def test_no_clock_is_told_by_an_answer_without_a_date_or_out_of_a_cache(
+    headers: dict[str, str],
+) -> None:
     there = ServerTime(lambda: 0.0)
     there.hear(headers, 0.0)
     assert there.now() is None

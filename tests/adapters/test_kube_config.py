@@ -24,7 +24,14 @@ def _no_kubeconfig_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+    for name in (
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -81,9 +88,15 @@ def user(**values: Any) -> Callable[[Json], None]:
         (cluster(server=None), "has no server address"),
         (cluster(server="10.0.0.1:6443"), "'10.0.0.1:6443', which is not a URL"),
         (cluster(server="https://ann:s3cr3t#@10.0.0.1"), "'https://10.0.0.1', which is not a URL"),
-        (cluster(server="https://ann:s3cr3t@10.0.0.1"), "a user and password in its server address"),
+        (
+            cluster(server="https://ann:s3cr3t@10.0.0.1"),
+            "a user and password in its server address",
+        ),
         (cluster(**{"certificate-authority": "ca.crt"}), "ca.crt"),
-        (cluster(**{"certificate-authority-data": "bm9uZQ=="}), "certificate authority of the kubeconfig"),
+        (
+            cluster(**{"certificate-authority-data": "bm9uZQ=="}),
+            "certificate authority of the kubeconfig",
+        ),
         (user(**{"client-certificate": "me.crt", "client-key": "me.key"}), "me.crt"),
         (
             user(**{"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="}),
@@ -91,13 +104,17 @@ def user(**values: Any) -> Callable[[Json], None]:
         ),
         (user(tokenFile="token"), "token"),
         (
-            user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}),
+            user(
+                exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}
+            ),
             "no-such-login gave no credentials",
         ),
         (cluster(**{"proxy-url": "socks9://x"}), "cannot be used"),
     ],
 )
-def test_a_kubeconfig_that_cannot_work(tmp_path: Path, change: Callable[[Json], None], message: str) -> None:
+def test_a_kubeconfig_that_cannot_work(
+    tmp_path: Path, change: Callable[[Json], None], message: str
+) -> None:
     document = Kubeconfig().document()
     change(document)
     path = tmp_path / "kubeconfig"
@@ -135,12 +152,17 @@ def test_another_identity_is_asked_for_as_kubectl_does(tmp_path: Path) -> None:
         ({"as": "ann", "as-scopes": ["x"]}, "unknown field `as-scopes`"),
         ({"as": ["ann"]}, "`$.as`"),
         ({"as": "ann\nX-Evil: 1"}, "impersonates someone whose name has a line break"),
-        ({"auth-provider": {"name": "exotic"}}, "auth-provider 'exotic', which rollout does not know"),
+        (
+            {"auth-provider": {"name": "exotic"}},
+            "auth-provider 'exotic', which rollout does not know",
+        ),
         ({"exec": {"command": "login", "sandbox": True}}, "unknown field `sandbox`"),
         ({"exec": {"command": "login", "interactiveMode": "Always"}}, "stdin is not a terminal"),
     ],
 )
-def test_a_user_that_is_not_understood_completely_is_refused(tmp_path: Path, entry: Json, message: str) -> None:
+def test_a_user_that_is_not_understood_completely_is_refused(
+    tmp_path: Path, entry: Json, message: str
+) -> None:
     error = refused(Kubeconfig(user={"token": "t", **entry}).write(tmp_path / "kubeconfig"))
     assert message in error.message
     assert "user 'u'" in error.message
@@ -159,7 +181,9 @@ def counted_logins(tmp_path: Path, lifetime: timedelta) -> tuple[Json, Path]:
     """A program whose tokens live that long, and the file that has a line for each of its runs."""
     runs = tmp_path / "runs"
     expiry = (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
-    body = f"open({str(runs)!r}, 'a').write('run\\n'); " + credential(token="t", expirationTimestamp=expiry)
+    body = f"open({str(runs)!r}, 'a').write('run\\n'); " + credential(
+        token="t", expirationTimestamp=expiry
+    )
     return program(tmp_path, body), runs
 
 
@@ -196,11 +220,21 @@ def program(tmp_path: Path, body: str) -> Json:
     path = tmp_path / "login"
     path.write_text(f"#!{sys.executable}\n{body}")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(path),
+            "interactiveMode": "Never",
+        }
+    }
 
 
 def credential(**status: str) -> str:
-    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    }
     return f"print({json.dumps(answer)!r})"
 
 
@@ -212,7 +246,13 @@ def authorization(exchange: Exchange) -> None:
     ("body", "text"),
     [
         ("import sys; sys.exit('log in first')", "log in first"),
-        ("import sys; sys.exit('\\n'.join(('v2 is out', *'abc', 'log in first', 'Warning: old')))", ": log in first"),
+        (
+            (
+                "import sys; sys.exit('\\n'.join(('v2 is out', *'abc', 'log in first', 'Warning:"
+                " old')))"
+            ),
+            ": log in first",
+        ),
         ("print('hello')", "failed to decode"),
         (credential(), "missing token"),
     ],
@@ -229,30 +269,37 @@ def test_a_login_program_that_fails_is_told_with_its_words(
 
 def failing_later(tmp_path: Path) -> tuple[Json, Path, Path]:
     """A program whose tokens are t1, t2, …; the file of its runs, and the one that makes it fail while it is there."""
-    runs, down = tmp_path / "runs", tmp_path / "down"
+    runs = tmp_path / "runs"
+    down = tmp_path / "down"
     body = (
-        f"import json, pathlib, sys; p = pathlib.Path({str(runs)!r}); "
-        "n = int(p.read_text()) + 1 if p.exists() else 1; p.write_text(str(n)); "
-        f"pathlib.Path({str(down)!r}).exists() and sys.exit('no such host'); "
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
-        "'status': {'token': f't{n}'}}))"
+        f"import json, pathlib, sys; p = pathlib.Path({str(runs)!r}); n = int(p.read_text()) + 1 if"
+        f" p.exists() else 1; p.write_text(str(n)); pathlib.Path({str(down)!r}).exists() and"
+        " sys.exit('no such host'); print(json.dumps({'apiVersion':"
+        " 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', 'status': {'token':"
+        " f't{n}'}}))"
     )
     return program(tmp_path, body), runs, down
 
 
 def the_first_has_expired(exchange: Exchange) -> None:
     expired = exchange.headers["Authorization"] == "Bearer t1"
-    exchange.json({"kind": "Status", "message": "Unauthorized", "code": 401}, 401 if expired else 200)
+    exchange.json(
+        {"kind": "Status", "message": "Unauthorized", "code": 401}, 401 if expired else 200
+    )
 
 
-def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after an outage that the program's own server shared, or until somebody has logged in anew."""
     monkeypatch.setattr("rollout.adapters.kube.session._LOGIN_PAUSE", 0)
     user, _, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:
         api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
         down.touch()
-        with pytest.raises(ApiUnavailableError, match=r"cannot be renewed: .* no such host") as caught:
+        with pytest.raises(
+            ApiUnavailableError, match=r"cannot be renewed: .* no such host"
+        ) as caught:
             api.create("/x", {})
         assert caught.value.status == 401
         assert is_passing(caught.value)
@@ -298,9 +345,9 @@ def test_a_program_gets_our_stdin_only_where_it_may_ask(
     monkeypatch.setattr(client_parts().programs, "_may_ask", True)
     # What gets no stdin of ours is started in a session of its own, which has no terminal either.
     body = (
-        "import json, os; gets = 'nothing' if os.getsid(0) == os.getpid() else 'our stdin'; "
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
-        "'status': {'token': gets}}))"
+        "import json, os; gets = 'nothing' if os.getsid(0) == os.getpid() else 'our stdin';"
+        " print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind':"
+        " 'ExecCredential', 'status': {'token': gets}}))"
     )
     user = program(tmp_path, body)
     user["exec"]["interactiveMode"] = mode
@@ -314,12 +361,16 @@ def test_a_program_without_our_stdin_is_told_that_nobody_can_be_asked(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     body = (
-        "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['interactive']; "
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
-        "'status': {'token': str(told)}}))"
+        "import json, os; told ="
+        " json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['interactive'];"
+        " print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind':"
+        " 'ExecCredential', 'status': {'token': str(told)}}))"
     )
     with scripted(authorization) as server:
-        api = connect(Kubeconfig(server.url, user=program(tmp_path, body)).write(tmp_path / "kubeconfig"), None)
+        api = connect(
+            Kubeconfig(server.url, user=program(tmp_path, body)).write(tmp_path / "kubeconfig"),
+            None,
+        )
         assert json.loads(api.get("/x")) == {"authorization": "Bearer False"}
 
 
@@ -339,18 +390,24 @@ def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(
         assert json.loads(connect(None, "other").get("/x")) == {"authorization": "Bearer second"}
 
 
-def test_files_beside_the_kubeconfig_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beside_the_kubeconfig_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "deep"
     folder.mkdir()
     (folder / "token").write_text("beside")
     with scripted(authorization) as server:
         path = Kubeconfig(server.url, user={"tokenFile": "token"}).write(folder / "kubeconfig")
         monkeypatch.chdir(tmp_path)
-        assert json.loads(connect(Path("deep/kubeconfig"), None).get("/x")) == {"authorization": "Bearer beside"}
+        assert json.loads(connect(Path("deep/kubeconfig"), None).get("/x")) == {
+            "authorization": "Bearer beside"
+        }
         assert json.loads(connect(path, None).get("/x")) == {"authorization": "Bearer beside"}
 
 
-def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_the_service_account_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = tmp_path / "token"
     monkeypatch.setattr("rollout.adapters.kube.kubeconfig.SERVICE_ACCOUNT", account)
     account.write_text("in-pod")
@@ -367,7 +424,8 @@ def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     with warnings.catch_warnings(record=True) as warned:
         assert (
-            "the proxy of the environment" in refused(Kubeconfig("https://api.invalid").write(tmp_path / "k")).message
+            "the proxy of the environment"
+            in refused(Kubeconfig("https://api.invalid").write(tmp_path / "k")).message
         )
     assert not warned
 
@@ -417,7 +475,10 @@ def hanging(tmp_path: Path) -> tuple[Json, Path]:
 @pytest.mark.usefixtures("_short")
 def test_a_login_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     user, runs = hanging(tmp_path)
-    with scripted(authorization) as server, pytest.raises(KubeconfigError, match="no answer within 2s"):
+    with (
+        scripted(authorization) as server,
+        pytest.raises(KubeconfigError, match="no answer within 2s"),
+    ):
         connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
     # what it has started is ended with it
     wait_until(lambda: not is_running(int(runs.read_text())))

@@ -16,10 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.errors import (
-    ApiError,
-    ApiUnavailableError,
-)
+from rollout.errors import ApiError, ApiUnavailableError
 from rollout.lab.credentials import Authority, new_authority, server_context, write_kubeconfig
 from tests.ended import end_of, start
 from tests.scripted_api import QUICK, Exchange, Kubeconfig, ScriptedServer, client, scripted
@@ -43,20 +40,26 @@ def break_off(exchange: Exchange) -> None:
         (break_off, "broke during GET /x"),
     ],
 )
-def test_no_answer_is_unavailable(tmp_path: Path, misbehave: Callable[[Exchange], None], text: str) -> None:
+def test_no_answer_is_unavailable(
+    tmp_path: Path, misbehave: Callable[[Exchange], None], text: str
+) -> None:
     with scripted(misbehave) as server, pytest.raises(ApiUnavailableError, match=text):
         client(tmp_path, server.url).get("/x")
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("chunked", [True, False])
-@pytest.mark.parametrize(("status", "text"), [(200, "did not answer GET /x in time"), (503, "503 to GET /x")])
+@pytest.mark.parametrize(
+    ("status", "text"), [(200, "did not answer GET /x in time"), (503, "503 to GET /x")]
+)
 def test_a_body_that_trickles_for_ever_ends_all_the_same(
     tmp_path: Path, status: int, text: str, *, chunked: bool
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.send_response(status)
-        exchange.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000")))
+        exchange.send_header(
+            *(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000"))
+        )
         exchange.end_headers()
         while not exchange.server.over.wait(0.05):
             exchange.wfile.write(b"1\r\n \r\n" if chunked else b" ")
@@ -77,12 +80,16 @@ def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None
 
 
 def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_path: Path) -> None:
-    authority, other = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
+    authority = new_authority(datetime.now(UTC))
+    other = new_authority(datetime.now(UTC))
     context = server_context(authority, tmp_path)
     with scripted(lambda exchange: exchange.json({}), context) as server:
         for trusted in (authority, other):
             write_kubeconfig(
-                tmp_path / trusted.certificate[40:50].hex(), server=server.url, authority=trusted, token="t"
+                tmp_path / trusted.certificate[40:50].hex(),
+                server=server.url,
+                authority=trusted,
+                token="t",
             )
         good = connect(tmp_path / authority.certificate[40:50].hex(), None, timeouts=QUICK)
         bad = connect(tmp_path / other.certificate[40:50].hex(), None, timeouts=QUICK)
@@ -94,9 +101,13 @@ def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_pat
 
 
 @pytest.mark.parametrize("days", [-400, 400])
-def test_a_certificate_that_a_clock_finds_too_old_or_too_new_leads_to_the_clock(tmp_path: Path, days: int) -> None:
+def test_a_certificate_that_a_clock_finds_too_old_or_too_new_leads_to_the_clock(
+    tmp_path: Path, days: int
+) -> None:
     authority = new_authority(datetime.now(UTC) + timedelta(days=days))
-    with scripted(lambda exchange: exchange.json({}), server_context(authority, tmp_path)) as server:
+    with scripted(
+        lambda exchange: exchange.json({}), server_context(authority, tmp_path)
+    ) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server=server.url, authority=authority, token="t")
         with pytest.raises(ApiError, match="cannot be verified") as caught:
             connect(tmp_path / "kubeconfig", None, timeouts=QUICK).get("/x")
@@ -112,9 +123,13 @@ def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
 
 def with_inline_key(server: ScriptedServer, authority: Authority, path: Path) -> Path:
     """A kubeconfig whose authority, certificate and key stand in it."""
-    certificate, key = (base64.b64encode(pem).decode() for pem in (authority.certificate, authority.server_key))
+    certificate, key = (
+        base64.b64encode(pem).decode() for pem in (authority.certificate, authority.server_key)
+    )
     user = {"client-certificate-data": certificate, "client-key-data": key}
-    return Kubeconfig(server.url, cluster={"certificate-authority-data": certificate}, user=user).write(path)
+    return Kubeconfig(
+        server.url, cluster={"certificate-authority-data": certificate}, user=user
+    ).write(path)
 
 
 def mutual(authority: Authority, directory: Path) -> ssl.SSLContext:
@@ -138,21 +153,26 @@ def test_a_key_that_stands_in_the_kubeconfig_logs_in_again_and_again_and_lies_no
         exchange.json({}, next(refusals, 200))
 
     with scripted(script, mutual(authority, tmp_path)) as server:
-        api = connect(with_inline_key(server, authority, tmp_path / "kubeconfig"), None, timeouts=QUICK)
+        api = connect(
+            with_inline_key(server, authority, tmp_path / "kubeconfig"), None, timeouts=QUICK
+        )
         assert list(temporary.iterdir()) == []
         # the first is refused, upon which a new session is made
         assert [api.get("/x"), api.get("/x")] == [b"{}", b"{}"]
         assert list(temporary.iterdir()) == []
 
 
-def test_certificates_in_files_that_are_replaced_count_from_the_next_connection_on(tmp_path: Path) -> None:
+def test_certificates_in_files_that_are_replaced_count_from_the_next_connection_on(
+    tmp_path: Path,
+) -> None:
     """As a pod's authority: no 401 tells of a handshake that fails."""
 
     def script(exchange: Exchange) -> None:
         exchange.close_connection = True
         exchange.json({})
 
-    before, after = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
+    before = new_authority(datetime.now(UTC))
+    after = new_authority(datetime.now(UTC))
     context = server_context(before, tmp_path)
     (tmp_path / "ca.crt").write_bytes(before.certificate)
     with scripted(script, context) as server:
@@ -170,7 +190,9 @@ def test_a_killed_program_leaves_no_key_behind(authority: Authority, tmp_path: P
     temporary.mkdir()
     with scripted(Exchange.wait, mutual(authority, tmp_path)) as server:
         kubeconfig = with_inline_key(server, authority, tmp_path / "kubeconfig")
-        process = start(tmp_path, {"TMPDIR": str(temporary)}, ("status", "--kubeconfig", str(kubeconfig)))
+        process = start(
+            tmp_path, {"TMPDIR": str(temporary)}, ("status", "--kubeconfig", str(kubeconfig))
+        )
         wait_until(lambda: server.exchanges)
         process.kill()
         assert end_of(process).code == -9
@@ -183,13 +205,17 @@ def authority() -> Authority:
 
 
 @pytest.fixture(params=["http", "https"])
-def tls(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path) -> ssl.SSLContext | None:
+def tls(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path: Path
+) -> ssl.SSLContext | None:
     return server_context(authority, tmp_path) if request.param == "https" else None
 
 
 def watching_client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
     config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
-    return connect(config.write(tmp_path / "kubeconfig"), None, timeouts=Timeouts(connect=2, read=1))
+    return connect(
+        config.write(tmp_path / "kubeconfig"), None, timeouts=Timeouts(connect=2, read=1)
+    )
 
 
 def endless(exchange: Exchange) -> None:
@@ -202,7 +228,8 @@ def test_a_read_is_sent_once_more_where_the_connection_ends_without_a_word(
     tmp_path: Path, tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kept one, as load balancers end idle ones; or a new one, before the end of its handshake."""
-    ends, accepted = iter([False, True, False]), iter([False, True, False, True])
+    ends = iter([False, True, False])
+    accepted = iter([False, True, False, True])
 
     def script(exchange: Exchange) -> None:
         if next(ends):
@@ -220,7 +247,9 @@ def test_a_read_is_sent_once_more_where_the_connection_ends_without_a_word(
         assert api.get("/x") == b"{}"
 
 
-def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
+def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(
+    tmp_path: Path, tls: ssl.SSLContext | None
+) -> None:
     proceed = threading.Event()
 
     def script(exchange: Exchange) -> None:
@@ -232,7 +261,10 @@ def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path,
         exchange.piece(b"x" * 200_000 + b"\n")
         exchange.wfile.write(b"0\r\n\r\n")
 
-    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=5) as lines:
+    with (
+        scripted(script, tls) as server,
+        watching_client(tmp_path, server).watch("/w", {}, seconds=5) as lines,
+    ):
         assert next(lines) == b'{"n":1}'
         proceed.set()
         assert list(lines) == [b'{"n":2}', b'{"n":3}', b"x" * 200_000]
@@ -252,7 +284,9 @@ def test_the_request_asks_for_bookmarks_and_an_end_and_no_compression(tmp_path: 
         assert server.exchanges[0].headers["Accept-Encoding"] == "identity"
 
 
-def test_another_thread_ends_a_blocked_watch_at_once(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
+def test_another_thread_ends_a_blocked_watch_at_once(
+    tmp_path: Path, tls: ssl.SSLContext | None
+) -> None:
     with scripted(endless, tls) as server:
         for _ in range(20):
             stream = watching_client(tmp_path, server).watch("/w", {}, seconds=600)
@@ -270,7 +304,9 @@ def test_another_thread_ends_a_blocked_watch_at_once(tmp_path: Path, tls: ssl.SS
             assert outcome == [b'{"n": 1}', "end"]
 
 
-def _collect(stream: AbstractContextManager[Iterator[bytes]], outcome: list[object], entered: threading.Event) -> None:
+def _collect(
+    stream: AbstractContextManager[Iterator[bytes]], outcome: list[object], entered: threading.Event
+) -> None:
     try:
         with stream as lines:
             for line in lines:
@@ -282,7 +318,9 @@ def _collect(stream: AbstractContextManager[Iterator[bytes]], outcome: list[obje
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLContext | None, *, orderly: bool) -> None:
+def test_a_lost_connection_is_an_error_and_no_end(
+    tmp_path: Path, tls: ssl.SSLContext | None, *, orderly: bool
+) -> None:
     def script(exchange: Exchange) -> None:
         exchange.stream()
         exchange.line({"n": 1})
@@ -291,24 +329,41 @@ def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLCo
             time.sleep(0.05)
             exchange.reset()
 
-    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=60) as lines:
+    with (
+        scripted(script, tls) as server,
+        watching_client(tmp_path, server).watch("/w", {}, seconds=60) as lines,
+    ):
         assert next(lines) == b'{"n": 1}'
         with pytest.raises(ApiUnavailableError, match="broke"):
             next(lines)
 
 
-# The parts of the `kubernetes` package: loaded alone, of one piece with the rest for whoever imports it, or whole.
+# The parts of the `kubernetes` package: loaded alone, of one piece with the rest for whoever
+# imports it, or whole.
 
 
-LOAD = "import sys\nfrom rollout.adapters.kube.client_parts import client_parts\nparts = client_parts()\n"
+LOAD = (
+    "import sys\nfrom rollout.adapters.kube.client_parts import client_parts\nparts ="
+    " client_parts()\n"
+)
 
 
-SLOW = ("kubernetes.client.models", "pydantic", "requests", "requests_oauthlib", "oauthlib", "websocket", "dateutil")
+SLOW = (
+    "kubernetes.client.models",
+    "pydantic",
+    "requests",
+    "requests_oauthlib",
+    "oauthlib",
+    "websocket",
+    "dateutil",
+)
 
 
 def said(script: str) -> str:
     """What a Python of its own prints: what is imported here already says nothing."""
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_what_is_not_used_is_not_loaded() -> None:
@@ -347,7 +402,10 @@ def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
 
 @pytest.mark.parametrize(
     "otherwise",
-    ["import kubernetes\n", "import importlib.util\nimportlib.util.find_spec = lambda name: None\n"],
+    [
+        "import kubernetes\n",
+        "import importlib.util\nimportlib.util.find_spec = lambda name: None\n",
+    ],
     ids=["loaded already", "not to be taken apart"],
 )
 def test_else_it_is_loaded_whole(otherwise: str) -> None:
@@ -356,9 +414,6 @@ def test_else_it_is_loaded_whole(otherwise: str) -> None:
 
 
 def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
-    with (
-        scripted(lambda exchange: exchange.json({})) as server,
-        pytest.raises(ApiError) as caught,
-    ):
+    with scripted(lambda exchange: exchange.json({})) as server, pytest.raises(ApiError) as caught:
         client(tmp_path, server.url.replace("http:", "https:")).get("/x")
     assert "https:// may have to be http://" in caught.value.hint

@@ -50,7 +50,8 @@ def refuse(_attempt: int) -> None:
 
 
 def test_each_place_gets_each_in_order() -> None:
-    places, warnings = (Place(), Place()), list[str]()
+    places = (Place(), Place())
+    warnings = list[str]()
     outbox = outbox_to(warnings, *places)
     posted = [Note(event="held", title=str(number), body="") for number in range(20)]
     for note in posted:
@@ -61,7 +62,8 @@ def test_each_place_gets_each_in_order() -> None:
 
 
 def test_what_fails_is_tried_again_and_its_trouble_told_once() -> None:
-    place, warnings = Place(refuse), list[str]()
+    place = Place(refuse)
+    warnings = list[str]()
     outbox = outbox_to(warnings, place)
     outbox.post(NOTE)
     outbox.post(NOTE)
@@ -84,7 +86,9 @@ def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_s
 
 def test_one_that_hangs_delays_nobody_and_is_told_at_the_end(hung: threading.Event) -> None:
     warnings = list[str]()
-    outbox = outbox_to(warnings, Place(lambda _attempt: void(hung.wait(60))), good := Place(name="https://b"))
+    outbox = outbox_to(
+        warnings, Place(lambda _attempt: void(hung.wait(60))), good := Place(name="https://b")
+    )
     for number in range(1, 11):
         outbox.post(NOTE)
         while len(good.notes) < number:
@@ -92,7 +96,12 @@ def test_one_that_hangs_delays_nobody_and_is_told_at_the_end(hung: threading.Eve
     began = time.monotonic()
     outbox.close(seconds=0.5)
     assert time.monotonic() - began < 30
-    assert warnings == ["warning: notifications to https://a: what was left is not sent, as it did not answer in time"]
+    assert warnings == [
+        (
+            "warning: notifications to https://a: what was left is not sent, as it did not answer"
+            " in time"
+        )
+    ]
 
 
 def void(_value: object) -> None:

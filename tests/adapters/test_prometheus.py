@@ -16,7 +16,13 @@ from prometheus_client.core import GaugeMetricFamily
 from rollout.adapters.foreign_http import Bounds
 from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.adapters.notify import DeliveryError, destinations
-from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url, is_same_place, token_for
+from rollout.adapters.prometheus import (
+    TOKEN_VARIABLE,
+    PrometheusAlerts,
+    checked_url,
+    is_same_place,
+    token_for,
+)
 from rollout.errors import GateError, UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
@@ -25,7 +31,12 @@ from tests.adapters.openssh import MakeStranger, Say, Stranger
 from tests.scripted_api import Exchange, scripted
 
 PASSWORD = "correct-horse-battery"
-SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
+SERIES = [
+    ("DiskFull", "firing", "1"),
+    ("DiskFull", "firing", "1"),
+    ("Lag", "pending", "1"),
+    ("Old", "firing", "0"),
+]
 
 
 ANSWER = {
@@ -33,7 +44,8 @@ ANSWER = {
     "data": {
         "resultType": "vector",
         "result": [
-            {"metric": {"alertname": name, "alertstate": state}, "value": [1.0, value]} for name, state, value in SERIES
+            {"metric": {"alertname": name, "alertstate": state}, "value": [1.0, value]}
+            for name, state, value in SERIES
         ],
     },
 }
@@ -69,14 +81,21 @@ def serve() -> Iterator[Serve]:
 
 def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     """It knows an alert with the labels that Prometheus adds; one of the same name with others is not silenced."""
-    known = [{"alertname": "DiskFull", "node": "a"}, {"alertname": "DiskFull", "node": "b"}, {"alertname": "Lag"}]
+    known = [
+        {"alertname": "DiskFull", "node": "a"},
+        {"alertname": "DiskFull", "node": "b"},
+        {"alertname": "Lag"},
+    ]
     series = [{"__name__": "ALERTS", "alertstate": "firing", **labels} for labels in known]
     samples = [{"metric": labels, "value": [1.0, "1"]} for labels in series]
     firing = {"status": "success", "data": {"resultType": "vector", "result": samples}}
     prometheus = serve(200, json.dumps(firing).encode())
 
     def counting(*silenced: dict[str, str]) -> tuple[str, ...]:
-        alerts = [{"labels": {**labels, "cluster": "prod"}, "status": {"state": "suppressed"}} for labels in silenced]
+        alerts = [
+            {"labels": {**labels, "cluster": "prod"}, "status": {"state": "suppressed"}}
+            for labels in silenced
+        ]
         url = serve(200, json.dumps(alerts).encode())
         source = PrometheusAlerts(prometheus, token="s3cret", alertmanager=url)
         asked.clear()
@@ -97,7 +116,12 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     # with no alert there is nothing to be silenced
     assert (
         PrometheusAlerts(
-            serve(200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()),
+            serve(
+                200,
+                json.dumps(
+                    {"status": "success", "data": {"resultType": "vector", "result": []}}
+                ).encode(),
+            ),
             alertmanager=serve(503, b""),
         ).active()
         == ()
@@ -109,12 +133,21 @@ def test_alerts_that_fire_count(serve: Serve) -> None:
 
 
 def test_prometheus_itself_matches_labels(serve: Serve) -> None:
-    url, matchers = serve(200, json.dumps(ANSWER).encode()), ('severity=~"critical|page"', 'team!="d,b"')
+    url = serve(200, json.dumps(ANSWER).encode())
+    matchers = ('severity=~"critical|page"', 'team!="d,b"')
     PrometheusAlerts(url, matchers=matchers).active()
     assert queries[-1] == 'ALERTS{severity=~"critical|page",team!="d,b"}'
     PrometheusAlerts(url).active()
     assert queries[-1] == "ALERTS"
-    for strange in ("severity", 'a="b"} or vector(1) or x{a="b"', 'a="b",c="d"', 'a==~"b"', "a='b'", '1a="b"', 'a="b'):
+    for strange in (
+        "severity",
+        'a="b"} or vector(1) or x{a="b"',
+        'a="b",c="d"',
+        'a==~"b"',
+        "a='b'",
+        '1a="b"',
+        'a="b',
+    ):
         assert not is_matcher(strange)
     assert is_matcher(r'a="b\"c"')
 
@@ -175,7 +208,9 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
         (200, json.dumps(ANSWER).replace('"1"', '"soon"').encode()),
     ],
 )
-def test_what_is_no_answer_is_an_error_and_never_no_alerts(status: int, body: bytes, serve: Serve) -> None:
+def test_what_is_no_answer_is_an_error_and_never_no_alerts(
+    status: int, body: bytes, serve: Serve
+) -> None:
     source = PrometheusAlerts(serve(status, body))
     with pytest.raises(GateError):
         source.active()
@@ -190,8 +225,22 @@ def test_nobody_there_is_an_error() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *("prometheus:9090", "ftp://a", "http://", "http://a:port", "http://[a", "http://a b", "http://a\\b"),
-        *("http://user:word@a", "ftp://user:word@a", "http://user:wo/rd@a", "http://a?key=word", "http://a#word"),
+        *(
+            "prometheus:9090",
+            "ftp://a",
+            "http://",
+            "http://a:port",
+            "http://[a",
+            "http://a b",
+            "http://a\\b",
+        ),
+        *(
+            "http://user:word@a",
+            "ftp://user:word@a",
+            "http://user:wo/rd@a",
+            "http://a?key=word",
+            "http://a#word",
+        ),
     ],
 )
 def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
@@ -214,7 +263,9 @@ def gateway(status: int = 200, *, location: str = "") -> Iterator[Gateway]:
     def answer(exchange: Exchange) -> None:
         kept.logins.add(exchange.headers.get("Authorization"))
         kept.groups.append(exchange.path)
-        exchange.answer(status, f"no, not with {PASSWORD}".encode() if status != 200 else b"", Location=location)
+        exchange.answer(
+            status, f"no, not with {PASSWORD}".encode() if status != 200 else b"", Location=location
+        )
 
     with scripted(answer) as server:
         kept = Gateway(server.url)
@@ -222,7 +273,8 @@ def gateway(status: int = 200, *, location: str = "") -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize(
-    ("written", "sent"), [("ops:plain", "ops:plain"), ("ops:p%40ss%2Fword", "ops:p@ss/word"), ("ops:p@ss", "ops:p@ss")]
+    ("written", "sent"),
+    [("ops:plain", "ops:plain"), ("ops:p%40ss%2Fword", "ops:p@ss/word"), ("ops:p@ss", "ops:p@ss")],
 )
 def test_a_login_is_sent_as_it_was_meant(written: str, sent: str) -> None:
     with gateway() as pushed:
@@ -257,7 +309,8 @@ def push(url: str) -> None:
     Pushgateway(url, "here").push(metrics, metrics.last_success(), is_whole=True)
 
 
-# Servers that drip or never end: whoever asks them is done at the deadline, and no thread of theirs stays behind.
+# Servers that drip or never end: whoever asks them is done at the deadline, and no thread of theirs
+# stays behind.
 
 
 LONGEST = 5.0
@@ -307,16 +360,31 @@ def notify(url: str) -> None:
         (push_slowly, drip_body, "http"),
         (notify, drip_head, "http"),
         # bytes of a handshake that never becomes one
-        (notify, lambda stranger, line: stranger.send_for_ever(line, b"\x16\x03\x03\x40\x00" + b"x", 0.2), "https"),
+        (
+            notify,
+            lambda stranger, line: stranger.send_for_ever(
+                line, b"\x16\x03\x03\x40\x00" + b"x", 0.2
+            ),
+            "https",
+        ),
     ],
 )
 def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
-    ask: Callable[[str], None], say: Say, scheme: str, stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[str], None],
+    say: Say,
+    scheme: str,
+    stranger: MakeStranger,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For a second here, for five or ten by whom it is installed."""
-    for place, bound in (("prometheus._BOUNDS", SHORT), ("notify._BOUNDS", SHORT), ("metrics._BOUNDS", SHORT)):
+    for place, bound in (
+        ("prometheus._BOUNDS", SHORT),
+        ("notify._BOUNDS", SHORT),
+        ("metrics._BOUNDS", SHORT),
+    ):
         monkeypatch.setattr(f"rollout.adapters.{place}", bound)
-    slow, ended = stranger(say), threading.Event()
+    slow = stranger(say)
+    ended = threading.Event()
 
     def run() -> None:
         with pytest.raises((GateError, PushgatewayError, DeliveryError)):

@@ -11,17 +11,15 @@ import pytest
 
 from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import (
-    InputError,
-    SshAuthError,
-    SshError,
-)
+from rollout.errors import InputError, SshAuthError, SshError
 from tests.adapters.conftest import Process, shell
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
 
-def test_both_streams_are_read_to_their_ends(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_both_streams_are_read_to_their_ends(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     async def chatter(process: Process) -> None:
         for _ in range(6):
             process.stderr.write(b"e" * 65536)
@@ -35,7 +33,9 @@ def test_both_streams_are_read_to_their_ends(servers: Any, client_key: asyncssh.
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, key_file: Path, stream: str) -> None:
+def test_endless_output_is_cut_off(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, stream: str
+) -> None:
     async def flood(process: Process) -> None:
         while True:
             getattr(process, stream).write(b"x" * 65536)
@@ -46,7 +46,9 @@ def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, ke
         shell(server, key_file).run(server.host(), "yes", timeout=60)
 
 
-def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_connection_that_drops_has_no_exit_status(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     async def reboot(process: Process) -> None:
         process.stdout.write(b"going down")
         await process.stdout.drain()
@@ -83,7 +85,9 @@ def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.Monke
         listening.bind(str(tmp_path / "agent"))
         listening.listen()
         with pytest.raises(SshAuthError, match="there is no key to log in with"):
-            ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=60)
+            ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(
+                server.host(), "x", timeout=60
+            )
 
 
 def write_key(key: asyncssh.SSHKey, path: Path, passphrase: str | None = None) -> Path:
@@ -143,7 +147,9 @@ FORMATS = ("openssh", "pkcs8-pem", "pkcs1-pem")
 
 @pytest.mark.parametrize("passphrase", [None, "secret"])
 @pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("algorithm", ["ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-ed25519"])
+@pytest.mark.parametrize(
+    "algorithm", ["ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-ed25519"]
+)
 def test_a_key_in_every_format_of_openssh_logs_in(
     tmp_path: Path, algorithm: str, file_format: str, passphrase: str | None
 ) -> None:
@@ -175,7 +181,9 @@ def test_a_key_in_every_format_of_openssh_logs_in(
         ("hello\n", "not a private key", "--ssh-key"),
     ],
 )
-def test_a_file_that_is_no_usable_key_says_what_helps(tmp_path: Path, content: str, what: str, hint: str) -> None:
+def test_a_file_that_is_no_usable_key_says_what_helps(
+    tmp_path: Path, content: str, what: str, hint: str
+) -> None:
     path = tmp_path / "my id"
     path.write_text(content)
     path.chmod(0o600)
@@ -186,7 +194,10 @@ def test_a_file_that_is_no_usable_key_says_what_helps(tmp_path: Path, content: s
 
 def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
     file = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id", "secret")
-    for passphrase, message in ((None, "it is encrypted"), ("guess", "the passphrase does not open it")):
+    for passphrase, message in (
+        (None, "it is encrypted"),
+        ("guess", "the passphrase does not open it"),
+    ):
         with pytest.raises(InputError, match=message) as caught:
             ParamikoShell(key_file=file, passphrase=passphrase or "")
         assert "ROLLOUT_SSH_KEY_PASSPHRASE" in caught.value.hint

@@ -40,7 +40,9 @@ def test_what_the_file_says_fills_in_what_nobody_said(tmp_path: Path) -> None:
 
 
 def test_flags_and_inventory_go_before_the_file(tmp_path: Path) -> None:
-    told = Host("a", "10.0.0.1", 22022, "core2", "/keys/own", identities=Identities(("/keys/nodes",)))
+    told = Host(
+        "a", "10.0.0.1", 22022, "core2", "/keys/own", identities=Identities(("/keys/nodes",))
+    )
     assert configured(told, tmp_path) == told
     # also where it is the usual
     found = configured(Host("a", "10.0.0.1", 22, "core"), tmp_path)
@@ -51,12 +53,27 @@ def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
     text = "Host far\n  User admin\n  ProxyJump me@a:2200,b\n"
     config = str(tmp_path / "config")
     assert configured(untold("a", "far"), tmp_path, text).proxy == (
-        *("ssh", "-F", config, "-o", "BatchMode=yes", "-J", "me@a:2200", "-W", "[far]:22", "--", "ssh://b"),
+        *(
+            "ssh",
+            "-F",
+            config,
+            "-o",
+            "BatchMode=yes",
+            "-J",
+            "me@a:2200",
+            "-W",
+            "[far]:22",
+            "--",
+            "ssh://b",
+        ),
     )
 
 
 def test_the_rest_that_is_followed(tmp_path: Path, home: Path) -> None:
-    text = "Host *\n  HostKeyAlias node\n  UserKnownHostsFile /etc/a /etc/b\n  GlobalKnownHostsFile ~/c\n"
+    text = (
+        "Host *\n  HostKeyAlias node\n  UserKnownHostsFile /etc/a /etc/b\n  GlobalKnownHostsFile"
+        " ~/c\n"
+    )
     found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  ConnectTimeout 7\n")
     assert (found.known_as, found.known_hosts, found.connect_timeout) == (
         "node",
@@ -68,7 +85,9 @@ def test_the_rest_that_is_followed(tmp_path: Path, home: Path) -> None:
 def test_what_one_logs_in_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_AGENT", "/run/other")
     text = "Host *\n  IdentityFile /a\n  IdentityFile /b\n  IdentitiesOnly yes\n"
-    found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  IdentityAgent $OTHER_AGENT\n").identities
+    found = configured(
+        untold("a", "10.0.0.1"), tmp_path, f"{text}  IdentityAgent $OTHER_AGENT\n"
+    ).identities
     assert found == Identities(("/a", "/b"), "/run/other", only=True)
     for value, agent in (("none", ""), ("SSH_AUTH_SOCK", None), ("/run/agent", "/run/agent")):
         found = configured(untold("a", "10.0.0.1"), tmp_path, f"IdentityAgent {value}\n").identities
@@ -95,9 +114,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"), [("IdentityFile /a/%L", "%L in '/a/%L'"), ("IdentityFile ${KEYS}/a", "the variable in")]
+    ("line", "why"),
+    [("IdentityFile /a/%L", "%L in '/a/%L'"), ("IdentityFile ${KEYS}/a", "the variable in")],
 )
-def test_what_stands_for_something_else_is_refused_by_name(tmp_path: Path, line: str, why: str) -> None:
+def test_what_stands_for_something_else_is_refused_by_name(
+    tmp_path: Path, line: str, why: str
+) -> None:
     with pytest.raises(InputError, match=f"for a: {why}") as caught:
         configured(untold("a", "10.0.0.1"), tmp_path, f"Host *\n  {line}\n")
     assert "--executor ansible" in caught.value.hint
@@ -105,16 +127,26 @@ def test_what_stands_for_something_else_is_refused_by_name(tmp_path: Path, line:
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, home: Path, line: str) -> None:
-    with pytest.raises(InputError, match=f"sets {line.split(maxsplit=1)[0].lower()} for a") as caught:
+    with pytest.raises(
+        InputError, match=f"sets {line.split(maxsplit=1)[0].lower()} for a"
+    ) as caught:
         configured(untold("a", "10.0.0.1"), tmp_path, f"Host 10.0.0.1\n  {line}\n")
     assert "--ssh-config" in caught.value.hint
-    assert configured(untold("a", "10.0.0.2"), tmp_path, f"Host 10.0.0.1\n  {line}\n") == Host("a", "10.0.0.2")
+    assert configured(untold("a", "10.0.0.2"), tmp_path, f"Host 10.0.0.1\n  {line}\n") == Host(
+        "a", "10.0.0.2"
+    )
 
 
-@pytest.mark.parametrize("condition", ["exec true", 'host 10.0.* exec "test %h = 10.0.0.1"', "exec true !host other"])
-def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, condition: str) -> None:
+@pytest.mark.parametrize(
+    "condition", ["exec true", 'host 10.0.* exec "test %h = 10.0.0.1"', "exec true !host other"]
+)
+def test_the_operators_own_commands_decide_where_they_are_asked(
+    tmp_path: Path, condition: str
+) -> None:
     text = f"Match {condition}\n  User admin\nMatch exec false\n  Port 2222\n"
-    assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host("a", "10.0.0.1", user="admin")
+    assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host(
+        "a", "10.0.0.1", user="admin"
+    )
 
 
 def test_an_address_that_begins_with_a_colon_is_reached_through_a_command(tmp_path: Path) -> None:
@@ -122,13 +154,17 @@ def test_an_address_that_begins_with_a_colon_is_reached_through_a_command(tmp_pa
     assert found.proxy == ("/bin/sh", "-c", "exec nc ::1 22")
 
 
-def test_a_wrong_option_is_named_whatever_commands_of_the_configuration_print(tmp_path: Path) -> None:
+def test_a_wrong_option_is_named_whatever_commands_of_the_configuration_print(
+    tmp_path: Path,
+) -> None:
     noise = 'Match exec "for n in 1 2 3 4; do echo notice >&2; done"\n  User admin\n'
     with pytest.raises(InputError, match=r"config: line 3: Bad configuration option: foobar$"):
         configured(untold("a", "10.0.0.1"), tmp_path, f"{noise}FooBar yes\n")
 
 
-def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_has_no_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
     with pytest.raises(InputError, match=r"ssh -G \S+ has no answer after 0.5 s"):
@@ -136,23 +172,42 @@ def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.
     wait_until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
-def test_commands_of_a_configuration_are_not_given_our_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_a_configuration_are_not_given_our_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROLLOUT_SSH_KEY_PASSPHRASE", "a secret")
     monkeypatch.setenv("ROLLOUT_PROMETHEUS_TOKEN", "a secret")
-    configured(untold("a", "10.0.0.1"), tmp_path, f'Match exec "env > {tmp_path}/seen"\n  User admin\n')
+    configured(
+        untold("a", "10.0.0.1"), tmp_path, f'Match exec "env > {tmp_path}/seen"\n  User admin\n'
+    )
     assert "a secret" not in (tmp_path / "seen").read_text()
 
 
 def test_a_block_of_the_nodes_name_goes_before_its_address(tmp_path: Path) -> None:
-    text = "Host worker-*\n  Port 2222\nHost worker-2\n  HostName 192.0.2.2\nHost 10.0.0.?\n  Port 22\n  User admin\n"
-    assert configured(untold("worker-1", "10.0.0.1"), tmp_path, text) == Host("worker-1", "10.0.0.1", 2222)
-    assert configured(untold("worker-2", "10.0.0.2"), tmp_path, text) == Host("worker-2", "192.0.2.2", 2222)
-    assert configured(untold("other", "10.0.0.3"), tmp_path, text) == Host("other", "10.0.0.3", 22, "admin")
+    text = (
+        "Host worker-*\n  Port 2222\nHost worker-2\n  HostName 192.0.2.2\nHost 10.0.0.?\n  Port"
+        " 22\n  User admin\n"
+    )
+    assert configured(untold("worker-1", "10.0.0.1"), tmp_path, text) == Host(
+        "worker-1", "10.0.0.1", 2222
+    )
+    assert configured(untold("worker-2", "10.0.0.2"), tmp_path, text) == Host(
+        "worker-2", "192.0.2.2", 2222
+    )
+    assert configured(untold("other", "10.0.0.3"), tmp_path, text) == Host(
+        "other", "10.0.0.3", 22, "admin"
+    )
 
 
-@pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"])
-@pytest.mark.parametrize("line", ["ProxyJump a", "ProxyCommand nc %h %p", "Port 2222", "Match exec 'true %h'"])
-def test_what_is_no_name_of_a_host_is_not_asked_about(tmp_path: Path, address: str, line: str) -> None:
+@pytest.mark.parametrize(
+    "address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"]
+)
+@pytest.mark.parametrize(
+    "line", ["ProxyJump a", "ProxyCommand nc %h %p", "Port 2222", "Match exec 'true %h'"]
+)
+def test_what_is_no_name_of_a_host_is_not_asked_about(
+    tmp_path: Path, address: str, line: str
+) -> None:
     with pytest.raises(InputError, match="is not a host name"):
         configured(untold("a", address), tmp_path, f"Host *\n  {line}\nUser me\n")
 
@@ -166,20 +221,31 @@ def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> 
 def test_a_proxy_command_is_told_what_counts(tmp_path: Path) -> None:
     text = "Host *\n  User admin\n  ProxyCommand relay %r %h %p\n"
     assert configured(untold("a", "b"), tmp_path, text).proxy[-1] == "exec relay admin b 22"
-    assert configured(untold("a", "b"), tmp_path, text.replace("User admin", "")).proxy[-1] == "exec relay core b 22"
-    assert configured(Host("a", "b", 2222, "me"), tmp_path, text).proxy[-1] == "exec relay me b 2222"
+    assert (
+        configured(untold("a", "b"), tmp_path, text.replace("User admin", "")).proxy[-1]
+        == "exec relay core b 22"
+    )
+    assert (
+        configured(Host("a", "b", 2222, "me"), tmp_path, text).proxy[-1] == "exec relay me b 2222"
+    )
 
 
 def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path) -> None:
     """The client prints the local user for both."""
     local = getpass.getuser()
-    text = f"Host bastion\n  User {local}\nHost 10.0.0.2\n  User {local}\nHost 10.0.0.3\n  User other\n"
-    users = [configured(untold("a", f"10.0.0.{number}"), tmp_path, text).user for number in (1, 2, 3)]
+    text = (
+        f"Host bastion\n  User {local}\nHost 10.0.0.2\n  User {local}\nHost 10.0.0.3\n  User"
+        " other\n"
+    )
+    users = [
+        configured(untold("a", f"10.0.0.{number}"), tmp_path, text).user for number in (1, 2, 3)
+    ]
     assert users == ["core", local, "other"]
 
 
 def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Path) -> None:
-    path, said = tmp_path / "config", list[str]()
+    path = tmp_path / "config"
+    said = list[str]()
     path.write_text("Host 10.0.0.7\n  Port 2222\n")
     hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
     found = with_ssh_config(hosts, path, said.append)
@@ -187,8 +253,11 @@ def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Pat
     assert said == [f"asking ssh what {path} means for 200 hosts, which may take seconds"]
 
 
-def test_the_files_of_the_account_are_those_of_ssh(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, system = home / ".ssh" / "config", home / "system"
+def test_the_files_of_the_account_are_those_of_ssh(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = home / ".ssh" / "config"
+    system = home / "system"
     own.write_text("Match host x\n")
     system.write_text("User admin\nPort 2222\n")
     monkeypatch.setattr("rollout.adapters.ssh.config._SYSTEM", system)

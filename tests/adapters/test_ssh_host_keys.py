@@ -14,7 +14,17 @@ from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
 from rollout.model.host import Host, HostKeyChecking
 from tests.adapters.conftest import shell
-from tests.adapters.openssh import MISSING, MakeStranger, certify, fingerprint, is_here, new_key, pass_on, public, sshd
+from tests.adapters.openssh import (
+    MISSING,
+    MakeStranger,
+    certify,
+    fingerprint,
+    is_here,
+    new_key,
+    pass_on,
+    public,
+    sshd,
+)
 
 
 @pytest.mark.usefixtures("nothing_is_left_behind")
@@ -28,7 +38,8 @@ def test_same_key_after_a_reboot(
     client_key: asyncssh.SSHKey,
     key_file: Path,
 ) -> None:
-    key, other_key = asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key(algorithm)
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    other_key = asyncssh.generate_private_key(algorithm)
     before = servers.serve(authorized=[client_key], host_keys=[key])
     after = servers.serve(authorized=[client_key], host_keys=[other_key])
     known = before.known_hosts(key_file.parent)
@@ -61,11 +72,15 @@ def test_unknown_key_is_never_logged_in_to(server: Any, key_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_left_behind")
-def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_new_key_is_accepted_once(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     server = servers.serve(authorized=[client_key])
     known = key_file.parent / "new" / "known_hosts"
     for _ in range(2):
-        one = ParamikoShell(known_hosts=known, host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=key_file)
+        one = ParamikoShell(
+            known_hosts=known, host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=key_file
+        )
         for _ in range(2):
             assert one.run(server.host(), "x", timeout=60).exit_status == 3
     assert known.read_text() == server.known_hosts(key_file.parent).read_text()
@@ -99,7 +114,9 @@ def test_a_changed_key_takes_the_place_of_the_old_one_however_its_address_is_spe
     on_file: str, address: str, port: int
 ) -> None:
     old, new = (key_of(asyncssh.generate_private_key("ssh-ed25519")) for _ in range(2))
-    entry = ScannedHost("worker-1", Host("worker-1", address, port), KeyState.CHANGED, new, "fingerprint", (old,))
+    entry = ScannedHost(
+        "worker-1", Host("worker-1", address, port), KeyState.CHANGED, new, "fingerprint", (old,)
+    )
     before = f"{on_file},other.example {line_of(old)}\n"
     kept, added = written(before, [entry]).splitlines()
     assert kept == f"other.example {line_of(old)}"
@@ -119,7 +136,8 @@ def line_of(key: HostKey) -> str:
 
 @pytest.mark.skipif(not is_here(), reason=MISSING)
 def test_a_host_of_an_authority_is_new_by_its_own_key(tmp_path: Path) -> None:
-    authority, key = new_key(tmp_path / "authority"), new_key(tmp_path / "host")
+    authority = new_key(tmp_path / "authority")
+    key = new_key(tmp_path / "host")
     file = tmp_path / "known_hosts"
     file.write_text(f"@cert-authority * {public(authority)}\n")
     certificate = certify(authority, key, "-h", "-n", "127.0.0.1")
@@ -132,7 +150,9 @@ def test_a_host_of_an_authority_is_new_by_its_own_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not is_here(), reason=MISSING)
-def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_scan_says_nothing_beside_its_answer(
+    stranger: MakeStranger, caplog: pytest.LogCaptureFixture
+) -> None:
     """What paramiko logs of a server that speaks no SSH is in the answer; on the operator's screen it is a riddle."""
     logger = logging.getLogger("paramiko")
     level = logger.level
@@ -141,4 +161,6 @@ def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: p
     (scanned,) = scan({"worker-1": web.host}, None, {}, timeout=120, concurrency=1)
     assert scanned.standing is KeyState.UNREACHABLE
     logger.setLevel(level)
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("paramiko")] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("paramiko")
+    ] == []

@@ -31,7 +31,9 @@ def test_packet_that_claims_to_be_huge(stranger: MakeStranger, key_file: Path) -
     assert endless.sent < KERNELS
 
 
-@pytest.mark.parametrize("drop", [b"", b"S", b"SSH-2.0-slow\r\n"], ids=["nothing", "letter", "banner"])
+@pytest.mark.parametrize(
+    "drop", [b"", b"S", b"SSH-2.0-slow\r\n"], ids=["nothing", "letter", "banner"]
+)
 def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) -> None:
     def drip(it: Stranger, connection: socket.socket) -> None:
         connection.sendall(drop)
@@ -46,14 +48,18 @@ def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) ->
     assert time.monotonic() - started < 20
 
 
-def test_one_that_hangs_up_is_tried_again_a_few_times(stranger: MakeStranger, key_file: Path) -> None:
+def test_one_that_hangs_up_is_tried_again_a_few_times(
+    stranger: MakeStranger, key_file: Path
+) -> None:
     curt = stranger(lambda _it, _connection: None)
     with pytest.raises(SshUnreachableError, match="closed at once"):
         trusting(key_file).run(curt.host, "true", timeout=60)
     assert curt.accepted == 5
 
 
-@pytest.mark.parametrize("word", [b"", b"Exceeded MaxStartups\r\n", b"Not allowed at this time\r\n"])
+@pytest.mark.parametrize(
+    "word", [b"", b"Exceeded MaxStartups\r\n", b"Not allowed at this time\r\n"]
+)
 def test_host_that_is_too_busy_at_first(
     servers: Any, stranger: MakeStranger, client_key: asyncssh.SSHKey, key_file: Path, word: bytes
 ) -> None:
@@ -71,12 +77,17 @@ def test_host_that_is_too_busy_at_first(
 
 
 def addresses(*targets: tuple[str, int]) -> list[Any]:
-    return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, p)) for a, p in targets]
+    return [
+        (socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, p))
+        for a, p in targets
+    ]
 
 
 def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A listener whose queue is full answers no further handshake: as silent as a host behind a firewall.
-    full, there = socket.create_server(("127.0.0.1", 0), backlog=0), socket.create_server(("127.0.0.1", 0))
+    # A listener whose queue is full answers no further handshake: as silent as a host behind a
+    # firewall.
+    full = socket.create_server(("127.0.0.1", 0), backlog=0)
+    there = socket.create_server(("127.0.0.1", 0))
     with full, there, ExitStack() as fillers:
         for _ in range(4):
             filler = fillers.enter_context(socket.socket())
@@ -105,7 +116,9 @@ def test_banner_line_that_never_ends(stranger: MakeStranger, key_file: Path) -> 
     assert endless.sent < KERNELS
 
 
-def test_endless_words_before_the_login(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_endless_words_before_the_login(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     def speech(connection: asyncssh.SSHServerConnection) -> None:
         for _ in range(64):
             connection.send_auth_banner("all work and no play\r\n" * 1000)

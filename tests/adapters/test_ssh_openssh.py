@@ -46,9 +46,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def trusting(folder: Path, key: Path, *options: str, host_keys: tuple[Path, ...] = ()) -> Iterator[Sshd]:
+def trusting(
+    folder: Path, key: Path, *options: str, host_keys: tuple[Path, ...] = ()
+) -> Iterator[Sshd]:
     """A server that lets this key in."""
-    with sshd(folder / "sshd", f"AuthorizedKeysFile {key}.pub", *options, host_keys=host_keys) as server:
+    with sshd(
+        folder / "sshd", f"AuthorizedKeysFile {key}.pub", *options, host_keys=host_keys
+    ) as server:
         yield server
 
 
@@ -64,7 +68,9 @@ def certified(tmp_path_factory: pytest.TempPathFactory, authority: Path) -> Iter
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: Path, kind: str) -> None:
+def test_certificate_beside_the_key(
+    certified: Sshd, authority: Path, tmp_path: Path, kind: str
+) -> None:
     key = new_key(tmp_path / "id_own", kind)
     shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
     with pytest.raises(SshAuthError, match=r"refuses user .* with key SHA256"):
@@ -115,10 +121,14 @@ def test_encrypted_key_that_the_agent_holds(agent: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("silent", ["before an answer", "after the last byte"])
-def test_host_that_falls_silent_is_given_up_at_the_deadline(tmp_path: Path, key: Path, silent: str) -> None:
+def test_host_that_falls_silent_is_given_up_at_the_deadline(
+    tmp_path: Path, key: Path, silent: str
+) -> None:
     begun = tmp_path / "begun"
     command = (
-        f"touch {begun}; sleep 300" if silent == "before an answer" else f"exec 1>&- 2>&-; touch {begun}; sleep 300"
+        f"touch {begun}; sleep 300"
+        if silent == "before an answer"
+        else f"exec 1>&- 2>&-; touch {begun}; sleep 300"
     )
     with trusting(tmp_path, key) as server:
 
@@ -138,7 +148,12 @@ def test_host_that_falls_silent_is_given_up_at_the_deadline(tmp_path: Path, key:
 
 
 def ssh_children() -> list[str]:
-    told = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        ["ps", "-o", "comm=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [name for name in told.stdout.split() if name != "ps" and not name.startswith("sshd")]
 
 
@@ -147,7 +162,10 @@ def jump(tmp_path: Path, key: Path) -> Iterator[tuple[Sshd, Path]]:
     """A server, and a configuration that leads to it through itself: `jump` and, for a chain, `second`."""
     with trusting(tmp_path, key) as server:
         known = server.known_hosts()
-        hop = f"  HostName 127.0.0.1\n  Port {server.port}\n  User {server.user}\n  IdentityFile {key}\n"
+        hop = (
+            f"  HostName 127.0.0.1\n  Port {server.port}\n  User {server.user}\n  IdentityFile"
+            f" {key}\n"
+        )
         hop += f"  UserKnownHostsFile {known}\n"
         config = tmp_path / "config"
         config.write_text(f"Host jump\n{hop}Host second\n{hop}Host 127.0.0.1\n  ProxyJump jump\n")
@@ -166,7 +184,9 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
     assert ssh_children() == before
 
 
-def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(tmp_path: Path, agent: Path) -> None:
+def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(
+    tmp_path: Path, agent: Path
+) -> None:
     """The agent opens the key for the jump host, and nothing else does: its `ssh` has nobody to ask."""
     key = new_key(tmp_path / "id")
     with trusting(tmp_path, key) as server:
@@ -174,9 +194,9 @@ def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(tmp_path: Path,
         keygen("-p", "-N", "secret", "-f", key)
         config = tmp_path / "config"
         config.write_text(
-            f"Host bastion\n  HostName 127.0.0.1\n  Port {server.port}\n  User nobody\n  IdentityFile {key}\n"
-            f"  UserKnownHostsFile {server.known_hosts()}\n"
-            f"Host 127.0.0.1\n  IdentityFile {key}\n  ProxyJump {server.user}@bastion\n"
+            f"Host bastion\n  HostName 127.0.0.1\n  Port {server.port}\n  User nobody\n "
+            f" IdentityFile {key}\n  UserKnownHostsFile {server.known_hosts()}\nHost 127.0.0.1\n "
+            f" IdentityFile {key}\n  ProxyJump {server.user}@bastion\n"
         )
         host = with_ssh_config({"a": server.host()}, config)["a"]
         shell = ParamikoShell(known_hosts=server.known_hosts(), passphrase="secret")
@@ -184,10 +204,13 @@ def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(tmp_path: Path,
         assert agent.exists()
         os.environ["SSH_AUTH_SOCK"] = "/nowhere"
         with pytest.raises(SshError, match=r"bastion|jump|Permission denied"):
-            ParamikoShell(known_hosts=server.known_hosts(), passphrase="secret").run(host, "true", timeout=15)
+            ParamikoShell(known_hosts=server.known_hosts(), passphrase="secret").run(
+                host, "true", timeout=15
+            )
 
 
-# Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline.
+# Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that
+# decline.
 
 
 def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, key: Path) -> None:
@@ -195,7 +218,9 @@ def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, ke
     with trusting(tmp_path, key, "MaxSessions 1") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         for _ in range(5):
-            told = shell.run_if(server.host(), "echo 1", lambda answer: answer.stdout == "1\n", "echo 2", timeout=30)
+            told = shell.run_if(
+                server.host(), "echo 1", lambda answer: answer.stdout == "1\n", "echo 2", timeout=30
+            )
             assert told is not None
             assert told.stdout == "2\n"
 
@@ -232,7 +257,9 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     assert facts.version != "9.9.9"
 
 
-def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path, key: Path, agent: Path) -> None:
+def test_the_inventory_hands_the_identities_of_a_configuration_on(
+    tmp_path: Path, key: Path, agent: Path
+) -> None:
     """A client that is given an address finds no block of a name: what stands there goes along, for OpenSSH itself."""
     folder = tmp_path / "our keys"
     folder.mkdir()
@@ -269,7 +296,9 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path
 def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Path) -> None:
     certify(authority, key, "-n", certified.user, "-V", "20200101:20200102")
     shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
-    with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
+    with pytest.raises(
+        SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"
+    ):
         shell.run(certified.host(), "true", timeout=30)
 
 
@@ -280,7 +309,9 @@ def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Pat
         ("Ciphers chacha20-poly1305@openssh.com", "cipher"),
     ],
 )
-def test_a_server_that_is_newer_is_left_to_openssh(tmp_path: Path, key: Path, option: str, kind: str) -> None:
+def test_a_server_that_is_newer_is_left_to_openssh(
+    tmp_path: Path, key: Path, option: str, kind: str
+) -> None:
     with trusting(tmp_path, key, option) as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         with pytest.raises(SshUnreachableError, match=f"no {kind} in common") as caught:
@@ -302,5 +333,7 @@ def test_a_server_that_is_newer_is_left_to_openssh(tmp_path: Path, key: Path, op
         (("hmac-sha2-512-etm@openssh.com",), False),
     ],
 )
-def test_a_server_is_too_old_if_all_that_it_offers_is(names: tuple[str, ...], *, is_outdated: bool) -> None:
+def test_a_server_is_too_old_if_all_that_it_offers_is(
+    names: tuple[str, ...], *, is_outdated: bool
+) -> None:
     assert Offer("cipher", names).is_outdated is is_outdated

@@ -26,7 +26,10 @@ def reached(server: Any, tmp_path: Path, text: str) -> Host:
 
 def children() -> str:
     return subprocess.run(
-        ["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+        ["ps", "-o", "comm=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 
@@ -47,7 +50,9 @@ def test_a_command_is_not_given_our_secrets(
         monkeypatch.setenv(name, "a secret")
     host = reached(server, tmp_path, f"Host *\n  ProxyCommand env > {tmp_path}/seen\n")
     with pytest.raises(SshUnreachableError):
-        ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file).run(host, "hello", timeout=60)
+        ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file).run(
+            host, "hello", timeout=60
+        )
     seen = (tmp_path / "seen").read_text()
     assert "PATH=" in seen
     assert "a secret" not in seen
@@ -62,7 +67,9 @@ def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> No
         shell.run(replace(host, proxy=("/nowhere/at-all",)), "hello", timeout=60)
 
 
-def test_a_command_that_says_nothing_has_the_deadline(server: Any, key_file: Path, tmp_path: Path) -> None:
+def test_a_command_that_says_nothing_has_the_deadline(
+    server: Any, key_file: Path, tmp_path: Path
+) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
     started = time.monotonic()
     with pytest.raises(SshTimeoutError):
@@ -71,13 +78,19 @@ def test_a_command_that_says_nothing_has_the_deadline(server: Any, key_file: Pat
     assert "sleep" not in children()
 
 
-def test_known_hosts_and_alias_of_the_configuration(server: Any, key_file: Path, tmp_path: Path) -> None:
+def test_known_hosts_and_alias_of_the_configuration(
+    server: Any, key_file: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "own"
-    home.write_text(server.known_hosts(tmp_path).read_text().replace(f"[127.0.0.1]:{server.port}", "node-a"))
+    home.write_text(
+        server.known_hosts(tmp_path).read_text().replace(f"[127.0.0.1]:{server.port}", "node-a")
+    )
     shell = ParamikoShell(key_file=key_file)
     text = f"Host *\n  HostKeyAlias node-a\n  UserKnownHostsFile {home}\n"
     assert shell.run(reached(server, tmp_path, text), "hello", timeout=60).exit_status == 3
     with pytest.raises(HostKeyError, match="unknown"):
         shell.run(reached(server, tmp_path, text.replace("node-a", "node-b")), "hello", timeout=60)
     with pytest.raises(HostKeyError, match="no such file"):
-        shell.run(reached(server, tmp_path, text.replace(str(home), f"{home}-none")), "hello", timeout=60)
+        shell.run(
+            reached(server, tmp_path, text.replace(str(home), f"{home}-none")), "hello", timeout=60
+        )

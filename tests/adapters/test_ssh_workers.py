@@ -45,12 +45,16 @@ def fleet(server: Any, number: int, **options: Any) -> dict[str, Host]:
 
 
 def workers_of(parent: int) -> list[int]:
-    told = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
     rows = (line.split(maxsplit=2) for line in told.splitlines())
     return [int(pid) for pid, ppid, words in rows if WORKER in words and int(ppid) == parent]
 
 
-def asked(shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60) -> dict[str, CommandResult | SshError]:
+def asked(
+    shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60
+) -> dict[str, CommandResult | SshError]:
     return dict(shell.run_on_all(hosts, "hello", timeout=timeout, concurrency=8))
 
 
@@ -65,7 +69,11 @@ def test_failures_are_what_they_are_here(servers: Any, server: Any, key_file: Pa
     }
     answers = asked(ParamikoShell(known_hosts=known, key_file=key_file), hosts)
     kinds = {name: type(answer) for name, answer in answers.items() if isinstance(answer, SshError)}
-    assert kinds == {"unknown": HostKeyError, "refused": SshAuthError, "closed": SshUnreachableError}
+    assert kinds == {
+        "unknown": HostKeyError,
+        "refused": SshAuthError,
+        "closed": SshUnreachableError,
+    }
     refused = answers["refused"]
     assert isinstance(refused, SshAuthError)
     assert refused.message.startswith("the host refuses user admin")
@@ -73,7 +81,9 @@ def test_failures_are_what_they_are_here(servers: Any, server: Any, key_file: Pa
 
 
 @pytest.mark.usefixtures("three", "nothing_here")
-def test_a_passphrase_goes_with_the_task(server: Any, client_key: asyncssh.SSHKey, tmp_path: Path) -> None:
+def test_a_passphrase_goes_with_the_task(
+    server: Any, client_key: asyncssh.SSHKey, tmp_path: Path
+) -> None:
     key = tmp_path / "locked"
     client_key.write_private_key(key, passphrase="open sesame", rounds=1, ignore_few_rounds=True)
     key.chmod(0o600)
@@ -83,7 +93,9 @@ def test_a_passphrase_goes_with_the_task(server: Any, client_key: asyncssh.SSHKe
 
 
 @pytest.mark.usefixtures("three")
-def test_hosts_of_a_worker_that_dies_are_asked_here(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_hosts_of_a_worker_that_dies_are_asked_here(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     asked_at = list[str]()
 
     async def slowly(process: Process) -> None:
@@ -96,13 +108,17 @@ def test_hosts_of_a_worker_that_dies_are_asked_here(servers: Any, client_key: as
 
     server = servers.serve(slowly, authorized=[client_key])
     hosts = fleet(server, 9)
-    answers = asked(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file), hosts)
+    answers = asked(
+        ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file), hosts
+    )
     assert set(answers) == set(hosts)
     assert all(isinstance(answer, CommandResult) for answer in answers.values())
 
 
 @pytest.mark.usefixtures("three", "nothing_here")
-def test_whoever_wants_no_more_waits_for_nobody(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_whoever_wants_no_more_waits_for_nobody(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     first = list[int]()
 
     async def hang(process: Process) -> None:
@@ -135,13 +151,17 @@ for _ in shell.run_on_all(hosts, "x", timeout=300, concurrency=4):
 """
 
 
-def test_none_outlives_who_began_it(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+def test_none_outlives_who_began_it(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
     async def hang(_: Process) -> None:
         await asyncio.sleep(60)
 
     server = servers.serve(hang, authorized=[client_key])
     known = server.known_hosts(key_file.parent)
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(server.port), str(known), str(key_file)]) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(server.port), str(known), str(key_file)]
+    ) as program:
         deadline = time.monotonic() + 60
         while len(server.connections) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -33,7 +33,8 @@ def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 # One good look at the cluster is enough.
 ONE_LOOK = ("--set", "waves.health-checks=1")
-# The real program on a machine whose time of day is off by as many seconds as a file says, from one moment to the next.
+# The real program on a machine whose time of day is off by as many seconds as a file says, from one
+# moment to the next.
 STEPPED = """
 import sys
 from datetime import timedelta
@@ -54,12 +55,15 @@ main()
 
 def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start it there: by a clock that is as many seconds ahead as this file says."""
-    return start(home, lab.environment, arguments, program=(sys.executable, "-c", STEPPED, str(ahead)))
+    return start(
+        home, lab.environment, arguments, program=(sys.executable, "-c", STEPPED, str(ahead))
+    )
 
 
 def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> str:
     """Kill a command at the moment at which the cluster sees a node of it in this phase; that node."""
-    begun, reached = Queue[subprocess.Popen[str]](), list[str]()
+    begun = Queue[subprocess.Popen[str]]()
+    reached = list[str]()
 
     def seen(change: Change) -> None:
         marked = change.obj["metadata"].get("annotations", {}).get(f"{PREFIX}phase")
@@ -145,7 +149,12 @@ class Scrape:
 
     def values(self, name: str, label: str = "") -> dict[str, float]:
         """The samples of this name that are not 0, by the value of a label."""
-        samples = [sample for family in self.families.values() for sample in family.samples if sample.name == name]
+        samples = [
+            sample
+            for family in self.families.values()
+            for sample in family.samples
+            if sample.name == name
+        ]
         return {sample.labels.get(label, ""): sample.value for sample in samples if sample.value}
 
     def value(self, name: str) -> float:
@@ -158,5 +167,7 @@ def complaints(scrape: Scrape) -> str:
     tool = shutil.which("promtool")
     if tool is None:
         return ""
-    ended = subprocess.run([tool, "check", "metrics"], input=scrape.text, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [tool, "check", "metrics"], input=scrape.text, capture_output=True, text=True, check=False
+    )
     return ended.stdout + ended.stderr

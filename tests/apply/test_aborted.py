@@ -14,7 +14,8 @@ from tests.state import annotations, node_of
 from tests.waiting import wait_until
 
 APPLY = ("apply", "--yes", "--node", "worker-1", "--set", "lock.duration=1s", *ONE_LOOK)
-OLD, NEW = "4081.2.0", "4152.2.0"
+OLD = "4081.2.0"
+NEW = "4152.2.0"
 
 
 def last_result(lab: Lab) -> dict[str, str]:
@@ -58,9 +59,13 @@ def test_a_node_that_was_not_rebooted_keeps_the_version_from_before(
     assert last_result(lab)["version"] == OLD
 
 
-def test_of_a_host_that_is_not_back_no_version_is_written(started: Started, rollout: Rollout) -> None:
+def test_of_a_host_that_is_not_back_no_version_is_written(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
-    lab.call(partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS)))
+    lab.call(
+        partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    )
     rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
     result = last_result(lab)
     assert (result["outcome"], result.get("version")) == ("not-back", None)
@@ -72,14 +77,19 @@ def test_of_a_host_that_is_not_back_no_version_is_written(started: Started, roll
     assert (result["outcome"], result["version"]) == ("aborted", NEW)
 
 
-def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(started: Started, rollout: Rollout) -> None:
+def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
-    lab.call(partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS)))
+    lab.call(
+        partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    )
     rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
     run = annotations(lab, "worker-1")[RUN]
     aborted = rollout(lab, "abort", "--yes", "--wait", "1s").ends(4)
     ways = (
-        "When worker-1 is Ready again:\n    rollout abort\nIf it is gone for good:\n    kubectl delete node worker-1\n"
+        "When worker-1 is Ready again:\n    rollout abort\nIf it is gone for good:\n    kubectl"
+        " delete node worker-1\n"
     )
     assert aborted.stdout.endswith(ways)
     sentence = f"orker-1 is still cordoned by the aborted rollout {run}"

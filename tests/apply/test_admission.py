@@ -25,7 +25,16 @@ from tests.waiting import wait_until
 
 HALF_A_DAY = 43_200
 APPLY = (
-    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1"),
+    *(
+        "apply",
+        "--yes",
+        "-o",
+        "json",
+        "--control-plane",
+        "exclude",
+        "--set",
+        "waves.health-checks=1",
+    ),
     *("--settle-timeout", "3s", "--set", "drain.prefer-no-schedule-taint=false"),
 )
 WAITS = """
@@ -55,7 +64,12 @@ def close_the_window(_lab: Lab, _rollout: Rollout, ahead: Path) -> None:
 MEANWHILE: dict[str, tuple[Happen, str, int, str]] = {
     "the node is paused": (pause("worker-1"), "skipped", 0, "paused by"),
     "all nodes are paused": (pause("--all"), "not_started", 4, "all nodes are paused"),
-    "another node turns NotReady": (take_another_away, "not_started", 4, "--max-unavailable 1 is used up by worker-2"),
+    "another node turns NotReady": (
+        take_another_away,
+        "not_started",
+        4,
+        "--max-unavailable 1 is used up by worker-2",
+    ),
     "the window closes": (close_the_window, "not_started", 4, "outside the maintenance window"),
 }
 
@@ -65,7 +79,10 @@ def test_what_happens_while_its_gate_command_runs_leaves_a_node_untouched(
     case: str, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     happen, where, code, why = MEANWHILE[case]
-    lab, place, ahead, cordoned = started("default", 5), tmp_path / "gate", tmp_path / "ahead", list[str]()
+    lab = started("default", 5)
+    place = tmp_path / "gate"
+    ahead = tmp_path / "ahead"
+    cordoned = list[str]()
 
     def changed(change: Change) -> None:
         if change.resource is NODES and change.obj["spec"].get("unschedulable"):
@@ -85,18 +102,29 @@ def test_what_happens_while_its_gate_command_runs_leaves_a_node_untouched(
     assert (ended.code, ended.summary[where]) == (code, ["worker-1"]), ended.stderr
     assert why in ended.summary["reasons"]["worker-1"]
     score = lab.scoreboard()
-    left = {name for names in score.annotations_left.values() for name in names if not name.startswith(marks.PAUSED)}
+    left = {
+        name
+        for names in score.annotations_left.values()
+        for name in names
+        if not name.startswith(marks.PAUSED)
+    }
     assert (score.reboots["worker-1"], cordoned, left) == (0, [], set())
 
 
 def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:
     plan: Any = json.loads(rollout(lab, "plan", "-o", "json", "--control-plane", "exclude").stdout)
-    return {left["node"]: left["message"] for left in plan["excluded"] if left["reason"] == "paused"}
+    return {
+        left["node"]: left["message"] for left in plan["excluded"] if left["reason"] == "paused"
+    }
 
 
-def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: Started, rollout: Rollout) -> None:
+def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 6)
-    said = rollout(lab, "pause", "worker-1", "node/worker-2", "--reason", "disk swap", "--until", "8h").ends(0)
+    said = rollout(
+        lab, "pause", "worker-1", "node/worker-2", "--reason", "disk swap", "--until", "8h"
+    ).ends(0)
     assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     pauses = metadata(lab, "worker-1", "annotations")
     assert (pauses[PAUSED], json.loads(pauses[PAUSED_DETAILS])["reason"]) == ("true", "disk swap")
@@ -112,7 +140,10 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: S
     over = [check for check in checks if check["check"] == "pause"]
     assert {check["subject"] for check in over} == {"worker-1", "worker-2"}
     assert "its pause is over" in over[0]["message"]
-    assert "No longer paused: worker-1, worker-2" in rollout(lab, "unpause", "worker-1", "worker-2").stdout
+    assert (
+        "No longer paused: worker-1, worker-2"
+        in rollout(lab, "unpause", "worker-1", "worker-2").stdout
+    )
     assert not [name for name in metadata(lab, "worker-1", "annotations") if "paused" in name]
     # as by kubectl, without an end
     write(lab, "worker-1", "annotations", **{PAUSED: "true"})
@@ -122,11 +153,17 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(started: S
     assert "Not paused by rollout: worker-1" in rollout(lab, "unpause", "worker-1").stdout
 
 
-def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, rollout: Rollout) -> None:
+def test_all_nodes_are_paused_at_once_and_abort_leaves_it(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 5)
     rollout(lab, "pause", "worker-1")
     rollout(lab, "pause", "--all", "--reason", "sale").ends(0)
-    assert all("all nodes are paused by" in why for node, why in left_out(lab, rollout).items() if node != "worker-1")
+    assert all(
+        "all nodes are paused by" in why
+        for node, why in left_out(lab, rollout).items()
+        if node != "worker-1"
+    )
     assert "All nodes are paused by" in rollout(lab, "status").stdout
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (0, {})
@@ -134,7 +171,10 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, roll
     write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")
     assert "All nodes are no longer paused." in unpaused.stdout
-    assert "Paused by name: worker-1. End these pauses:\n    rollout unpause worker-1" in unpaused.stdout
+    assert (
+        "Paused by name: worker-1. End these pauses:\n    rollout unpause worker-1"
+        in unpaused.stdout
+    )
     assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr
     again = rollout(lab, "unpause", "--all").stdout
     assert again.startswith("There is no pause of all nodes.\nPaused by name: worker-1.")

@@ -23,7 +23,11 @@ OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes",
 
 
 OF_RECORD = ApiFault(
-    answer=FaultAnswer.CONFLICT, verb="update", resource=CONFIGMAPS.plural, name="node-rollout", requests=4
+    answer=FaultAnswer.CONFLICT,
+    verb="update",
+    resource=CONFIGMAPS.plural,
+    name="node-rollout",
+    requests=4,
 )
 
 
@@ -42,7 +46,9 @@ def test_bursts_of_writes_to_nodes_and_to_the_record_cost_nobody_its_turn(
 
 
 @pytest.mark.exhaustive
-def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Started, rollout: Rollout) -> None:
+def test_a_record_that_webhooks_keep_stands_in_nobodys_way(
+    started: Started, rollout: Rollout
+) -> None:
     """As those do by which nothing in kube-system may be deleted."""
     lab = started("default", 4)
     lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource=CONFIGMAPS.plural))
@@ -62,7 +68,8 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     assert process.stdout is not None
     lines: list[Json] = []
     planned: list[str] = []
-    marked, other = "", "0123456789abcdef"
+    marked = ""
+    other = "0123456789abcdef"
 
     def is_begun(line: Json) -> bool:
         return (line["type"], line.get("phase")) == ("step", "cordoned")
@@ -70,7 +77,9 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     for written in process.stdout:
         lines.append(json.loads(written))
         if lines[-1]["type"] == "plan":
-            planned = [node["name"] for wave in lines[-1]["plan"]["waves"] for node in wave["nodes"]]
+            planned = [
+                node["name"] for wave in lines[-1]["plan"]["waves"] for node in wave["nodes"]
+            ]
         if not marked and is_begun(lines[-1]):
             marked = planned[-1]
             mark(lab, marked, run=other, phase="draining")
@@ -79,9 +88,14 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
             mark(lab, marked, run=None, phase=None)
             assert began == 1
     ended = end_of(process)
-    told = [line["message"] for line in lines if line["type"] == "notice" and other in line["message"]]
+    told = [
+        line["message"] for line in lines if line["type"] == "notice" and other in line["message"]
+    ]
     assert (ended.code, len(told)) == (0, 1), ended.stderr
-    assert f"the rollout {other} has {marked} in flight, under a lock in another lock.namespace" in told[0]
+    assert (
+        f"the rollout {other} has {marked} in flight, under a lock in another lock.namespace"
+        in told[0]
+    )
     assert sorted(lines[-1]["succeeded"]) == sorted(planned)
 
 
@@ -102,7 +116,9 @@ def phase_of(node: Json) -> str:
 
 @pytest.mark.sample
 @pytest.mark.parametrize("phase", ["draining", "booted"])
-def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Started, tmp_path: Path, phase: str) -> None:
+def test_a_write_that_an_outage_held_up_is_not_made_up_for(
+    started: Started, tmp_path: Path, phase: str
+) -> None:
     """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""
     lab = started("default", 4)
     away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")

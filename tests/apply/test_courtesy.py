@@ -24,7 +24,17 @@ NUMBER = 3
 NODE = "worker-1"
 
 
-ALONE = ("--yes", "-o", "json", "--node", NODE, "--settle-timeout", "20s", "--set", "waves.health-checks=1")
+ALONE = (
+    "--yes",
+    "-o",
+    "json",
+    "--node",
+    NODE,
+    "--settle-timeout",
+    "20s",
+    "--set",
+    "waves.health-checks=1",
+)
 
 
 @pytest.fixture
@@ -53,27 +63,43 @@ def rebooted(lab: Lab) -> int:
 
 def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> None:
     inflict(lab, HostFaults(users=("core pts/0", "ada tty1")), NODE)
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
+    rows = {
+        row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]
+    }
     assert rows[NODE]["users"] == [{"name": "core", "tty": "pts/0"}, {"name": "ada", "tty": "tty1"}]
     assert {row["group"] for row in rows.values()} == {"stable"}
     assert [rows[name]["users"] for name in rows if name != NODE] == [[]] * (NUMBER - 1)
     planned = rollout(lab, "plan", "-o", "json")
-    (warning,) = [found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"]
+    (warning,) = [
+        found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"
+    ]
     assert warning["node"] == NODE
     assert (
-        warning["message"] == "2 users logged in (core (pts/0), ada (tty1)); leave the node out: rollout pause worker-1"
+        warning["message"]
+        == "2 users logged in (core (pts/0), ada (tty1)); leave the node out: rollout pause"
+        " worker-1"
     )
 
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
-    ended = rollout(lab, "apply", *ALONE, "--set", "drain.delay=1s", "--set", "reboot.delay=2s").ends(0)
+    ended = rollout(
+        lab, "apply", *ALONE, "--set", "drain.delay=1s", "--set", "reboot.delay=2s"
+    ).ends(0)
     assert details(ended, "cordoned") == ["waiting 1s before its drain (drain.delay)"]
     assert details(ended, "drained")[-1] == "waiting 2s before its reboot (reboot.delay)"
     at: dict[str, str] = {}
     for line in ended.lines:
-        if line["type"] == "step" and line["phase"] in ("cordoned", "draining", "drained", "rebooting"):
+        if line["type"] == "step" and line["phase"] in (
+            "cordoned",
+            "draining",
+            "drained",
+            "rebooting",
+        ):
             at.setdefault(line["phase"], line["at"])
-    seconds = [_seconds(at[one], at[other]) for one, other in (("cordoned", "draining"), ("drained", "rebooting"))]
+    seconds = [
+        _seconds(at[one], at[other])
+        for one, other in (("cordoned", "draining"), ("drained", "rebooting"))
+    ]
     assert seconds[0] >= 1
     assert seconds[1] >= 2
 
@@ -101,7 +127,10 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
     assert (ended.code, rebooted(lab), is_cordoned(lab, NODE)) == (130, 0, False), ended.stderr
     assert ended.summary["not_started"] == [NODE]
     (end,) = [line for line in ended.lines if line["type"] == "node_finished"]
-    assert (end["outcome"], end["message"]) == ("aborted", "returned before its reboot: stopped on request")
+    assert (end["outcome"], end["message"]) == (
+        "aborted",
+        "returned before its reboot: stopped on request",
+    )
     assert lab.scoreboard().annotations_left == {}
 
 
@@ -136,13 +165,16 @@ HALF_A_DAY = 43_200
 def test_a_window_that_closes_meanwhile_gives_the_node_back(
     flags: tuple[str, ...], waiting: str, when: str, started: Started, tmp_path: Path
 ) -> None:
-    lab, ahead = started(str(ORDINARY), NUMBER), tmp_path / "ahead"
+    lab = started(str(ORDINARY), NUMBER)
+    ahead = tmp_path / "ahead"
     ahead.write_text("0")
     process = stepped(lab, tmp_path, ahead, "apply", *ALONE, *flags, "--window", open_now())
     lines = heard(process, waiting)
     ahead.write_text(str(HALF_A_DAY))
     ended = end_of(process)
     (end,) = [line for line in (*lines, *ended.lines) if line["type"] == "node_finished"]
-    assert (end["outcome"], end["message"]) == ("aborted", f"returned: the window closed {when}"), json.dumps(end)
+    assert (end["outcome"], end["message"]) == ("aborted", f"returned: the window closed {when}"), (
+        json.dumps(end)
+    )
     assert (rebooted(lab), is_cordoned(lab, NODE)) == (0, False)
     assert lab.scoreboard().annotations_left == {}

@@ -75,7 +75,8 @@ def end_of_node(lines: list[Json], node: str) -> Json:
 
 @pytest.mark.sample
 @pytest.mark.parametrize(
-    ("remove", "why"), [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")]
+    ("remove", "why"),
+    [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")],
 )
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
     started: Started, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
@@ -86,16 +87,25 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
         plan = next(line["plan"] for line in lines if line["type"] == "plan")
         return [str(node["name"]) for wave in plan["waves"] for node in wave["nodes"]][-2]
 
-    code, lines = told_while(lab, tmp_path, APPLY, "draining", lambda lines: remove(lab, last_but_one(lines)))
-    chosen, summary = last_but_one(lines), lines[-1]
+    code, lines = told_while(
+        lab, tmp_path, APPLY, "draining", lambda lines: remove(lab, last_but_one(lines))
+    )
+    chosen = last_but_one(lines)
+    summary = lines[-1]
     end = end_of_node(lines, chosen)
     assert (code, end["outcome"], end["message"]) == (0, "skipped", why)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
+    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
+        [],
+        [chosen],
+        1,
+    )
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
 
 
-def ended_after(lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], None]) -> tuple[int, str, Json, Json]:
+def ended_after(
+    lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], None]
+) -> tuple[int, str, Json, Json]:
     """A rollout whose first node is taken away in this phase: exit code, the node, its end, and the summary."""
     chosen: list[str] = []
 
@@ -103,7 +113,9 @@ def ended_after(lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], N
         chosen.append(lines[-1]["node"])
         remove(lab, chosen[0])
 
-    code, lines = told_while(lab, home, (*APPLY, "--drain-timeout", "30s", "--reboot-timeout", "30s"), phase, meanwhile)
+    code, lines = told_while(
+        lab, home, (*APPLY, "--drain-timeout", "30s", "--reboot-timeout", "30s"), phase, meanwhile
+    )
     return code, chosen[0], end_of_node(lines, chosen[0]), lines[-1]
 
 
@@ -115,34 +127,51 @@ def test_a_node_that_is_deleted_in_its_drain_is_no_failure(
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remove)
     assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
+    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
+        [],
+        [chosen],
+        1,
+    )
     assert end["message"].startswith("not rebooted: ")
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
 
 
-def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(started: Started, tmp_path: Path) -> None:
+def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", gone)
     assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
+    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
+        [],
+        [chosen],
+        1,
+    )
     assert "its Node was deleted during its reboot" in end["message"]
     assert len(summary["succeeded"]) == 3
     assert lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system") is None
     assert lab.store.get(CONFIGMAPS, LEASE_NAME, "kube-system") is None
 
 
-def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(started: Started, tmp_path: Path) -> None:
+def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(
+    started: Started, tmp_path: Path
+) -> None:
     """As cloud controllers do it, which delete the Node of a machine that is down."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", remade)
     assert (code, end["outcome"], summary["skipped"]) == (0, "succeeded", [])
     assert len(summary["succeeded"]) == 4
     score = lab.scoreboard()
-    assert (score.reboots[chosen], score.cordons_left, set(marks_of(lab, chosen))) == (1, (), {"last-result"})
+    assert (score.reboots[chosen], score.cordons_left, set(marks_of(lab, chosen))) == (
+        1,
+        (),
+        {"last-result"},
+    )
 
 
-# What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node is given back.
+# What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node
+# is given back.
 
 
 GONE = "returned before its reboot: {}"
@@ -153,7 +182,9 @@ NOTHING = GONE.format("nothing asks for its reboot any more")
 
 def no_annotation(lab: Lab, node: str) -> None:
     stored = node_of(lab, node)
-    annotations = {name: value for name, value in stored["metadata"]["annotations"].items() if name != OWN}
+    annotations = {
+        name: value for name, value in stored["metadata"]["annotations"].items() if name != OWN
+    }
     lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
 
 
@@ -179,7 +210,16 @@ NEEDS = {
 }
 
 
-DELAYED = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s")
+DELAYED = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--set",
+    "waves.health-checks=1",
+    "--set",
+    "reboot.delay=1s",
+)
 
 
 @pytest.mark.sample(2)
@@ -187,22 +227,32 @@ DELAYED = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--
 def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
     source: str, started: Started, tmp_path: Path
 ) -> None:
-    lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
+    lab = started("sources", 12)
+    node, flags, vanish, why = NEEDS[source]
     words = (*DELAYED, "--set", f"detect.sources={source}", *flags, *nodes(node))
     code, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: vanish(lab, node))
     end = end_of_node(lines, node)
-    assert (code, end["outcome"], end["message"], end["left_cordoned"]) == (0, "skipped", why, False)
+    assert (code, end["outcome"], end["message"], end["left_cordoned"]) == (
+        0,
+        "skipped",
+        why,
+        False,
+    )
     assert (lines[-1]["skipped"], lines[-1]["left_out"]) == ([node], {"no-update": 1})
     score = lab.scoreboard()
     assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
 
 
-def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Started, tmp_path: Path) -> None:
+def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(
+    started: Started, tmp_path: Path
+) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
     lab = started("default", 4)
     denies = HostFaults(missing=("update_engine_client",))
     words = (*DELAYED, *nodes("worker-1"))
-    code, _ = told_while(lab, tmp_path, words, "draining", lambda _lines: lab.machines["worker-1"].inflict(denies))
+    code, _ = told_while(
+        lab, tmp_path, words, "draining", lambda _lines: lab.machines["worker-1"].inflict(denies)
+    )
     assert code == 0
     assert lab.scoreboard().reboots["worker-1"] == 1
 
@@ -223,10 +273,17 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
     lab = started("sources", 12)
-    sources = ("--set", "detect.sources=annotation,reboot-required,rpm-ostree", "--max-unavailable", "1")
+    sources = (
+        "--set",
+        "detect.sources=annotation,reboot-required,rpm-ostree",
+        "--max-unavailable",
+        "1",
+    )
     words = (*DELAYED, *sources, *nodes("worker-3", other))
     _, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: changes(lab, other))
-    begun = [line["node"] for line in lines if line["type"] == "step" and line["phase"] == "draining"]
+    begun = [
+        line["node"] for line in lines if line["type"] == "step" and line["phase"] == "draining"
+    ]
     assert set(begun) == {"worker-3"}
     end = end_of_node(lines, other)
     assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)

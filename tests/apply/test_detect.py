@@ -36,7 +36,17 @@ EVERY = (
 )
 
 
-QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "5s", "--max-failures", "9")
+QUICK = (
+    "--yes",
+    "-o",
+    "json",
+    "--set",
+    "waves.health-checks=1",
+    "--ready-timeout",
+    "5s",
+    "--max-failures",
+    "9",
+)
 
 
 FLUO = FLUO_PREFIX + "reboot-needed"
@@ -45,7 +55,8 @@ FLUO = FLUO_PREFIX + "reboot-needed"
 OWN = "node-rollout.dev/reboot-needed"
 
 
-OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
+OLD = "41.20250117.3.0"
+NEW = "41.20250130.3.0"
 
 
 OLD_SUM, NEW_SUM = (checksum_of(version)[:12] for version in (OLD, NEW))
@@ -69,7 +80,11 @@ def untouched(shared_lab: StartLab) -> Iterator[Lab]:
 # FLUO's agent runs everywhere, and on one node does nothing.
 WITH_AGENTS = msgspec.structs.replace(
     load_scenario("sources"),
-    workloads=(Workload(kind=WorkloadKind.DAEMON_SET, name="flatcar-linux-update-agent", namespace="reboot"),),
+    workloads=(
+        Workload(
+            kind=WorkloadKind.DAEMON_SET, name="flatcar-linux-update-agent", namespace="reboot"
+        ),
+    ),
 )
 
 
@@ -84,7 +99,10 @@ PAIRS = {
     ),
     "rpm-ostree": (
         *("worker-6", "worker-7", ()),
-        f"the host rebooted, not proven by rpm-ostree: deployment {OLD_SUM} is booted, not {NEW_SUM}",
+        (
+            f"the host rebooted, not proven by rpm-ostree: deployment {OLD_SUM} is booted, not"
+            f" {NEW_SUM}"
+        ),
     ),
     "command": (
         *("worker-8", "worker-9", COMMAND),
@@ -95,20 +113,39 @@ PAIRS = {
 
 @pytest.mark.sample
 @pytest.mark.parametrize("source", PAIRS)
-def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Started, rollout: Rollout) -> None:
-    lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
+def test_each_source_takes_its_hosts_and_proves_their_reboots(
+    source: str, started: Started, rollout: Rollout
+) -> None:
+    lab = started(WITH_AGENTS, 12)
+    content, discontent, flags, why = PAIRS[source]
     ended = rollout(
-        lab, "apply", "--set", f"detect.sources={source}", *flags, *nodes(content, discontent), *QUICK
+        lab,
+        "apply",
+        "--set",
+        f"detect.sources={source}",
+        *flags,
+        *nodes(content, discontent),
+        *QUICK,
     ).ends(ExitCode.PARTIAL)
     assert ended.outcomes == {content: "succeeded", discontent: "rolled-back"}
     assert ended.failures[discontent]["message"] == why
     planned = {node["name"]: node for wave in ended.plan["waves"] for node in wave["nodes"]}
     assert all(node["detected_by"] == [source] and node["staged"] for node in planned.values())
     score = lab.scoreboard()
-    assert {name: count for name, count in score.reboots.items() if count} == {content: 1, discontent: 1}
-    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    assert {name: count for name, count in score.reboots.items() if count} == {
+        content: 1,
+        discontent: 1,
+    }
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == (
+        (),
+        {},
+        (),
+        (),
+    )
     # what was shown to be done is not done again
-    again = rollout(lab, "plan", "-o", "json", "--set", f"detect.sources={source}", *flags, *nodes(content))
+    again = rollout(
+        lab, "plan", "-o", "json", "--set", f"detect.sources={source}", *flags, *nodes(content)
+    )
     assert [left["reason"] for left in json.loads(again.stdout)["excluded"]] == ["no-update"]
 
 
@@ -118,7 +155,13 @@ def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled_and_no_earlier(
     """The second host fell back to the deployment from before."""
     lab = started("sources", 12)
     write(lab, "worker-7", "annotations", **{OWN: "true"})
-    words = ("apply", "--set", "detect.sources=annotation,rpm-ostree", *nodes("worker-3", "worker-7"), *QUICK)
+    words = (
+        "apply",
+        "--set",
+        "detect.sources=annotation,rpm-ostree",
+        *nodes("worker-3", "worker-7"),
+        *QUICK,
+    )
     ended = rollout(lab, *words)
     assert ended.outcomes == {"worker-3": "succeeded", "worker-7": "rolled-back"}, ended.stderr
     assert marks_of(lab, "worker-3").keys() == {"last-result"}
@@ -145,8 +188,17 @@ def test_another_boot_and_silence_prove_nothing(
     meanwhile: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path
 ) -> None:
     lab = started("sources", 12)
-    flags = ("--set", "detect.sources=command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "6s")
-    process = command(lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--set", "waves.health-checks=1")
+    flags = (
+        "--set",
+        "detect.sources=command",
+        *COMMAND,
+        *nodes("worker-9"),
+        "--ready-timeout",
+        "6s",
+    )
+    process = command(
+        lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--set", "waves.health-checks=1"
+    )
     heard(process, "waiting for its proof")
     lab.call(lambda: meanwhile(lab, "worker-9"))
     (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
@@ -154,11 +206,15 @@ def test_another_boot_and_silence_prove_nothing(
     assert why in end["message"]
 
 
-def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Started, rollout: Rollout) -> None:
+def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("sources", 12)
     flags = ("--set", "detect.sources=rpm-ostree", *nodes("cp-2"))
     left = rollout(lab, "apply", *flags, *QUICK).ends(ExitCode.PARTIAL)
-    assert [(item["node"], item["reason"]) for item in left.plan["excluded"]] == [("cp-2", "inhibited")]
+    assert [(item["node"], item["reason"]) for item in left.plan["excluded"]] == [
+        ("cp-2", "inhibited")
+    ]
     assert FINALIZE in left.plan["excluded"][0]["message"]
     ended = rollout(lab, "apply", *flags, *QUICK, "--set", f"reboot.command={FINALIZE}").ends(0)
     assert ended.plan["waves"][0]["nodes"][0]["staged_version"] == NEW
@@ -167,7 +223,10 @@ def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Star
 
 
 def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> None:
-    shown = {row["node"]: row for row in json.loads(rollout(untouched, "status", "-o", "json", *EVERY).stdout)["nodes"]}
+    shown = {
+        row["node"]: row
+        for row in json.loads(rollout(untouched, "status", "-o", "json", *EVERY).stdout)["nodes"]
+    }
     assert {name: ",".join(row["detected_by"]) for name, row in shown.items()} == {
         "cp-1": "update-engine,reboot-required",
         "cp-2": "rpm-ostree",
@@ -180,10 +239,23 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     assert [name for name, row in shown.items() if not row["needs_reboot"]] == ["cp-3"]
     assert (shown["worker-6"]["running_version"], shown["worker-6"]["staged_version"]) == (OLD, NEW)
     ubuntu = shown["worker-4"]
-    assert ubuntu["detail"] == "/run/reboot-required for linux-image-6.8.0-51-generic, linux-base, libc6 and 1 more"
-    assert (ubuntu["running_version"], ubuntu["staged_version"], ubuntu["error"]) == ("24.04", "", "")
+    assert (
+        ubuntu["detail"]
+        == "/run/reboot-required for linux-image-6.8.0-51-generic, linux-base, libc6 and 1 more"
+    )
+    assert (ubuntu["running_version"], ubuntu["staged_version"], ubuntu["error"]) == (
+        "24.04",
+        "",
+        "",
+    )
     text = rollout(untouched, "plan", "--max-unavailable", "9", *EVERY).stdout
-    for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "inhibited"):
+    for said in (
+        "24.04 (reboot-required)",
+        f"{OLD} → {NEW}",
+        "(annotation)",
+        "(command)",
+        "inhibited",
+    ):
         assert said in text
     assert "detect.sources" in text
 
@@ -198,15 +270,23 @@ def reboots_by(lab: Lab, name: str, command: str) -> int:
 def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab, saved = started("sources", 12), str(tmp_path / "own.plan")
-    flags, own = ("--set", "detect.sources=command", *nodes("worker-8")), ("--set", f"reboot.command={REBOOT_COMMAND}")
+    lab = started("sources", 12)
+    saved = str(tmp_path / "own.plan")
+    flags = ("--set", "detect.sources=command", *nodes("worker-8"))
+    own = ("--set", f"reboot.command={REBOOT_COMMAND}")
     refused = rollout(lab, "plan", *flags)
-    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (ExitCode.USAGE, True)
+    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (
+        ExitCode.USAGE,
+        True,
+    )
     rollout(lab, "plan", *flags, *COMMAND, *own, "--out", saved).ends(0)
     for given, said in (
         (own, "with a detect.command, and none is given"),
         (COMMAND, "with a reboot.command, and none is given"),
-        (("--set", "detect.sources=command", *COMMAND, *own), "--set detect.sources cannot be used with a saved plan"),
+        (
+            ("--set", "detect.sources=command", *COMMAND, *own),
+            "--set detect.sources cannot be used with a saved plan",
+        ),
     ):
         ended = rollout(lab, "apply", saved, *given)
         assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
@@ -226,9 +306,12 @@ def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
 
 @pytest.mark.sample
 @pytest.mark.parametrize("source", ["rpm-ostree", "command"])
-def test_the_proof_is_made_by_whoever_goes_on(source: str, started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_the_proof_is_made_by_whoever_goes_on(
+    source: str, started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     """What asked for the reboot stands on the Node."""
-    lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
+    lab = started("sources", 12)
+    _, discontent, command, why = PAIRS[source]
     rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "5s")
     node = stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent))
     unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
@@ -258,7 +341,9 @@ OBSTACLES = {
 }
 
 
-def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Started, rollout: Rollout) -> None:
+def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 12)
     for name, (faults, _, _) in OBSTACLES.items():
         inflict(lab, faults, name)
@@ -276,11 +361,15 @@ def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Started
     assert "requiretty" in failed["worker-6"]["fix"]
     assert "Install sudo" in failed["worker-7"]["fix"]
     # an own command may need no sudo; what speaks against the reboot itself holds for it, too
-    own = json.loads(rollout(lab, "plan", "-o", "json", "--set", "reboot.command=reboot-host").stdout)
+    own = json.loads(
+        rollout(lab, "plan", "-o", "json", "--set", "reboot.command=reboot-host").stdout
+    )
     assert {found["reason"] for found in own["excluded"]} == {"inhibited", "shutdown-pending"}
 
 
-def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_lock_taken_after_the_plan_keeps_the_host_up(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 4)
     saved = str(tmp_path / "plan")
     rollout(lab, "plan", *WORKER_1, "--out", saved).ends(0)

@@ -20,16 +20,43 @@ from tests.apply.conftest import ONE_LOOK, Rollout, Started, command
 from tests.state import inflict, unlock
 from tests.waiting import wait_until
 
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s", *ONE_LOOK)
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--control-plane",
+    "exclude",
+    "--settle-timeout",
+    "20s",
+    *ONE_LOOK,
+)
 
 
 def test_one_that_is_away_uses_up_the_limit_and_is_told_of_with_all_there_is_to_look_at(
     started: Started, rollout: Rollout
 ) -> None:
     lab = started("never-returns", 7)
-    flags = ("--max-failures", "9", "--max-unavailable", "1", "--reboot-timeout", "3s", "--settle-timeout", "2s")
+    flags = (
+        "--max-failures",
+        "9",
+        "--max-unavailable",
+        "1",
+        "--reboot-timeout",
+        "3s",
+        "--settle-timeout",
+        "2s",
+    )
     ended = rollout(
-        lab, *APPLY, *flags, "--set", "drain.prefer-no-schedule-taint=false", "--node", "worker-2", "--node", "worker-3"
+        lab,
+        *APPLY,
+        *flags,
+        "--set",
+        "drain.prefer-no-schedule-taint=false",
+        "--node",
+        "worker-2",
+        "--node",
+        "worker-3",
     )
     assert (ended.code, ended.summary["not_started"]) == (4, ["worker-3"])
     assert "used up by worker-2" in ended.summary["reasons"]["worker-3"]
@@ -40,7 +67,11 @@ def test_one_that_is_away_uses_up_the_limit_and_is_told_of_with_all_there_is_to_
     score = lab.scoreboard()
     assert (score.reboots["worker-3"], score.most_unavailable) == (0, 1)
     (failed,) = ended.summary["failed"]
-    assert (failed["node"], failed["outcome"], failed["left_cordoned"]) == ("worker-2", "not-back", True)
+    assert (failed["node"], failed["outcome"], failed["left_cordoned"]) == (
+        "worker-2",
+        "not-back",
+        True,
+    )
     assert "refused" in failed["ssh_error"]
     ready = next(each for each in failed["conditions"] if each["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
@@ -52,11 +83,17 @@ def test_one_that_is_away_uses_up_the_limit_and_is_told_of_with_all_there_is_to_
     assert failed["ssh_error"] in shown
 
 
-def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(started: Started, rollout: Rollout) -> None:
+def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(
+    started: Started, rollout: Rollout
+) -> None:
     """Thirty per cent of seven selected nodes are two."""
     lab = started("default", 7)
-    inflict(lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 5)))
-    ended = rollout(lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s").ends(4)
+    inflict(
+        lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 5))
+    )
+    ended = rollout(
+        lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s"
+    ).ends(4)
     assert {entry["outcome"] for entry in ended.summary["failed"]} == {"not-rebooted"}
     assert (len(ended.summary["failed"]), len(ended.summary["not_started"])) == (2, 2)
     assert {entry["left_cordoned"] for entry in ended.summary["failed"]} == {False}
@@ -73,7 +110,17 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
     """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone on with twice."""
     lab = started("default", 6)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
-    process = command(lab, tmp_path, *APPLY, "--max-failures", "2", "--max-unavailable", "1", "--reboot-timeout", "2s")
+    process = command(
+        lab,
+        tmp_path,
+        *APPLY,
+        "--max-failures",
+        "2",
+        "--max-unavailable",
+        "1",
+        "--reboot-timeout",
+        "2s",
+    )
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)
     process.send_signal(number)
@@ -91,14 +138,26 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
 def failed_on(lab: Lab) -> set[str]:
     """Nodes on which it stands that they were not rebooted."""
     nodes = lab.call(lambda: [node["metadata"] for node in lab.store.items(NODES)])
-    return {node["name"] for node in nodes if "not-rebooted" in node.get("annotations", {}).get(LAST_RESULT, "")}
+    return {
+        node["name"]
+        for node in nodes
+        if "not-rebooted" in node.get("annotations", {}).get(LAST_RESULT, "")
+    }
 
 
-def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(started: Started, rollout: Rollout) -> None:
-    lab = started(msgspec.structs.replace(load_scenario("default"), timings=Timings(kubelet_ready=6000)), 5)
+def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started(
+        msgspec.structs.replace(load_scenario("default"), timings=Timings(kubelet_ready=6000)), 5
+    )
     ended = rollout(lab, *APPLY, "--node", "worker-1", "--ready-timeout", "2s")
     (failed,) = ended.summary["failed"]
-    assert (failed["outcome"], failed["phase"], failed["left_cordoned"]) == ("not-ready", "booted", True)
+    assert (failed["outcome"], failed["phase"], failed["left_cordoned"]) == (
+        "not-ready",
+        "booted",
+        True,
+    )
     (ready,) = (each for each in failed["conditions"] if each["type"] == "Ready")
     assert ready["status"] == "False"
     assert "network" in ready["message"]
@@ -111,7 +170,11 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(started: 
 @pytest.mark.parametrize(
     ("faults", "code", "cause"),
     [
-        (HostFaults(ssh=SshFault.KEY_REFUSED), 4, "✘ worker-2  the host answers, but one cannot log in: "),
+        (
+            HostFaults(ssh=SshFault.KEY_REFUSED),
+            4,
+            "✘ worker-2  the host answers, but one cannot log in: ",
+        ),
         # what is left to do there needs no sudo
         (HostFaults(sudo=SudoFault.REFUSED), 0, ""),
     ],
@@ -122,7 +185,9 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
 ) -> None:
     lab = started("default", 4)
     inflict(lab, HostFaults(boot_seconds=120), "worker-2")
-    process = command(lab, tmp_path, "apply", "--yes", "--node", "worker-2", "--reboot-timeout", "5s")
+    process = command(
+        lab, tmp_path, "apply", "--yes", "--node", "worker-2", "--reboot-timeout", "5s"
+    )
     wait_until(lambda: not lab.call(lambda: lab.machines["worker-2"].running))
     inflict(lab, faults, "worker-2")
     said, told = process.communicate(timeout=120)
@@ -132,7 +197,9 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
     assert "is held" not in said + told + rollout(lab, "status").stdout
 
 
-def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(started: Started, rollout: Rollout) -> None:
+def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 3)
     lab.known_hosts.write_text("")
     ended = rollout(lab, "apply", "--yes").ends(4)
@@ -150,7 +217,9 @@ def test_a_node_that_was_rolled_back_says_so_until_its_version_is_staged_again(
     rollout(lab, "release", "4152.2.0").ends(0)
     row = r"^worker-2 +rolled back +4081\.2\.0 +from 4152\.2\.0, \d+s ago$"
     assert re.search(row, rollout(lab, "status").stdout, re.MULTILINE)
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
+    rows = {
+        row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]
+    }
     assert rows["worker-2"]["state"] == "rolled back"
     assert rows["worker-2"]["reason"] == "no-update"
     assert rows["worker-2"]["update"]["rolled_back_from"] == "4152.2.0"

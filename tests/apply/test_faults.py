@@ -14,8 +14,28 @@ from rollout.lab.scenario import Scenario, Selection, load_scenario
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 
 QUICK = (
-    *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
-    *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s", "--settle-timeout", "20s", *ONE_LOOK),
+    *(
+        "--yes",
+        "-o",
+        "json",
+        "--max-unavailable",
+        "2",
+        "--max-failures",
+        "9",
+        "--control-plane",
+        "exclude",
+    ),
+    *(
+        "--drain-timeout",
+        "8s",
+        "--reboot-timeout",
+        "6s",
+        "--ready-timeout",
+        "8s",
+        "--settle-timeout",
+        "20s",
+        *ONE_LOOK,
+    ),
 )
 # An outage takes two seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
@@ -26,7 +46,8 @@ IMPATIENT = ("--drain-timeout", "5s")
 class Case:
     """What is to come of a scenario, or of several whose hosts are moved to workers of one cluster.
 
-    `failed` maps nodes to the phase they fail in, `left_out` to the plan's reason, `says` to words of their messages.
+    `failed` maps nodes to the phase they fail in, `left_out` to the plan's reason, `says` to words
+    of their messages.
     """
 
     scenarios: Mapping[str, Mapping[str, str]]
@@ -42,7 +63,9 @@ class Case:
         """Hosts' faults stand where they are moved to; of the rest the first scenario's counts."""
         shipped = {name: load_scenario(name) for name in self.scenarios}
         hosts = [
-            msgspec.structs.replace(override, select=Selection(names=(moved[override.select.names[0]],)))
+            msgspec.structs.replace(
+                override, select=Selection(names=(moved[override.select.names[0]],))
+            )
             for name, moved in self.scenarios.items()
             for override in shipped[name].hosts
         ]
@@ -78,7 +101,13 @@ CASES = [
         failed={"worker-2": "rebooting", "worker-3": "ready"},
         says={"worker-2": "did not reboot", "worker-3": "the update did not take"},
     ),
-    Case(as_shipped("drain-hangs"), 4, failed={"*": "draining"}, says={"*": "is still terminating"}, flags=IMPATIENT),
+    Case(
+        as_shipped("drain-hangs"),
+        4,
+        failed={"*": "draining"},
+        says={"*": "is still terminating"},
+        flags=IMPATIENT,
+    ),
     Case(
         {
             "no-sudo": {"worker-2": "worker-2", "worker-3": "worker-3"},
@@ -108,7 +137,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "+".join(case.scenarios))
 def test_every_fault_ends_as_it_should(case: Case, started: Started, rollout: Rollout) -> None:
     lab = started(case.scenario(), 3 + case.workers)
-    before, workers = lab.scoreboard().versions, {f"worker-{number}" for number in range(1, case.workers + 1)}
+    before = lab.scoreboard().versions
+    workers = {f"worker-{number}" for number in range(1, case.workers + 1)}
 
     ended = rollout(lab, "apply", *QUICK, *case.flags).ends(case.code)
 
@@ -147,7 +177,10 @@ def assert_told(lab: Lab, succeeded: Sequence[str], outcomes: Mapping[str, str])
         assert "4081.2.0 -> 4152.2.0" in dict(told[node])["Cordoned"]
     for node, outcome in outcomes.items():
         assert dict(told[node])["RolloutFailed"].startswith(f"{outcome} in phase ")
-    assert last_results(lab, (*succeeded, *outcomes)) == {**dict.fromkeys(succeeded, "succeeded"), **outcomes}
+    assert last_results(lab, (*succeeded, *outcomes)) == {
+        **dict.fromkeys(succeeded, "succeeded"),
+        **outcomes,
+    }
 
 
 def events(lab: Lab) -> dict[str, list[tuple[str, str]]]:
@@ -157,13 +190,20 @@ def events(lab: Lab) -> dict[str, list[tuple[str, str]]]:
         if event["source"].get("component") == "node-rollout":
             assert event["count"] >= 1
             assert event["involvedObject"]["uid"]
-            told.setdefault(event["involvedObject"]["name"], []).append((event["reason"], event["message"]))
+            told.setdefault(event["involvedObject"]["name"], []).append(
+                (event["reason"], event["message"])
+            )
     return told
 
 
 def last_results(lab: Lab, nodes: Iterable[str]) -> dict[str, str]:
-    found = lab.call(lambda: {node["metadata"]["name"]: node["metadata"] for node in lab.store.items(NODES)})
-    return {name: json.loads(found[name]["annotations"]["node-rollout.dev/last-result"])["outcome"] for name in nodes}
+    found = lab.call(
+        lambda: {node["metadata"]["name"]: node["metadata"] for node in lab.store.items(NODES)}
+    )
+    return {
+        name: json.loads(found[name]["annotations"]["node-rollout.dev/last-result"])["outcome"]
+        for name in nodes
+    }
 
 
 def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
@@ -185,12 +225,17 @@ def test_without_the_rights_nothing_is_touched(started: Started, rollout: Rollou
 
 def assert_untouched(lab: Lab) -> None:
     score = lab.scoreboard()
-    assert (score.evictions, score.deletions, score.cordons_left, score.annotations_left) == (0, 0, (), {})
+    assert (score.evictions, score.deletions, score.cordons_left, score.annotations_left) == (
+        0,
+        0,
+        (),
+        {},
+    )
     assert set(score.reboots.values()) == {0}
 
 
-# Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of another kind. What
-# is not the answer that was asked for is no answer: it is waited for.
+# Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of
+# another kind. What is not the answer that was asked for is no answer: it is waited for.
 
 
 WITH_A_LOCK = (
@@ -212,11 +257,20 @@ TWO_AT_ONCE = (
 
 
 ASKED = (
-    *(("list", resource) for resource in ("nodes", "pods", "poddisruptionbudgets", "daemonsets", "deployments")),
-    *(("list", resource) for resource in ("volumeattachments", "persistentvolumes", "replicasets", "statefulsets")),
+    *(
+        ("list", resource)
+        for resource in ("nodes", "pods", "poddisruptionbudgets", "daemonsets", "deployments")
+    ),
+    *(
+        ("list", resource)
+        for resource in ("volumeattachments", "persistentvolumes", "replicasets", "statefulsets")
+    ),
     *(("watch", resource) for resource in ("nodes", "pods", "poddisruptionbudgets")),
     *(("get", resource) for resource in ("nodes", "namespaces", "leases", "configmaps")),
-    *(("create", resource) for resource in ("leases", "configmaps", "events", "selfsubjectaccessreviews")),
+    *(
+        ("create", resource)
+        for resource in ("leases", "configmaps", "events", "selfsubjectaccessreviews")
+    ),
     *(("update", resource) for resource in ("leases", "configmaps")),
     ("patch", "nodes"),
     ("create", "pods/eviction"),
@@ -236,7 +290,10 @@ GARBLINGS = [
 
 def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
     """Each kind of request is garbled when it is made first, and after that twice more."""
-    by_resource = [ApiFault(answer=answer, verb=verb, resource=what, requests=2, done=done) for verb, what in ASKED]
+    by_resource = [
+        ApiFault(answer=answer, verb=verb, resource=what, requests=2, done=done)
+        for verb, what in ASKED
+    ]
     return [*by_resource, ApiFault(answer=answer, verb="get", path="/version", requests=1)]
 
 
@@ -249,8 +306,13 @@ def test_each_kind_of_request_may_be_garbled(
     faults = garbled(answer, done=done)
     lab.inflict(*faults)
     ended = rollout(lab, *TWO_AT_ONCE, *WITH_A_LOCK).ends(0)
-    assert "waiting for the API server: the answer to" in ended.stderr or answer is FaultAnswer.BROKEN_OFF
-    missed = [(fault.verb, fault.resource or fault.path) for fault in faults if not lab.struck(fault)]
+    assert (
+        "waiting for the API server: the answer to" in ended.stderr
+        or answer is FaultAnswer.BROKEN_OFF
+    )
+    missed = [
+        (fault.verb, fault.resource or fault.path) for fault in faults if not lab.struck(fault)
+    ]
     assert missed == []
     score = lab.scoreboard()
     assert score.clean, score

@@ -20,21 +20,34 @@ BUDGET = "shop/ledger"
 
 
 def events(lab: Lab) -> list[dict[str, Any]]:
-    return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
+    return lab.call(
+        lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"]
+    )
 
 
-def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("budget-never", 7)
-    pods = lab.call(lambda: [pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("ledger")])
+    pods = lab.call(
+        lambda: [
+            pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("ledger")
+        ]
+    )
     held = min(pods, key=lambda pod: str(pod["metadata"]["name"]))
     (owner,) = held["metadata"]["ownerReferences"]
-    node, name, of = held["spec"]["nodeName"], held["metadata"]["name"], f"{owner['kind']}/{owner['name']}"
+    node = held["spec"]["nodeName"]
+    name = held["metadata"]["name"]
+    of = f"{owner['kind']}/{owner['name']}"
     flags = ("apply", "--yes", "--node", node, "--allow", "blocked", "--settle-timeout", "1s")
 
     ended = rollout(lab, *flags, "--drain-timeout", "3s").ends(4)
     line = rf"held by {BUDGET} · (\d+)s left · shop/{name} \({of}\): needs 2 healthy, has 2"
     assert re.search(rf"^[\dTZ:-]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
-    assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
+    assert re.search(
+        rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2",
+        ended.stderr,
+    )
 
     earlier = [event["metadata"]["uid"] for event in events(lab)]
 
@@ -53,11 +66,20 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(started: Started, rol
     assert process.returncode == 0, stderr
     lines = [json.loads(line) for line in stdout.splitlines()]
     told = [line for line in lines if line["type"] == "blocked"]
-    expected = {"node": node, "pod": f"shop/{name}", "budget": BUDGET, "needs": 2, "has": 2, "owner": of}
+    expected = {
+        "node": node,
+        "pod": f"shop/{name}",
+        "budget": BUDGET,
+        "needs": 2,
+        "has": 2,
+        "owner": of,
+    }
     assert expected.items() <= told[0].items()
     assert told[0]["since"] <= told[0]["at"]
     assert 0 < told[0]["seconds_left"] < 90
-    released = [(line["pod"], line["budget"], line["since"]) for line in lines if line["type"] == "released"]
+    released = [
+        (line["pod"], line["budget"], line["since"]) for line in lines if line["type"] == "released"
+    ]
     assert released == [(f"shop/{name}", BUDGET, told[0]["since"])]
     described = subprocess.run(
         [KUBECTL, "describe", "node", node],
@@ -76,19 +98,25 @@ RULE = f"critical/shop/app={APP}"
 
 def running(lab: Lab) -> list[dict[str, Any]]:
     """Its pods that are Ready, and not told to go."""
-    pods = [pod for pod in lab.store.items(PODS) if pod["metadata"].get("labels", {}).get("app") == APP]
+    pods = [
+        pod for pod in lab.store.items(PODS) if pod["metadata"].get("labels", {}).get("app") == APP
+    ]
     ready = {"type": "Ready", "status": "True"}.items()
     return [
         pod
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"]
-        and any(ready <= condition.items() for condition in pod.get("status", {}).get("conditions", ()))
+        and any(
+            ready <= condition.items() for condition in pod.get("status", {}).get("conditions", ())
+        )
     ]
 
 
 def rules(directory: Path, least: int, app: str = APP) -> tuple[str, str]:
     path = directory / "own.toml"
-    path.write_text(f'[[critical]]\nnamespace = "shop"\nselector = "app={app}"\nmin-available = {least}\n')
+    path.write_text(
+        f'[[critical]]\nnamespace = "shop"\nselector = "app={app}"\nmin-available = {least}\n'
+    )
     return "--config", str(path)
 
 
@@ -100,7 +128,8 @@ def lab(started: Started) -> Lab:
 def test_a_run_evicts_no_more_of_them_at_a_time_than_the_rule_lets_go(
     lab: Lab, rollout: Rollout, tmp_path: Path
 ) -> None:
-    number, fewest = lab.call(lambda: len(running(lab))), list[int]()
+    number = lab.call(lambda: len(running(lab)))
+    fewest = list[int]()
     assert number > 2
 
     def observe(change: Change) -> None:
@@ -117,16 +146,32 @@ def test_the_plan_names_the_rule_that_never_lets_go_and_the_drain_waits_for_it_i
     lab: Lab, rollout: Rollout, tmp_path: Path
 ) -> None:
     pods = lab.call(lambda: running(lab))
-    node, file = pods[0]["spec"]["nodeName"], rules(tmp_path, len(pods))
+    node = pods[0]["spec"]["nodeName"]
+    file = rules(tmp_path, len(pods))
     plan = json.loads(rollout(lab, "plan", "-o", "json", *file).stdout)
     found = {(blocker["node"], blocker["kind"], blocker["object"]) for blocker in plan["blockers"]}
     assert found == {(pod["spec"]["nodeName"], "budget-never", RULE) for pod in pods}
     assert "[[critical]]" in rollout(lab, "plan", "-o", "wide", *file).stdout
-    forced = ("apply", "--yes", "--node", node, "--allow", "blocked", "--drain-timeout", "5s", *file)
+    forced = (
+        "apply",
+        "--yes",
+        "--node",
+        node,
+        "--allow",
+        "blocked",
+        "--drain-timeout",
+        "5s",
+        *file,
+    )
     ended = rollout(lab, *forced).ends(ExitCode.PARTIAL)
-    assert f"held back by {RULE}, which needs {len(pods)} healthy pods and has {len(pods)}" in ended.stderr
+    assert (
+        f"held back by {RULE}, which needs {len(pods)} healthy pods and has {len(pods)}"
+        in ended.stderr
+    )
     assert f"kubectl get pods -n shop -l app={APP}" in ended.stdout
-    assert [pod["metadata"]["uid"] for pod in lab.call(lambda: running(lab))] == [p["metadata"]["uid"] for p in pods]
+    assert [pod["metadata"]["uid"] for pod in lab.call(lambda: running(lab))] == [
+        p["metadata"]["uid"] for p in pods
+    ]
     ended = rollout(lab, *forced, "--disable-eviction").ends(ExitCode.OK)
 
 

@@ -28,7 +28,8 @@ from tests.waiting import wait_until
 PREFIX = "checks.example/"
 
 
-BEFORE, AFTER = "backed-up.example/ok", "smoke-tested.example/ok"
+BEFORE = "backed-up.example/ok"
+AFTER = "smoke-tested.example/ok"
 
 
 CHECKS = (
@@ -38,7 +39,17 @@ CHECKS = (
 )
 
 
-APPLY = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", "waves.health-checks=1", *CHECKS)
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--node",
+    "worker-1",
+    "--set",
+    "waves.health-checks=1",
+    *CHECKS,
+)
 
 
 def node(lab: Lab) -> Json:
@@ -87,11 +98,14 @@ def test_it_is_gone_on_with_and_asks_anew(started: Started, tmp_path: Path) -> N
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-EXAMPLE_BEFORE, EXAMPLE_AFTER = "checks.example/before-reboot", "checks.example/after-reboot"
+EXAMPLE_BEFORE = "checks.example/before-reboot"
+EXAMPLE_AFTER = "checks.example/after-reboot"
 
 
 def daemon_set(when: str) -> dict[str, Any]:
-    documents = yaml.safe_load_all((EXAMPLES / f"{when}-reboot-check.yaml").read_text(encoding="utf-8"))
+    documents = yaml.safe_load_all(
+        (EXAMPLES / f"{when}-reboot-check.yaml").read_text(encoding="utf-8")
+    )
     (found,) = (document for document in documents if document["kind"] == "DaemonSet")
     return dict(found)
 
@@ -100,7 +114,9 @@ def answer_of(pod: dict[str, Any]) -> str:
     """The annotation that its last init container would write with kubectl."""
     *_, last = pod["spec"]["initContainers"]
     assert last["args"][:2] == ["annotate", "node"]
-    answers: list[str] = [argument.removesuffix("=true") for argument in last["args"] if argument.endswith("=true")]
+    answers: list[str] = [
+        argument.removesuffix("=true") for argument in last["args"] if argument.endswith("=true")
+    ]
     return answers[0]
 
 
@@ -117,16 +133,22 @@ class Ran:
 @contextmanager
 def kubelets(lab: Lab, ran: list[Ran]) -> Iterator[None]:
     """The lab runs no containers: what those of the checks' pods would do is done here, once a pod is there."""
-    over, api = threading.Event(), connect(lab.kubeconfig, None)
+    over = threading.Event()
+    api = connect(lab.kubeconfig, None)
 
     def run() -> None:
         done: set[str] = set()
         while not over.wait(0.05):
             for pod in lab.call(lambda: list(lab.store.items(PODS))):
                 bound = pod["spec"].get("nodeName")
-                if bound and "-reboot-check-" in pod["metadata"]["name"] and pod["metadata"]["uid"] not in done:
+                if (
+                    bound
+                    and "-reboot-check-" in pod["metadata"]["name"]
+                    and pod["metadata"]["uid"] not in done
+                ):
                     done.add(pod["metadata"]["uid"])
-                    answer, reboots = answer_of(pod), lab.scoreboard().reboots[bound]
+                    answer = answer_of(pod)
+                    reboots = lab.scoreboard().reboots[bound]
                     ran.append(Ran(bound, answer, is_cordoned(lab, bound), reboots))
                     api.patch(node_path(bound), {"metadata": {"annotations": {answer: "true"}}})
 
@@ -139,7 +161,9 @@ def kubelets(lab: Lab, ran: list[Ran]) -> Iterator[None]:
         thread.join()
 
 
-def test_the_example_checks_run_on_each_node_around_its_reboot(started: Started, rollout: Rollout) -> None:
+def test_the_example_checks_run_on_each_node_around_its_reboot(
+    started: Started, rollout: Rollout
+) -> None:
     """Before its drain, and before its uncordon; neither their labels nor their answers are left."""
     lab = started("default", 7)
     for when in ("before", "after"):

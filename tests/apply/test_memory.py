@@ -18,8 +18,19 @@ from tests.apply.conftest import ONE_LOOK, Rollout, Started, command
 from tests.state import inflict
 from tests.waiting import wait_until
 
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", *ONE_LOOK)
-BAD, FIXED = "4230.2.0", "4230.2.1"
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--control-plane",
+    "exclude",
+    "--settle-timeout",
+    "5s",
+    *ONE_LOOK,
+)
+BAD = "4230.2.0"
+FIXED = "4230.2.1"
 NIGHT = timedelta(days=1).total_seconds()
 
 
@@ -62,7 +73,9 @@ def five_nights(lab: Lab, rollout: Rollout, *words: str) -> None:
 
 @pytest.mark.sample
 @pytest.mark.parametrize("most", [1, 2])
-def test_five_nights_harm_no_more_nodes_than_may_fail(started: Started, rollout: Rollout, most: int) -> None:
+def test_five_nights_harm_no_more_nodes_than_may_fail(
+    started: Started, rollout: Rollout, most: int
+) -> None:
     lab = started("default", 8)
     five_nights(lab, rollout, *APPLY, "--max-failures", str(most))
     assert len(harmed(lab)) == most
@@ -78,13 +91,19 @@ def hold(lab: Lab, rollout: Rollout) -> None:
     assert held["message"].startswith(f"version {BAD} is held: it failed on 1 node, worker-1")
 
 
-def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Started, rollout: Rollout) -> None:
+def test_a_held_version_is_shown_and_left_out_until_it_is_released(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 6)
     hold(lab, rollout)
     inflict(lab, HostFaults())
     planned = json.loads(rollout(lab, "plan", "-o", "json", "--control-plane", "exclude").stdout)
     reasons = {left["node"]: left["reason"] for left in planned["excluded"]}
-    assert (planned["waves"], reasons["worker-2"], reasons["worker-1"]) == ([], "version-held", "no-update")
+    assert (planned["waves"], reasons["worker-2"], reasons["worker-1"]) == (
+        [],
+        "version-held",
+        "no-update",
+    )
     shown = rollout(lab, "status").stdout
     assert f"Version {BAD} is held: it failed on 1 node, worker-1" in " ".join(shown.split())
     assert f"rollout release {BAD}" in shown
@@ -98,11 +117,22 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert remembered(lab)["versions"] == {}
 
 
-def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_saved_plan_and_a_resume_leave_it_out_too(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 6)
     saved = tmp_path / "saved.plan"
     roll_back_everywhere(lab)
-    rollout(lab, "plan", "--out", str(saved), "--control-plane", "exclude", "--node", "worker-2,worker-3")
+    rollout(
+        lab,
+        "plan",
+        "--out",
+        str(saved),
+        "--control-plane",
+        "exclude",
+        "--node",
+        "worker-2,worker-3",
+    )
     hold(lab, rollout)
     resumed = rollout(lab, "resume", "--yes", "-o", "json")
     assert (resumed.code, resumed.outcomes) == (4, {})
@@ -117,22 +147,36 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: R
     assert len(harmed(lab)) == 2
 
 
-def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(started: Started, rollout: Rollout) -> None:
+def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(
+    started: Started, rollout: Rollout
+) -> None:
     """Nor does this very rollout forget what it has seen itself."""
     lab = started("default", 6)
     stands(lab, {})
-    lab.call(lambda: lab.api.access.denials.add(Denial("update", "configmaps", "kube-system", MEMORY_NAME)))
+    lab.call(
+        lambda: lab.api.access.denials.add(
+            Denial("update", "configmaps", "kube-system", MEMORY_NAME)
+        )
+    )
     roll_back_everywhere(lab)
     ended = rollout(lab, *APPLY, "--max-failures", "2")
     assert (ended.code, len(ended.outcomes), remembered(lab)) == (4, 2, {})
-    told = [line["message"] for line in ended.lines if line["type"] == "notice" and "warning" in line["message"]]
+    told = [
+        line["message"]
+        for line in ended.lines
+        if line["type"] == "notice" and "warning" in line["message"]
+    ]
     assert any("remember" in message and "forbidden" in message for message in told)
 
 
-def test_whoever_may_not_read_it_begins_nothing_and_may_plan(started: Started, rollout: Rollout) -> None:
+def test_whoever_may_not_read_it_begins_nothing_and_may_plan(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     rollout(lab, "pause", "--all").ends(0)
-    lab.call(lambda: lab.api.access.denials.add(Denial("get", "configmaps", "kube-system", MEMORY_NAME)))
+    lab.call(
+        lambda: lab.api.access.denials.add(Denial("get", "configmaps", "kube-system", MEMORY_NAME))
+    )
     ended = rollout(lab, *APPLY).ends(1)
     assert f"get configmaps {MEMORY_NAME}" in ended.stderr
     assert "rollout manifests roles" in ended.stderr
@@ -141,7 +185,9 @@ def test_whoever_may_not_read_it_begins_nothing_and_may_plan(started: Started, r
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")]
+)
 def test_what_goes_by_a_memory_that_cannot_be_read_does_not_begin_until_it_is_reset(
     started: Started, rollout: Rollout, text: str, why: str
 ) -> None:
@@ -150,7 +196,14 @@ def test_what_goes_by_a_memory_that_cannot_be_read_does_not_begin_until_it_is_re
     assert why in rollout(lab, "status").stderr
     checks = json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
     assert "memory" in {check["check"] for check in checks if check["verdict"] == "fail"}
-    relying = (APPLY, ("operate", "--once"), ("plan",), ("evidence",), ("pause", "--all"), ("release", BAD))
+    relying = (
+        APPLY,
+        ("operate", "--once"),
+        ("plan",),
+        ("evidence",),
+        ("pause", "--all"),
+        ("release", BAD),
+    )
     for words in relying:
         ended = rollout(lab, *words).ends(6)
         assert why in ended.stderr
@@ -159,7 +212,10 @@ def test_what_goes_by_a_memory_that_cannot_be_read_does_not_begin_until_it_is_re
     assert config_map is not None
     assert config_map["data"] == {"memory.json": text, "own": "kept"}
     assert harmed(lab) == []
-    assert "Reset: ConfigMap kube-system/node-rollout-memory." in rollout(lab, "release", "--all").ends(0).stdout
+    assert (
+        "Reset: ConfigMap kube-system/node-rollout-memory."
+        in rollout(lab, "release", "--all").ends(0).stdout
+    )
     rollout(lab, *APPLY).ends(0)
 
 
@@ -180,11 +236,17 @@ def test_what_a_killed_process_saw_is_remembered_and_counts_once(
     assert harmed(lab) == ["worker-1"]
 
 
-def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
+def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 6)
     hold(lab, rollout)
     inflict(lab, HostFaults())
-    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
+    lab.call(
+        lambda: setattr(
+            lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)
+        )
+    )
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
     assert list(remembered(lab)["versions"]) == [BAD]

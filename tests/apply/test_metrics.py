@@ -20,7 +20,9 @@ def scraped(file: Path) -> Scrape:
 def test_a_run_leaves_its_metrics_in_a_file_and_its_clusters_name_everywhere(
     inbox: Inbox, started: Started, tmp_path: Path
 ) -> None:
-    lab, file, began = started("default", 5), tmp_path / "rollout.prom", time.time()
+    lab = started("default", 5)
+    file = tmp_path / "rollout.prom"
+    began = time.time()
     variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
     def run(*arguments: str) -> str:
@@ -33,7 +35,9 @@ def test_a_run_leaves_its_metrics_in_a_file_and_its_clusters_name_everywhere(
     assert complaints(scrape) == ""
     assert scrape.values("node_rollout_nodes", "phase") == {"done": 5}
     assert scrape.values("node_rollout_finished_nodes", "outcome") == {"succeeded": 5}
-    (required,) = [family for name, family in scrape.families.items() if name == "node_rollout_reboot_required"]
+    (required,) = [
+        family for name, family in scrape.families.items() if name == "node_rollout_reboot_required"
+    ]
     nodes = dict.fromkeys(("cp-1", "worker-1", "worker-2", "worker-3", "worker-4"), 0)
     assert {sample.labels["node"]: sample.value for sample in required.samples} == nodes
     assert (scrape.value("node_rollout_wave"), scrape.value("node_rollout_waves")) == (5, 5)
@@ -63,7 +67,9 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     file = tmp_path / "rollout.prom"
     file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
     lab = started("rollback", 4)
-    rollout(lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin").ends(4)
+    rollout(
+        lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin"
+    ).ends(4)
     scrape = scraped(file)
     assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
     assert sum(scrape.values("node_rollout_node_failures_total", "phase").values()) == 1
@@ -77,24 +83,37 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     [
         ("textfile=rollout.txt", "node_exporter takes files that end in .prom"),
         (f"pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
-        (f"pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
-        (f"pushgateway=http://ops:a {PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+        (
+            f"pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x",
+            "not the address of a Push",
+        ),
+        (
+            f"pushgateway=http://ops:a {PASSWORD}@gateway:9091",
+            "'gateway:9091' is not the address of a Push",
+        ),
         (f"pushgateway=ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
 def test_a_place_that_is_none_is_refused(place: str, why: str, tmp_path: Path) -> None:
-    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ("apply", "--yes", "--set", f"metrics.{place}"))
-    assert (ended.code, why in ended.stderr, "--set" in ended.stderr) == (64, True, True), ended.stderr
+    ended = invoked(
+        tmp_path, {"KUBECONFIG": "/nonexistent"}, ("apply", "--yes", "--set", f"metrics.{place}")
+    )
+    assert (ended.code, why in ended.stderr, "--set" in ended.stderr) == (64, True, True), (
+        ended.stderr
+    )
     assert PASSWORD not in ended.stderr
 
 
-# A run tells how many pods had to move, and how many evictions that took, as the cluster has seen it.
+# A run tells how many pods had to move, and how many evictions that took, as the cluster has seen
+# it.
 
 
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 
-def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: Started, rollout: Rollout) -> None:
+def test_the_summary_and_the_history_count_what_the_cluster_has_seen(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("typical", 4)
     ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK).ends(0)
     summary = ended.summary
@@ -102,10 +121,16 @@ def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: St
     # whatever leaves the first node goes to one that waits
     assert scores.moved_twice > 0
     assert summary["evictions"] == scores.evictions
-    assert summary["pods_to_move"] == ended.plan["summary"]["pods_to_move"] == scores.evictions - scores.moved_twice
+    assert (
+        summary["pods_to_move"]
+        == ended.plan["summary"]["pods_to_move"]
+        == scores.evictions - scores.moved_twice
+    )
     # what each owner's pods took to end: the next plan's estimates go by it
     endings = {line["node"]: line["endings"] for line in ended.lines if "endings" in line}
-    assert endings.keys() == {node["name"] for wave in ended.plan["waves"] for node in wave["nodes"]}
+    assert endings.keys() == {
+        node["name"] for wave in ended.plan["waves"] for node in wave["nodes"]
+    }
     owners = {owner for told in endings.values() for owner in told}
     assert {owner.partition("/")[0] for owner in owners} == {"ReplicaSet", "StatefulSet"}
     assert all(0 <= seconds < 600 for told in endings.values() for seconds in told.values())

@@ -46,7 +46,8 @@ class Step:
 
 def steps_in(text: str) -> list[Step]:
     """Return the commands that stand below a lead, in their order."""
-    steps, lead = list[Step](), ""
+    steps = list[Step]()
+    lead = ""
     for line in text.splitlines():
         if line.startswith("    rollout ") and lead:
             steps.append(Step(lead, line.strip()))
@@ -63,12 +64,17 @@ def typed(lab: Lab, home: Path, command: str) -> Ended:
     agreeing: tuple[str, ...] = ("--yes",) if words[0] in ("apply", "resume", "abort") else ()
     if words[0] == "abort":
         agreeing = (*agreeing, "--wait", "3s")
-    return invoked(home, {**lab.environment, **PATIENCE}, [word for word in words if word != "--watch"] + [*agreeing])
+    return invoked(
+        home,
+        {**lab.environment, **PATIENCE},
+        [word for word in words if word != "--watch"] + [*agreeing],
+    )
 
 
 def follow(lab: Lab, home: Path, first: str) -> list[tuple[str, Ended]]:
     """Follow the last unconditional step of each screen, or the one that needs no repair; fail in a circle."""
-    seen, done = set[tuple[str, str]](), list[tuple[str, Ended]]()
+    seen = set[tuple[str, str]]()
+    done = list[tuple[str, Ended]]()
     commands = [first]
     while commands:
         for command in commands:
@@ -93,9 +99,15 @@ def assert_ends_well(lab: Lab, home: Path, first: str) -> None:
     """Either nothing is left to do, or the last screen says who has to act, and how."""
     screens = follow(lab, home, first)
     _, last = screens[-1]
-    says_how = bool(steps_in(last.stdout)) or "hint: " in last.stderr or " fix: " in last.stdout or "→ " in last.stdout
+    says_how = (
+        bool(steps_in(last.stdout))
+        or "hint: " in last.stderr
+        or " fix: " in last.stdout
+        or "→ " in last.stdout
+    )
     assert last.code == 0 or says_how, last.stdout + last.stderr
-    score, said = lab.scoreboard(), "".join(ended.stdout + ended.stderr for _, ended in screens)
+    score = lab.scoreboard()
+    said = "".join(ended.stdout + ended.stderr for _, ended in screens)
     left = {*score.cordons_left, *score.taints_left, *score.annotations_left}
     assert [name for name in left if name not in said] == []
     assert score.budgets_broken == ()
@@ -112,11 +124,15 @@ def test_the_next_steps_have_an_end(name: str, start_lab: StartLab, tmp_path: Pa
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in scenario_names() if name not in SAMPLE])
-def test_the_next_steps_of_every_scenario_have_an_end(name: str, start_lab: StartLab, tmp_path: Path) -> None:
+def test_the_next_steps_of_every_scenario_have_an_end(
+    name: str, start_lab: StartLab, tmp_path: Path
+) -> None:
     assert_ends_well(start_lab(name, nodes=SIZES.get(name)), tmp_path, first_of(name))
 
 
-def test_doctor_beside_an_unfinished_rollout_leads_to_it(start_lab: StartLab, tmp_path: Path) -> None:
+def test_doctor_beside_an_unfinished_rollout_leads_to_it(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
     lab = start_lab("reboot-ignored", nodes=6)
     typed(lab, tmp_path, "rollout apply").ends(4)
     steps = steps_in(typed(lab, tmp_path, "rollout doctor --node worker-2").stdout)
@@ -132,7 +148,12 @@ def forced(lab: Lab, screen: str) -> None:
     """Do what the screen names as the last resort, as it stands there."""
     line = next(line for line in screen.splitlines() if line.endswith(" --force"))
     words = shlex.split(line[line.index("kubectl ") :])
-    subprocess.run([KUBECTL, *words[1:]], env={**os.environ, **lab.environment}, check=True, capture_output=True)
+    subprocess.run(
+        [KUBECTL, *words[1:]],
+        env={**os.environ, **lab.environment},
+        check=True,
+        capture_output=True,
+    )
 
 
 @pytest.mark.exhaustive

@@ -21,7 +21,11 @@ EXCLUDING = ("--set", "drain.exclude-from-load-balancers=1s")
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 NUMBER = 4
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
-THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
+THEIRS = {
+    "key": "node-rollout.dev/awaiting-reboot",
+    "value": "theirs",
+    "effect": "PreferNoSchedule",
+}
 TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
@@ -29,7 +33,8 @@ TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01
 class Watched:
     """When, in real seconds, each node got the label and was first drained; `together`: label and cordon in one.
 
-    `begun` are the nodes as they were cordoned, `waiting` how many had the soft taint then, `fluo` FLUO's labels then.
+    `begun` are the nodes as they were cordoned, `waiting` how many had the soft taint then, `fluo`
+    FLUO's labels then.
     """
 
     lab: Lab
@@ -56,7 +61,8 @@ class Watched:
             self._node_changed(change.previous, change.obj)
 
     def _node_changed(self, was: Json, now: Json) -> None:
-        name, has_label = now["metadata"]["name"], LABEL in (now["metadata"].get("labels") or {})
+        name = now["metadata"]["name"]
+        has_label = LABEL in (now["metadata"].get("labels") or {})
         if has_label and LABEL not in (was["metadata"].get("labels") or {}):
             self.labelled[name] = time.monotonic()
             self.together[name] = is_cordoned(now) and not is_cordoned(was)
@@ -77,7 +83,9 @@ def names(lab: Lab) -> list[str]:
 
 def fluo(lab: Lab, node: str) -> dict[str, str]:
     labels = metadata(lab, node, "labels")
-    return {name.removeprefix(FLUO): value for name, value in labels.items() if name.startswith(FLUO)}
+    return {
+        name.removeprefix(FLUO): value for name, value in labels.items() if name.startswith(FLUO)
+    }
 
 
 def labelled(lab: Lab) -> set[str]:
@@ -96,7 +104,9 @@ def tainted(lab: Lab) -> list[str]:
     return [name for name in names(lab) if TAINT in taints(lab, name)]
 
 
-def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Started, rollout: Rollout) -> None:
+def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(
+    started: Started, rollout: Rollout
+) -> None:
     """It leaves load balancers with its cordon until its uncordon; all that wait have a soft taint; FLUO's labels say
     what the hosts say. What others have written there stays.
     """
@@ -105,12 +115,19 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     write_spec(lab, first, taints=[TIMED])
     write_spec(lab, second, taints=[THEIRS])
     write(lab, theirs, "labels", **{LABEL: "theirs"})
-    version, watched = lab.machines[first].os_version, Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true").ends(0)
+    version = lab.machines[first].os_version
+    watched = Watched(lab)
+    ended = rollout(
+        lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true"
+    ).ends(0)
 
     assert len(watched.labelled) == NUMBER - 1
     assert all(watched.together.values())
-    waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
+    waits = [
+        watched.drained[name] - at
+        for name, at in watched.labelled.items()
+        if name in watched.drained
+    ]
     assert min(waits) >= 1
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
@@ -118,13 +135,16 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Star
     assert "waiting 1s for load balancers to leave the node out" in ended.stdout
     assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
 
-    # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place
+    # a node's own goes with its cordon, and one of somebody else's by the same key and effect
+    # leaves ours no place
     turn = watched.begun.index(second)
     assert watched.waiting == [NUMBER - 1 - at - (at < turn) for at in range(NUMBER)]
     assert (tainted(lab), taints(lab, second)) == ([], [THEIRS])
     assert TIMED in taints(lab, first)
 
-    before, after = ({"id": "flatcar", "group": "stable", "version": each} for each in (version, "4152.2.0"))
+    before, after = (
+        {"id": "flatcar", "group": "stable", "version": each} for each in (version, "4152.2.0")
+    )
     assert [said for said in watched.fluo.values() if said != before] == []
     assert [fluo(lab, name) for name in names(lab)] == [after] * NUMBER
 

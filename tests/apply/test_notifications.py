@@ -27,7 +27,9 @@ def notified(lab: Lab, home: Path, url: str, *arguments: str) -> Ended:
 
 def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--max-unavailable", "2").ends(0)
+    ended = notified(
+        lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--max-unavailable", "2"
+    ).ends(0)
     assert ended.stderr == ""
     waves = len(ended.plan["waves"])
     assert waves > 1
@@ -40,9 +42,9 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
     assert first["level"] == "info"
     assert first["title"].endswith(f": rollout started: {count} nodes to {staged}")
     assert f"{count} nodes in {waves} waves" in first["body"]
-    assert [f": wave {index} of {waves}: " in note["title"] for index, note in enumerate(done, start=1)] == [
-        True
-    ] * waves
+    assert [
+        f": wave {index} of {waves}: " in note["title"] for index, note in enumerate(done, start=1)
+    ] == [True] * waves
     assert f"{count} of {count} nodes ended" in done[-1]["body"]
     assert (last["state"], last["level"], last["next"]) == ("completed", "success", "")
     assert last["title"].endswith(f": rollout completed: {count} nodes succeeded")
@@ -50,14 +52,12 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
 
 def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1").ends(4)
+    ended = notified(
+        lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1"
+    ).ends(4)
     failure = ended.failures["worker-2"]
     note = inbox.one("node-failed")
-    assert {
-        "node": "worker-2",
-        "level": "failure",
-        "cluster": "prod-1",
-    }.items() <= note.items()
+    assert {"node": "worker-2", "level": "failure", "cluster": "prod-1"}.items() <= note.items()
     assert note["body"].startswith(f"Phase {failure['phase']}: {failure['message']}\n")
     assert note["title"] == "prod-1: worker-2 failed: rolled-back"
     assert "Next: kubectl describe node worker-2" in note["body"].splitlines()
@@ -74,7 +74,16 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
-    flags = ("--allow", "blocked", "--drain-timeout", "5s", "--settle-timeout", "1s", "--set", "notify.held-after=1s")
+    flags = (
+        "--allow",
+        "blocked",
+        "--drain-timeout",
+        "5s",
+        "--settle-timeout",
+        "1s",
+        "--set",
+        "notify.held-after=1s",
+    )
     ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags).ends(4)
     note = inbox.one("held")
     blocked = next(line for line in ended.lines if line["type"] == "blocked")
@@ -85,9 +94,13 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert "needs 2 healthy, has 2" in note["body"]
 
 
-def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+def test_a_rollout_that_a_signal_stops_and_its_resumption(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 6)
-    process = start(tmp_path, {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}, ["apply", "--yes", "-o", "json"])
+    process = start(
+        tmp_path, {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}, ["apply", "--yes", "-o", "json"]
+    )
     inbox.wait_for("wave-done")
     process.send_signal(signal.SIGTERM)
     ended = end_of(process).ends(130)
@@ -123,24 +136,44 @@ def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_
     inbox: Inbox, started: Started, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with scripted(hang) as hanging, scripted(fail) as failing, scripted(garble) as odd, scripted(redirect) as moved:
-        urls = [f"{server.url}/{TOKEN}".replace("//", f"//u:{PASSWORD}@") for server in (hanging, failing, odd, moved)]
+    with (
+        scripted(hang) as hanging,
+        scripted(fail) as failing,
+        scripted(garble) as odd,
+        scripted(redirect) as moved,
+    ):
+        urls = [
+            f"{server.url}/{TOKEN}".replace("//", f"//u:{PASSWORD}@")
+            for server in (hanging, failing, odd, moved)
+        ]
         urls.append(f"http://127.0.0.1:1/{TOKEN}")
         environment = {**lab.environment, "ROLLOUT_NOTIFY": " ".join([*urls, inbox.url])}
-        ended = invoked(tmp_path, environment, ["apply", "--yes", "-v", "-o", "json", "--max-unavailable", "2"])
+        ended = invoked(
+            tmp_path, environment, ["apply", "--yes", "-v", "-o", "json", "--max-unavailable", "2"]
+        )
         now = datetime.now(UTC)
-        attempts = [[exchange.payload for exchange in server.exchanges] for server in (failing, moved)]
+        attempts = [
+            [exchange.payload for exchange in server.exchanges] for server in (failing, moved)
+        ]
         elsewhere = [exchange.path for exchange in moved.exchanges if "elsewhere" in exchange.path]
     assert ended.code == 0, ended.stderr
-    assert (now - datetime.fromisoformat(ended.summary["at"])).total_seconds() < LONGEST_FAREWELL + SOME_SECONDS
+    assert (
+        now - datetime.fromisoformat(ended.summary["at"])
+    ).total_seconds() < LONGEST_FAREWELL + SOME_SECONDS
     assert inbox.events()[0] == "started"
     assert inbox.events()[-1] == "finished"
     warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning:")]
-    ports = {server.server_port: word for server, word in ((failing, "answers 500"), (moved, "answers 302"))}
+    ports = {
+        server.server_port: word
+        for server, word in ((failing, "answers 500"), (moved, "answers 302"))
+    }
     for port, word in ports.items():
         (warning,) = [line for line in warnings if f"http://127.0.0.1:{port}:" in line]
         assert warning == f"warning: notifications to http://127.0.0.1:{port}: it {word}"
-    assert "warning: notifications to http://127.0.0.1:1: it cannot be reached: Connection refused" in warnings
+    assert (
+        "warning: notifications to http://127.0.0.1:1: it cannot be reached: Connection refused"
+        in warnings
+    )
     assert f"warning: notifications to http://127.0.0.1:{hanging.server_port}: " in ended.stderr
     assert len(warnings) == len(urls)
     assert TOKEN not in ended.stdout + ended.stderr
@@ -174,14 +207,23 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     [
         (["--set", f"notify.url={TOKEN}"], "notification URL 1 has no scheme"),
         (["--set", f"notify.url=https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
-        (["--set", f"notify.url=https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (
+            ["--set", f"notify.url=https://h:port/{TOKEN}"],
+            "notification URL 1 is not a webhook URL",
+        ),
         (["--set", f"notify.url=https://:443/{TOKEN}"], "notification URL 1 is not a webhook URL"),
         (
             ["--set", "notify.url=https://h", "--set", f"notify.url=nosuch://{TOKEN}"],
             "nosuch:// (URL 2) is not a URL that Apprise",
         ),
-        (["--set", f"notify.url=slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
-        (["--set", "notify.on=everything"], "notify.on: 'everything' is not one of started, wave-done"),
+        (
+            ["--set", f"notify.url=slack://{TOKEN}"],
+            "slack:// (URL 1) is not a URL that Apprise understands",
+        ),
+        (
+            ["--set", "notify.on=everything"],
+            "notify.on: 'everything' is not one of started, wave-done",
+        ),
         (["--set", "notify.held-after=0s"], "0s leaves no time"),
         (["--config", "list.toml"], "list.toml:2: notify.url: it takes a text"),
     ],
@@ -190,7 +232,9 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
     flags: list[str], complaint: str, rollout: Rollout, tmp_path: Path
 ) -> None:
     (tmp_path / "list.toml").write_text(f'[notify]\nurl = [["https://h/{TOKEN}"]]')
-    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags]).ends(64)
+    ended = invoked(
+        tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags]
+    ).ends(64)
     assert complaint in ended.stderr
     assert TOKEN not in ended.stdout + ended.stderr
 
@@ -201,10 +245,20 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
     planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
     gate = "sh -c 'env >> gate-environment'"
-    flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
+    flags = (
+        "--set",
+        "output.journal=journal",
+        "-v",
+        "-o",
+        "json",
+        "--set",
+        f"gates.command={gate}",
+    )
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
     inbox.wait_for("wave-done")
-    objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
+    objects = lab.call(
+        lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)]
+    )
     ended = end_of(process).ends(0)
     files = [tmp_path / name for name in ("saved.plan", "journal", "gate-environment")]
     assert all(file.stat().st_size for file in files)
@@ -215,4 +269,6 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     assert TOKEN not in ended.stdout + ended.stderr
     # and yet they were used
     assert all(TOKEN in exchange.path for exchange in inbox.exchanges)
-    assert {exchange.headers["Authorization"] for exchange in inbox.exchanges} == {"Basic dXNlcjpwYTU1dzByZA=="}
+    assert {exchange.headers["Authorization"] for exchange in inbox.exchanges} == {
+        "Basic dXNlcjpwYTU1dzByZA=="
+    }

@@ -23,7 +23,11 @@ def in_pod(tmp_path: Path) -> Callable[..., Ended]:
     """Run the real program to its end as a pod on this node would."""
 
     def run(lab: Lab, node: str, *arguments: str) -> Ended:
-        environment = {**lab.environment, "ROLLOUT_NODE_NAME": node, "ROLLOUT_POD_NAME": "rollout-1"}
+        environment = {
+            **lab.environment,
+            "ROLLOUT_NODE_NAME": node,
+            "ROLLOUT_POD_NAME": "rollout-1",
+        }
         return invoked(tmp_path, environment, arguments)
 
     return run
@@ -32,9 +36,16 @@ def in_pod(tmp_path: Path) -> Callable[..., Ended]:
 def is_marked(lab: Lab, name: str) -> bool:
     """Whether annotation, label and taint stand on it; all of them, or none."""
     node = node_of(lab, name)
-    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
-    has_taint = any(taint["key"] == TAINT["key"] and taint["effect"] == TAINT["effect"] for taint in taints)
-    signs = {MARK in metadata.get("annotations", {}), metadata.get("labels", {}).get(MARK) == "true", has_taint}
+    metadata = node["metadata"]
+    taints = node["spec"].get("taints") or ()
+    has_taint = any(
+        taint["key"] == TAINT["key"] and taint["effect"] == TAINT["effect"] for taint in taints
+    )
+    signs = {
+        MARK in metadata.get("annotations", {}),
+        metadata.get("labels", {}).get(MARK) == "true",
+        has_taint,
+    }
     assert len(signs) == 1, node
     return bool(signs.pop())
 
@@ -45,7 +56,9 @@ def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended])
     assert first.plan["excluded"][0]["reason"] == "deferred"
     assert "worker-2" not in first.summary["succeeded"]
     assert len(first.summary["succeeded"]) == 4
-    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [("worker-2", "deferred")]
+    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [
+        ("worker-2", "deferred")
+    ]
     assert is_marked(lab, "worker-2")
     score = lab.scoreboard()
     assert score.reboots["worker-2"] == 0
@@ -67,7 +80,9 @@ def test_resume_gives_it_back_and_leaves_it_to_the_next_run(
     killed_at(lab, tmp_path, "draining", *APPLY, "--node", "worker-2")
     assert "worker-2" in lab.scoreboard().cordons_left
     ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
-    assert [(node["node"], node["reason"]) for node in ended.summary["not_done"]] == [("worker-2", "deferred")]
+    assert [(node["node"], node["reason"]) for node in ended.summary["not_done"]] == [
+        ("worker-2", "deferred")
+    ]
     score = lab.scoreboard()
     assert (score.cordons_left, score.reboots["worker-2"]) == ((), 0)
     assert is_marked(lab, "worker-2")
@@ -87,7 +102,9 @@ def test_a_reboot_that_may_have_been_requested_is_for_a_process_elsewhere(
     ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert ended.outcomes["worker-2"] == "stranded"
     assert ended.failures["worker-2"]["left_cordoned"]
-    assert node_of(lab, "worker-2")["metadata"]["annotations"]["node-rollout.dev/phase"] == "rebooting"
+    assert (
+        node_of(lab, "worker-2")["metadata"]["annotations"]["node-rollout.dev/phase"] == "rebooting"
+    )
     lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults()))
     rollout(lab, "resume", "--yes").ends(0)
     assert lab.scoreboard().clean

@@ -13,7 +13,17 @@ from tests.apply.conftest import ONE_LOOK, Rollout, Started, killed_at
 from tests.security.hands import at_phase, set_well
 from tests.state import is_cordoned, marks_of, rebooted, unlock
 
-APPLY = ("apply", "--yes", "-o", "json", "--settle-timeout", "5s", "--set", "gates.timeout=5s", *ONE_LOOK)
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--settle-timeout",
+    "5s",
+    "--set",
+    "gates.timeout=5s",
+    *ONE_LOOK,
+)
 
 
 @pytest.fixture
@@ -25,7 +35,9 @@ def node_names(*names: str) -> list[str]:
     return [word for name in names for word in ("--node", name)]
 
 
-def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: Lab, rollout: Rollout) -> None:
+def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(
+    lab: Lab, rollout: Rollout
+) -> None:
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
     refused = rollout(lab, *APPLY).ends(6)
     said = " ".join(refused.stderr.split())
@@ -36,7 +48,11 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: La
     assert not rebooted(lab)
     # the one that is not well may be mended by its reboot
     ended = rollout(lab, *APPLY, "--skip", "blocked").ends(0)
-    assert {"cp-2", "cp-3"} == {left["node"] for left in ended.plan["excluded"]} == lab.machines.keys() - rebooted(lab)
+    assert (
+        {"cp-2", "cp-3"}
+        == {left["node"] for left in ended.plan["excluded"]}
+        == lab.machines.keys() - rebooted(lab)
+    )
 
 
 @pytest.mark.sample
@@ -55,7 +71,9 @@ def test_a_static_pod_that_falls_after_the_plan_stops_the_others(
 
 
 def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -> None:
-    at_phase(lab, "rebooting", lambda _node: set_well(lab, "cp-1", "etcd", well=False), node="worker-1")
+    at_phase(
+        lab, "rebooting", lambda _node: set_well(lab, "cp-1", "etcd", well=False), node="worker-1"
+    )
 
     def mend(_node: str) -> None:
         lab.world.cluster.agenda.after(30, lambda: set_well(lab, "cp-1", "etcd", well=True))
@@ -67,7 +85,9 @@ def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -
 
 @pytest.mark.sample
 @pytest.mark.parametrize(("node", "pod"), [("worker-1", "cilium"), ("cp-2", "etcd")])
-def test_a_node_has_not_succeeded_without_its_own_pods(lab: Lab, rollout: Rollout, node: str, pod: str) -> None:
+def test_a_node_has_not_succeeded_without_its_own_pods(
+    lab: Lab, rollout: Rollout, node: str, pod: str
+) -> None:
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, pod, well=False), node=node)
     ended = rollout(lab, *APPLY, *node_names(node)).ends(4)
     (failed,) = ended.summary["failed"]
@@ -101,7 +121,9 @@ def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_pa
     assert "daemonset/kube-system/cilium" in resumed.summary["failed"][0]["message"]
 
 
-def test_what_blocks_others_keeps_no_node_that_is_under_way(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+def test_what_blocks_others_keeps_no_node_that_is_under_way(
+    lab: Lab, rollout: Rollout, tmp_path: Path
+) -> None:
     killed_at(lab, tmp_path, "rebooting", *APPLY, *node_names("worker-1", "cp-2"))
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
     resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
@@ -131,16 +153,26 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
     begun_after: dict[str, bool] = {}
     at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(30, mend, name), node="cp-1")
     for other in ("cp-2", "cp-3"):
-        at_phase(lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other)
+        at_phase(
+            lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other
+        )
     rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(0)
     assert rebooted(lab) == {"cp-1", "cp-2", "cp-3"}
     assert begun_after == {"cp-2": True, "cp-3": True}
 
 
-def test_what_was_not_ready_before_is_foretold_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:
+def test_what_was_not_ready_before_is_foretold_and_not_waited_for(
+    lab: Lab, rollout: Rollout
+) -> None:
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
     lab.call(lambda: set_well(lab, "worker-1", "fluent-bit", well=False))
     warnings = json.loads(rollout(lab, "plan", "-o", "json").stdout)["warnings"]
-    told = [(entry["node"], entry["object"]) for entry in warnings if "system-node-critical" in entry["message"]]
-    assert [(node, name.rpartition("-")[0]) for node, name in told] == [("worker-1", "pod/kube-system/cilium")]
+    told = [
+        (entry["node"], entry["object"])
+        for entry in warnings
+        if "system-node-critical" in entry["message"]
+    ]
+    assert [(node, name.rpartition("-")[0]) for node, name in told] == [
+        ("worker-1", "pod/kube-system/cilium")
+    ]
     rollout(lab, *APPLY, *node_names("worker-1")).ends(0)

@@ -34,7 +34,11 @@ def private() -> Scenario:
     noted = {"example.com/note": PRIVATE}
     workloads = [
         msgspec.structs.replace(
-            workload, annotations=noted, marks=noted, labels={"reason": "kept"}, spec={"containers": [container]}
+            workload,
+            annotations=noted,
+            marks=noted,
+            labels={"reason": "kept"},
+            spec={"containers": [container]},
         )
         for workload in typical.workloads
     ]
@@ -44,7 +48,9 @@ def private() -> Scenario:
 
 def snapshot(lab: Lab, rollout: Rollout, file: Path, *flags: str) -> dict[str, Any]:
     """The plan of this cluster, with what it was made of in a file."""
-    ended = rollout(lab, "plan", "-o", "json", "--max-unavailable", "2", "--snapshot", str(file), *flags).ends(0)
+    ended = rollout(
+        lab, "plan", "-o", "json", "--max-unavailable", "2", "--snapshot", str(file), *flags
+    ).ends(0)
     assert f"rollout lab up --like {file}" in ended.stderr
     plan: dict[str, Any] = json.loads(ended.stdout)
     return plan
@@ -53,7 +59,10 @@ def snapshot(lab: Lab, rollout: Rollout, file: Path, *flags: str) -> dict[str, A
 def decisions(plan: dict[str, Any]) -> dict[str, Any]:
     """What a plan says but for what tells clusters and moments apart."""
     nodes = [
-        [(node["name"], node["evict"], node["leave"], node["staged_version"]) for node in wave["nodes"]]
+        [
+            (node["name"], node["evict"], node["leave"], node["staged_version"])
+            for node in wave["nodes"]
+        ]
         for wave in plan["waves"]
     ]
     because = [wave["because"] for wave in plan["waves"]]
@@ -66,7 +75,11 @@ def decisions(plan: dict[str, Any]) -> dict[str, Any]:
 def rehearsed(home: Path, file: Path, speed: int) -> Iterator[tuple[dict[str, str], list[str]]]:
     """`lab up --like`: the environment that it prints; once it has ended, what it has said."""
     said: list[str] = []
-    process = start(home, {}, ("lab", "up", "--like", str(file), "--dir", str(home / "lab"), "--speed", str(speed)))
+    process = start(
+        home,
+        {},
+        ("lab", "up", "--like", str(file), "--dir", str(home / "lab"), "--speed", str(speed)),
+    )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("export KUBECONFIG=")
     exports = (home / "lab" / "env").read_text().splitlines()
@@ -78,14 +91,18 @@ def rehearsed(home: Path, file: Path, speed: int) -> Iterator[tuple[dict[str, st
         said.append(end_of(process).stdout)
 
 
-def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_the_same_plan_and_rollout_run_on_a_copy(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
     file = tmp_path / "cluster.json"
     lab = started(private(), 3)
     secret = {"metadata": {"name": "tls", "namespace": "shop"}, "stringData": {"key": PRIVATE}}
     lab.call(lambda: [lab.store.create(kind, secret) for kind in (SECRETS, CONFIGMAPS)])
     plan = snapshot(lab, rollout, file)
     text = file.read_text()
-    assert not [word for word in (PRIVATE, '"env"', '"image"', "Secret", "example.com/note") if word in text]
+    assert not [
+        word for word in (PRIVATE, '"env"', '"image"', "Secret", "example.com/note") if word in text
+    ]
     assert [word for word in ('"name":"worker-1"', '"reason":"kept"') if word in text] == [
         '"name":"worker-1"',
         '"reason":"kept"',
@@ -93,7 +110,9 @@ def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollou
     with rehearsed(tmp_path, file, 240) as (environment, said):
         again = invoked(tmp_path, environment, ("plan", "-o", "json", "--max-unavailable", "2"))
         assert decisions(json.loads(again.stdout)) == decisions(plan)
-        done = invoked(tmp_path, environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
+        done = invoked(
+            tmp_path, environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2")
+        )
         assert (done.code, len(done.summary["succeeded"])) == (0, 3), done.stderr
     assert "Clean" in said[0]
 
@@ -107,11 +126,15 @@ def test_a_copy_without_names_has_the_same_plan(
     text = file.read_text()
     hidden = ("worker-", "shop", "eu-1a", "coredns", "web", "cilium")
     assert not [word for word in hidden if word in text]
-    again = rollout(start_lab(scenario_like(file), speed=30), "plan", "-o", "json", "--max-unavailable", "2")
+    again = rollout(
+        start_lab(scenario_like(file), speed=30), "plan", "-o", "json", "--max-unavailable", "2"
+    )
     copied = decisions(json.loads(again.stdout))
     sizes = [[node[1:] for node in wave] for wave in decisions(plan)["nodes"]]
     assert [[node[1:] for node in wave] for wave in copied["nodes"]] == sizes
-    assert [entry["reason"] for entry in copied["excluded"]] == [entry["reason"] for entry in plan["excluded"]]
+    assert [entry["reason"] for entry in copied["excluded"]] == [
+        entry["reason"] for entry in plan["excluded"]
+    ]
     assert copied["estimate"]["seconds"] == plan["estimate"]["seconds"]
 
 
@@ -120,8 +143,15 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         return invoked(tmp_path, {}, words)
 
     (tmp_path / "other.json").write_text('{"kind": "List"}')
-    for name, why in (("other.json", "is not the snapshot of a cluster"), ("absent.json", "cannot read the snapshot")):
+    for name, why in (
+        ("other.json", "is not the snapshot of a cluster"),
+        ("absent.json", "cannot read the snapshot"),
+    ):
         refused = ended("lab", "up", "--like", str(tmp_path / name))
-        assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (1, True, True), refused.stderr
+        assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (
+            1,
+            True,
+            True,
+        ), refused.stderr
     ended("lab", "up", "--like", "a.json", "--nodes", "3").ends(64)
     ended("plan", "--anonymous").ends(64)

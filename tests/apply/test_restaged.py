@@ -18,11 +18,15 @@ from tests.apply.test_memory import harmed, remembered, stands
 from tests.operate.test_evidence import by_hand, keys, requires, signed  # noqa: F401 - keys is a fixture
 from tests.state import stored
 
-PLANNED, NEWER = "4152.2.0", "4300.0.0"
+PLANNED = "4152.2.0"
+NEWER = "4300.0.0"
 TWO = ("--node", "worker-1,worker-2", "--max-unavailable", "1")
 APPLY = ("apply", "--yes", "-o", "json", *TWO, "--settle-timeout", "5s", *ONE_LOOK)
 OPERATE = ("operate", "--once", "-o", "json", *TWO, "--settle-timeout", "5s", *ONE_LOOK)
-HELD = {"format_version": "1.0", "versions": {NEWER: {"nodes": ["w-9"], "at": "2026-11-01T00:00:00Z"}}}
+HELD = {
+    "format_version": "1.0",
+    "versions": {NEWER: {"nodes": ["w-9"], "at": "2026-11-01T00:00:00Z"}},
+}
 HELD["versions"][NEWER]["held_since"] = "2026-11-01T00:00:00Z"  # type: ignore[index]
 
 
@@ -74,7 +78,9 @@ def test_a_held_version_is_not_booted_into(moment: str, started: Started, rollou
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
 
 
-def test_a_rolling_rollout_goes_by_what_is_staged_at_each_turn(started: Started, rollout: Rollout) -> None:
+def test_a_rolling_rollout_goes_by_what_is_staged_at_each_turn(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 5)
     hold(lab)
     restage(lab, "worker-2", once="worker-1", is_at="draining")
@@ -108,7 +114,9 @@ def test_a_version_without_evidence_is_not_booted_into(
 
 
 @pytest.mark.parametrize("moment", ["before its turn", "right before its reboot"])
-def test_the_version_that_was_booted_into_is_blamed(moment: str, started: Started, rollout: Rollout) -> None:
+def test_the_version_that_was_booted_into_is_blamed(
+    moment: str, started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 5)
     once, is_at = MOMENTS[moment]
     restage(lab, "worker-2", once=once, is_at=is_at)
@@ -126,20 +134,32 @@ def test_an_admitted_version_is_named_as_the_one_that_it_got(
     lab = started("default", 5)
     asked = tmp_path / "asked"
     gate = tmp_path / "gate"
-    gate.write_text(f'#!/bin/sh\necho "$ROLLOUT_GATE_NODE $ROLLOUT_GATE_STAGED_VERSION" >> {asked}\n')
+    gate.write_text(
+        f'#!/bin/sh\necho "$ROLLOUT_GATE_NODE $ROLLOUT_GATE_STAGED_VERSION" >> {asked}\n'
+    )
     gate.chmod(0o755)
     restage(lab, "worker-2", once="worker-2", is_at="drained")
     ended = rollout(lab, *APPLY, "--set", f'gates.command="{gate}"').ends(0)
-    (finished,) = (line for line in ended.lines if line["type"] == "node_finished" and line["node"] == "worker-2")
+    (finished,) = (
+        line
+        for line in ended.lines
+        if line["type"] == "node_finished" and line["node"] == "worker-2"
+    )
     assert finished["version"] == NEWER
-    assert [line.split() for line in asked.read_text().splitlines() if "worker-2" in line][-1] == ["worker-2", NEWER]
+    assert [line.split() for line in asked.read_text().splitlines() if "worker-2" in line][-1] == [
+        "worker-2",
+        NEWER,
+    ]
     assert json.loads(annotations(lab, "worker-2")[marks.LAST_RESULT])["version"] == NEWER
     report = json.loads(rollout(lab, "report", "-o", "json").stdout)
     (reported,) = (node for node in report["nodes"] if node["node"] == "worker-2")
     assert (reported["version_staged"], reported["version_after"]) == (NEWER, NEWER)
     events: list[dict[str, Any]] = lab.call(lambda: lab.store.items(EVENTS))
     told = [event["message"] for event in events if event["involvedObject"]["name"] == "worker-2"]
-    assert any(message.startswith("Asking the host to reboot") and f"-> {NEWER}" in message for message in told)
+    assert any(
+        message.startswith("Asking the host to reboot") and f"-> {NEWER}" in message
+        for message in told
+    )
 
 
 @pytest.mark.parametrize("phase", ["draining", "drained", "rebooting"])
@@ -148,7 +168,9 @@ def test_a_resume_gives_a_node_back_whose_version_is_held_by_now(
 ) -> None:
     lab = started("default", 5)
     lab.call(partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.IGNORED)))
-    node = killed_at(lab, tmp_path, phase, *APPLY, "--node", "worker-1", "--set", "lock.duration=1s")
+    node = killed_at(
+        lab, tmp_path, phase, *APPLY, "--node", "worker-1", "--set", "lock.duration=1s"
+    )
     hold(lab)
     lab.call(partial(stage, lab, node))
     ended = rollout(lab, "resume", "--yes", "-o", "json", "--set", "ssh.probe-timeout=5s")
@@ -164,7 +186,10 @@ def test_a_resume_without_a_readable_memory_gives_back_what_has_not_rebooted(
     node = killed_at(lab, tmp_path, "drained", *APPLY, "--set", "lock.duration=1s")
     stands(lab, {"memory.json": "{"})
     ended = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
-    assert "ConfigMap kube-system/node-rollout-memory is not understood" in ended.summary["reasons"][node]
+    assert (
+        "ConfigMap kube-system/node-rollout-memory is not understood"
+        in ended.summary["reasons"][node]
+    )
     assert harmed(lab) == []
     assert lab.scoreboard().cordons_left == ()
     assert "rollout release --all" in rollout(lab, *APPLY).ends(6).stderr

@@ -32,14 +32,20 @@ def assert_finished(lab: Lab) -> None:
     score = lab.scoreboard()
     workers = {name: count for name, count in score.reboots.items() if name.startswith("worker")}
     assert set(workers.values()) == {1}
-    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == (
+        (),
+        {},
+        (),
+        (),
+    )
     assert score.most_unavailable <= 2
     assert record(lab) is None
 
 
 def test_nothing_to_do_is_no_failure(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
-    resumed, aborted = rollout(lab, "resume"), rollout(lab, "abort")
+    resumed = rollout(lab, "resume")
+    aborted = rollout(lab, "abort")
     assert (resumed.code, aborted.code) == (0, 0)
     assert "Nothing to resume" in resumed.stdout
     told = rollout(lab, "resume", "--yes", "-o", "json")
@@ -75,17 +81,28 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     lab.call(lambda: lab.store.create(LEASES, lease))
     process = command(lab, tmp_path, *APPLY)
     assert process.stderr is not None
-    next(line for line in process.stderr if "watching up to 20m2s for somebody to renew the lock" in line)
+    next(
+        line
+        for line in process.stderr
+        if "watching up to 20m2s for somebody to renew the lock" in line
+    )
     process.send_signal(number)
     stderr = process.communicate(timeout=60)[1]
     assert process.returncode == (130 if number is signal.SIGINT else -number), stderr
     score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == ((), {}, 0, None)
+    assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == (
+        (),
+        {},
+        0,
+        None,
+    )
     standing = lease_of(lab)
     assert standing["spec"] == spec
 
 
-def test_abort_gives_back_what_was_begun_and_nothing_else(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_abort_gives_back_what_was_begun_and_nothing_else(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     """And says so on the Node, for whoever asks the cluster and has never heard of rollout."""
     lab = started("default", 6)
     node = stopped_at(lab, tmp_path, "draining")
@@ -104,7 +121,9 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Started, roll
     rollout(lab, "apply", "--yes", "--dry-run").ends(0)
 
 
-def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_failed_nodes_are_tried_again_on_request(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("never-returns", 5)
     first = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
     failed = [entry["node"] for entry in first.summary["failed"]]
@@ -120,7 +139,10 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
 
     lab.call(repair)
     refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "waves.canary=1").ends(64)
-    assert "--canary cannot be changed now: the interrupted rollout has its own rules" in refused.stderr
+    assert (
+        "--canary cannot be changed now: the interrupted rollout has its own rules"
+        in refused.stderr
+    )
     rollout(lab, "resume", "--yes", "--retry-failed").ends(0)
     assert_finished(lab)
 
@@ -141,12 +163,17 @@ def stopped_run(lab: Lab, home: Path) -> str:
     return recorded_run(lab)
 
 
-def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_apply_does_not_replace_a_rollout_that_was_stopped(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 6)
     run = stopped_run(lab, tmp_path)
     refused = rollout(lab, "apply", "--yes", "--node", "cp-1").ends(6)
     assert f"the rollout {run}" in refused.stderr
-    assert "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it st" in refused.stderr
+    assert (
+        "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it st"
+        in refused.stderr
+    )
     assert recorded_run(lab) == run
     rehearsed = rollout(lab, "apply", "--dry-run", "--node", "cp-1").ends(0)
     assert "Answering yes discards it. To continue it instead: rollout resume\n" in rehearsed.stderr
@@ -156,7 +183,9 @@ def test_apply_does_not_replace_a_rollout_that_was_stopped(started: Started, rol
     assert_finished(lab)
 
 
-def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(started: Started, tmp_path: Path) -> None:
+def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 6)
     run = stopped_run(lab, tmp_path)
     another = ("apply", "--node", "cp-1")
@@ -178,7 +207,9 @@ def recorded_rules(lab: Lab) -> dict[str, Any]:
     return policy
 
 
-def test_a_dead_host_is_given_more_time_by_a_resume_and_by_every_later_one(started: Started, rollout: Rollout) -> None:
+def test_a_dead_host_is_given_more_time_by_a_resume_and_by_every_later_one(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("never-returns", 5)
     failed = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9").ends(4).failures
     again = ("resume", "--yes", "--retry-failed")
@@ -199,16 +230,32 @@ def test_time_outs_come_from_wherever_they_are_set_and_nothing_else_is_dropped_s
     started: Started, tmp_path: Path
 ) -> None:
     lab = started("never-returns", 5)
-    invoked(tmp_path, lab.environment, (*APPLY, "--reboot-timeout", "4s", "--max-failures", "9")).ends(4)
+    invoked(
+        tmp_path, lab.environment, (*APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
+    ).ends(4)
     file = tmp_path / "rollout.toml"
-    file.write_text('[drain]\ntimeout = "7m"\n[waves]\nsettle-timeout = "3m"\nspread-by = "zone"\n', encoding="utf-8")
-    variables = {"ROLLOUT_READY_TIMEOUT": "8s", "ROLLOUT_MAX_UNAVAILABLE": "3", "ROLLOUT_DRAIN_TIMEOUT": "6m"}
+    file.write_text(
+        '[drain]\ntimeout = "7m"\n[waves]\nsettle-timeout = "3m"\nspread-by = "zone"\n',
+        encoding="utf-8",
+    )
+    variables = {
+        "ROLLOUT_READY_TIMEOUT": "8s",
+        "ROLLOUT_MAX_UNAVAILABLE": "3",
+        "ROLLOUT_DRAIN_TIMEOUT": "6m",
+    }
     flags = ("--yes", "--retry-failed", "--config", str(file), "--set", "gates.hook-timeout=9m")
     ended = invoked(tmp_path, {**lab.environment, **variables}, ("resume", *flags)).ends(4)
     rules = recorded_rules(lab)
-    assert (rules["drain"]["timeout"], rules["settle_timeout"], rules["ready_timeout"]) == ("6m", "3m", "8s")
+    assert (rules["drain"]["timeout"], rules["settle_timeout"], rules["ready_timeout"]) == (
+        "6m",
+        "3m",
+        "8s",
+    )
     assert (rules["gates"]["hooks"]["timeout"], rules["reboot_timeout"]) == ("9m", "4s")
-    assert "note: the variable ROLLOUT_MAX_UNAVAILABLE has no effect: --max-unavailable stays" in ended.stderr
+    assert (
+        "note: the variable ROLLOUT_MAX_UNAVAILABLE has no effect: --max-unavailable stays"
+        in ended.stderr
+    )
     assert f"note: {file}:5: waves.spread-by has no effect: --spread-by stays" in ended.stderr
     assert (rules["max_unavailable"], rules["spread_by"]) == (2, "")
 
@@ -248,7 +295,9 @@ def test_a_run_outlives_its_terminal(started: Started, tmp_path: Path) -> None:
     assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Started, tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY)
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
@@ -264,7 +313,9 @@ def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Started,
     assert holder_of(lab) == ""
 
 
-def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: Started, tmp_path: Path) -> None:
+def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(
+    started: Started, tmp_path: Path
+) -> None:
     """What is left is there for another; nobody waits for a lock that its holder could have let go."""
     lab = started("never-returns", 5)
     node = stopped_at(lab, tmp_path, "rebooting", "--node", "worker-2")
@@ -272,7 +323,11 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
     for signals in (1, 2):
         process = command(lab, tmp_path, "abort", "--yes", "--wait", "10m", "--force-unlock", run)
         assert process.stderr is not None
-        next(line for line in process.stderr if "its reboot may have been requested: watching it" in line)
+        next(
+            line
+            for line in process.stderr
+            if "its reboot may have been requested: watching it" in line
+        )
         process.send_signal(signal.SIGINT)
         if signals == 2:
             next(line for line in process.stderr if "no further node is returned" in line)
@@ -283,7 +338,10 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
         assert record(lab) is not None
         assert marks_of(lab, node)["phase"] == "rebooting"
         if signals == 1:
-            assert f"Left as they are: {node}: stopped on request\nNext:\n    rollout abort\n" in stdout
+            assert (
+                f"Left as they are: {node}: stopped on request\nNext:\n    rollout abort\n"
+                in stdout
+            )
             assert "rollout operate" not in stdout
 
 
@@ -299,7 +357,10 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
     assert "ended unfinished: 1 failed." in told
     assert "continues it" not in rollout(lab, "status", "--run").stdout
-    assert told.endswith("\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n")
+    assert told.endswith(
+        "\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume"
+        " --retry-failed\n"
+    )
 
 
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
@@ -316,7 +377,9 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("way", [("abort", "--yes"), ("resume", "--yes"), ("resume",), APPLY, ("apply", "--yes")])
+@pytest.mark.parametrize(
+    "way", [("abort", "--yes"), ("resume", "--yes"), ("resume",), APPLY, ("apply", "--yes")]
+)
 def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_said_how_to_watch_and_stop_it(
     started: Started, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
@@ -324,20 +387,31 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
     living = command(lab, tmp_path, *APPLY)
     try:
         wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-        holder, journal = holder_of(lab), next((tmp_path / ".local/state/rollout/runs").glob("*.jsonl"))
+        holder = holder_of(lab)
+        journal = next((tmp_path / ".local/state/rollout/runs").glob("*.jsonl"))
         begun = time.monotonic()
         ended = invoked(tmp_path, lab.environment, way)
         took = time.monotonic() - begun
         assert ended.code == 6, ended.stderr
         place, _, process = holder.rpartition("/")
-        told = rf"a rollout is running on {re.escape(place)} \(process {process}, renewed \d+s ago\)"
+        told = (
+            rf"a rollout is running on {re.escape(place)} \(process {process}, renewed \d+s ago\)"
+        )
         assert re.search(told, ended.stderr), ended.stderr
         assert "  To watch it:     rollout status --watch\n" in ended.stderr
-        assert "  To stop it:      rollout pause --all        (it finishes the nodes in flight)\n" in ended.stderr
+        assert (
+            "  To stop it:      rollout pause --all        (it finishes the nodes in flight)\n"
+            in ended.stderr
+        )
         unlocking = f"--force-unlock {run_of(lab)}"
-        assert f"or at once with: rollout resume {unlocking} (or: rollout abort {unlocking})" in ended.stderr
+        assert (
+            f"or at once with: rollout resume {unlocking} (or: rollout abort {unlocking})"
+            in ended.stderr
+        )
         assert not [
-            word for word in ("has not renewed", "watching", "Wave", "renewed the lock") if word in ended.stderr
+            word
+            for word in ("has not renewed", "watching", "Wave", "renewed the lock")
+            if word in ended.stderr
         ]
         assert "Wave" not in ended.stdout
         assert took < 10
@@ -352,7 +426,9 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
 
 @pytest.mark.sample
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
-def test_a_journal_that_cannot_be_written_stops_nothing(started: Started, rollout: Rollout, place: str) -> None:
+def test_a_journal_that_cannot_be_written_stops_nothing(
+    started: Started, rollout: Rollout, place: str
+) -> None:
     lab = started("default", 4)
     ended = rollout(lab, *APPLY, "--set", f"output.journal={place}").ends(0)
     assert len(re.findall("no journal is written|can no longer be written", ended.stderr)) == 1

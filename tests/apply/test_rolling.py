@@ -30,10 +30,16 @@ ROLLING = ("--strategy", "rolling", "--set", "waves.health-checks=1")
 def roomy(workers: int, masters: int = 0) -> Scenario:
     """A cluster whose pods keep no two nodes apart."""
     default = load_scenario("default")
-    kept = tuple(one for one in default.workloads if one.name in {"cilium", "frontend", "thumbnails"})
+    kept = tuple(
+        one for one in default.workloads if one.name in {"cilium", "frontend", "thumbnails"}
+    )
     zones = ("eu-1a", "eu-1b", "eu-1c")
     groups = [NodeGroup(prefix="worker", count=workers, zones=zones)]
-    groups += [NodeGroup(prefix="cp", count=masters, role=Role.CONTROL_PLANE, zones=zones)] if masters else []
+    groups += (
+        [NodeGroup(prefix="cp", count=masters, role=Role.CONTROL_PLANE, zones=zones)]
+        if masters
+        else []
+    )
     return msgspec.structs.replace(default, nodes=tuple(groups), workloads=kept)
 
 
@@ -47,18 +53,26 @@ def begun_at(lines: Iterable[Line]) -> dict[str, int]:
 
 
 def ended_at(lines: Iterable[Line]) -> dict[str, int]:
-    return {line["node"]: place for place, line in enumerate(lines) if line["type"] == "node_finished"}
+    return {
+        line["node"]: place for place, line in enumerate(lines) if line["type"] == "node_finished"
+    }
 
 
 def most_at_once(lines: list[Line]) -> int:
-    begun, ended = begun_at(lines), ended_at(lines)
+    begun = begun_at(lines)
+    ended = ended_at(lines)
     return max(sum(begun[node] <= at < ended[node] for node in begun) for at in range(len(lines)))
 
 
 def assert_clean(lab: Lab, *nodes: str, most: int) -> None:
     score = lab.scoreboard()
     assert {node: score.reboots[node] for node in nodes} == dict.fromkeys(nodes, 1)
-    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == (
+        (),
+        {},
+        (),
+        (),
+    )
     assert score.most_unavailable <= most
     assert record(lab) is None
 
@@ -67,7 +81,9 @@ def workers(first: int, last: int) -> tuple[str, ...]:
     return tuple(f"worker-{number}" for number in range(first, last + 1))
 
 
-def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finished: int) -> list[Line]:
+def killed_once(
+    process: subprocess.Popen[str], number: signal.Signals, *, finished: int
+) -> list[Line]:
     """What it told up to a signal that comes once so many have finished, and others are under way."""
     assert process.stdout is not None
     lines = []
@@ -90,7 +106,8 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
     assert "\nRules: --max-unavailable 2, " in planned.stdout
     assert ", --canary 1" in planned.stdout
     ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json").ends(0)
-    begun, finished = begun_at(ended.lines), ended_at(ended.lines)
+    begun = begun_at(ended.lines)
+    finished = ended_at(ended.lines)
     parts = [[node["name"] for node in wave["nodes"]] for wave in ended.plan["waves"]]
     assert (parts[0], sorted(parts[-1])) == (["worker-1"], ["cp-1", "cp-2"])
     for earlier, later in pairwise(parts):
@@ -99,7 +116,8 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
     assert_clean(lab, *(node for part in parts for node in part), most=2)
 
 
-# Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on.
+# Pools through the real program: each node by the rules of its pool, in one plan, one record,
+# whoever goes on.
 
 
 POOLS = """
@@ -122,7 +140,8 @@ reboot-timeout = "4s"
 """
 
 
-CANARIES, REST = {"worker-1", "worker-4"}, {"worker-2", "worker-3", "worker-5", "worker-6"}
+CANARIES = {"worker-1", "worker-4"}
+REST = {"worker-2", "worker-3", "worker-5", "worker-6"}
 
 
 @pytest.fixture
@@ -138,11 +157,16 @@ def pools_of(plan: Any) -> list[dict[str, int]]:
 
 
 def assert_canary_first(lines: list[Line]) -> None:
-    begun, ended = begun_at(lines), ended_at(lines)
-    assert max(ended[node] for node in CANARIES & ended.keys()) < min(begun[node] for node in REST & begun.keys())
+    begun = begun_at(lines)
+    ended = ended_at(lines)
+    assert max(ended[node] for node in CANARIES & ended.keys()) < min(
+        begun[node] for node in REST & begun.keys()
+    )
 
 
-def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollout: Rollout, settings: Path) -> None:
+def test_one_pool_after_another_each_with_its_own_limit(
+    started: Started, rollout: Rollout, settings: Path
+) -> None:
     lab = started(roomy(6), 6)
     shown = rollout(lab, "status", "-o", "json", "-c", str(settings))
     assert {row["node"]: row["pool"] for row in json.loads(shown.stdout)["nodes"]} == {
@@ -161,7 +185,18 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     started: Started, rollout: Rollout, settings: Path, tmp_path: Path
 ) -> None:
     lab = started(roomy(6), 6)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s")
+    process = command(
+        lab,
+        tmp_path,
+        "apply",
+        "--yes",
+        "-o",
+        "json",
+        "-c",
+        str(settings),
+        "--set",
+        "lock.duration=2s",
+    )
     killed_once(process, signal.SIGKILL, finished=1)
     inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-3")
     ended = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
@@ -177,10 +212,14 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
     started: Started, rollout: Rollout, settings: Path
 ) -> None:
     settings.write_text(
-        POOLS.replace('after = ["canary"]\n', "").replace("[[pool]]", 'strategy = "rolling"\n[[pool]]', 1)
+        POOLS.replace('after = ["canary"]\n', "").replace(
+            "[[pool]]", 'strategy = "rolling"\n[[pool]]', 1
+        )
     )
     lab = started(roomy(9), 9)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s").ends(0)
+    ended = rollout(
+        lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s"
+    ).ends(0)
     (wave,) = ended.plan["waves"]
     pools = {node["name"]: node["pool"] for node in wave["nodes"]}
     canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]

@@ -52,9 +52,14 @@ def alertmanager() -> Iterator[Alertmanager]:
             exchange.answer(404 if gone is None else 200, b"{}")
             return
         silence = json.loads(exchange.payload)
-        is_known = silence.get("id", "") in ("", *state.standing) and exchange.path == "/prefix/api/v2/silences"
+        is_known = (
+            silence.get("id", "") in ("", *state.standing)
+            and exchange.path == "/prefix/api/v2/silences"
+        )
         status = state.status if is_known else 404
-        exchange.answer(status, json.dumps({"silenceID": state.post(silence)} if status == 200 else {}).encode())
+        exchange.answer(
+            status, json.dumps({"silenceID": state.post(silence)} if status == 200 else {}).encode()
+        )
 
     with scripted(answer) as server:
         state.url = f"{server.url}/prefix/"
@@ -62,7 +67,12 @@ def alertmanager() -> Iterator[Alertmanager]:
 
 
 def flags(alertmanager: Alertmanager) -> tuple[str, ...]:
-    return "--set", f"alerts.alertmanager-url={alertmanager.url}", "--set", "alerts.silence=instance"
+    return (
+        "--set",
+        f"alerts.alertmanager-url={alertmanager.url}",
+        "--set",
+        "alerts.silence=instance",
+    )
 
 
 def seconds_left(silence: dict[str, Any]) -> float:
@@ -78,7 +88,10 @@ def test_a_node_is_silenced_from_before_its_cordon_until_it_has_ended(
     (matcher,) = alertmanager.posted[0]["matchers"]
     assert (matcher["name"], matcher["isRegex"], matcher["isEqual"]) == ("instance", True, True)
     address = node_of(lab, "worker-1")["status"]["addresses"][0]["address"]
-    assert all(re.fullmatch(matcher["value"], value) for value in ("worker-1", "worker-1:9100", f"{address}:9100"))
+    assert all(
+        re.fullmatch(matcher["value"], value)
+        for value in ("worker-1", "worker-1:9100", f"{address}:9100")
+    )
     assert not re.fullmatch(matcher["value"], "worker-10")
     rollout(lab, *ONE, "--set", "alerts.silence=node").ends(64)
 
@@ -86,7 +99,10 @@ def test_a_node_is_silenced_from_before_its_cordon_until_it_has_ended(
 def test_what_a_killed_run_has_silenced_ends_by_itself(
     started: Started, alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    assert killed_at(started("default", 6), tmp_path, "drained", *ONE, *flags(alertmanager)) == "worker-1"
+    assert (
+        killed_at(started("default", 6), tmp_path, "drained", *ONE, *flags(alertmanager))
+        == "worker-1"
+    )
     (silence,) = alertmanager.standing.values()
     assert 0 < seconds_left(silence) <= timedelta(minutes=5).total_seconds()
 
@@ -99,12 +115,16 @@ def test_a_silence_is_renewed_while_its_node_is_under_way_and_had_again_after_an
     alertmanager: Alertmanager,
 ) -> None:
     told: list[str] = []
-    with NodeSilences(alertmanager.url, "node", {}, SystemClock(hurried=2400), told.append) as silences:
+    with NodeSilences(
+        alertmanager.url, "node", {}, SystemClock(hurried=2400), told.append
+    ) as silences:
         silences.notify(step("refused", Phase.PENDING))
         silences.notify(step("w-1", Phase.PENDING))
         silences.notify(step("w-1", Phase.CORDONED))
         wait_until(lambda: len(alertmanager.posted) > 5)
-        assert [silence.get("id") for silence in alertmanager.posted[2:6]] == [f"s-{number}" for number in range(2, 6)]
+        assert [silence.get("id") for silence in alertmanager.posted[2:6]] == [
+            f"s-{number}" for number in range(2, 6)
+        ]
         assert {silence["comment"].split()[0] for silence in alertmanager.posted[2:]} == {"w-1"}
         alertmanager.status = 503
         wait_until(lambda: len(told) == 1)
@@ -115,6 +135,10 @@ def test_a_silence_is_renewed_while_its_node_is_under_way_and_had_again_after_an
         wait_until(lambda: len(alertmanager.posted) > posted)
         assert "id" not in alertmanager.posted[posted]
         silences.notify(NodeFinished(datetime.now(UTC), "w-1", Outcome.SUCCEEDED, Phase.DONE))
-        assert [silence["comment"].split()[0] for silence in alertmanager.standing.values()] == ["refused"]
+        assert [silence["comment"].split()[0] for silence in alertmanager.standing.values()] == [
+            "refused"
+        ]
     assert not alertmanager.standing
-    assert told == ["warning: alerts of nodes that reboot are not silenced: Alertmanager answers 503"]
+    assert told == [
+        "warning: alerts of nodes that reboot are not silenced: Alertmanager answers 503"
+    ]

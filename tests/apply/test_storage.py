@@ -9,7 +9,14 @@ from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import read_pods
 from rollout.gather.cluster.storage import read_stored
 from rollout.lab.api.lifecycle import with_defaults
-from rollout.lab.api.resources import CEPH_CLUSTERS, LONGHORN_SETTINGS, NAMESPACES, PODS, REPLICAS, Resource
+from rollout.lab.api.resources import (
+    CEPH_CLUSTERS,
+    LONGHORN_SETTINGS,
+    NAMESPACES,
+    PODS,
+    REPLICAS,
+    Resource,
+)
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.model.cluster import StoredData
@@ -18,7 +25,8 @@ from tests.security.hands import at_phase
 from tests.state import rebooted, stored
 from tests.waiting import wait_until
 
-LONGHORN, CEPH = "longhorn-system", "rook-ceph"
+LONGHORN = "longhorn-system"
+CEPH = "rook-ceph"
 WORKERS = ("worker-1", "worker-2", "worker-3")
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", *ONE_LOOK)
 
@@ -36,15 +44,27 @@ def open_namespace(lab: Lab, name: str) -> None:
     lab.store.create(NAMESPACES, {"metadata": {"name": name}})
 
 
-def put_pod(lab: Lab, namespace: str, name: str, node: str, owner: tuple[str, str], app: str) -> None:
+def put_pod(
+    lab: Lab, namespace: str, name: str, node: str, owner: tuple[str, str], app: str
+) -> None:
     version, kind = owner
     reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
-    meta = {"name": name, "namespace": namespace, "labels": {"app": app}, "ownerReferences": [reference]}
-    spec = {"nodeName": node, "containers": [{"name": "main", "image": "registry.example/storage:1"}]}
+    meta = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {"app": app},
+        "ownerReferences": [reference],
+    }
+    spec = {
+        "nodeName": node,
+        "containers": [{"name": "main", "image": "registry.example/storage:1"}],
+    }
     lab.store.create(PODS, with_defaults(PODS, {"metadata": meta, "spec": spec}))
 
 
-def with_longhorn(lab: Lab, policy: str = "block-if-contains-last-replica", **volumes: tuple[str, ...]) -> None:
+def with_longhorn(
+    lab: Lab, policy: str = "block-if-contains-last-replica", **volumes: tuple[str, ...]
+) -> None:
     """Volumes by name, each with the nodes of its healthy replicas."""
 
     def begin() -> None:
@@ -55,7 +75,12 @@ def with_longhorn(lab: Lab, policy: str = "block-if-contains-last-replica", **vo
             put_pod(lab, LONGHORN, f"instance-manager-{node}", node, manager, "longhorn-manager")
         for volume, nodes in volumes.items():
             for node in nodes:
-                spec = {"volumeName": volume, "nodeID": node, "healthyAt": "2026-03-01T12:00:00Z", "failedAt": ""}
+                spec = {
+                    "volumeName": volume,
+                    "nodeID": node,
+                    "healthyAt": "2026-03-01T12:00:00Z",
+                    "failedAt": "",
+                }
                 put(lab, REPLICAS, LONGHORN, f"{volume}-{node}", spec=spec)
 
     lab.call(begin)
@@ -81,14 +106,19 @@ def with_ceph(lab: Lab, health: str, **details: Json) -> None:
 
 def read(lab: Lab) -> tuple[StoredData, ...]:
     api = connect(Path(lab.environment["KUBECONFIG"]), None)
-    return read_stored(api, [pod for namespace in (LONGHORN, CEPH) for pod in read_pods(api, namespace, "")])[0]
+    return read_stored(
+        api, [pod for namespace in (LONGHORN, CEPH) for pod in read_pods(api, namespace, "")]
+    )[0]
 
 
 def test_the_last_healthy_replica_stays_and_the_other_nodes_go(lab: Lab, rollout: Rollout) -> None:
     with_longhorn(lab, alone=("worker-2",), alike=("worker-2",), common=WORKERS)
     refused = rollout(lab, *APPLY).ends(6)
     said = " ".join(refused.stderr.split())
-    assert f"worker-2 volumes.longhorn.io {LONGHORN}/alike and 1 more have their only healthy replica there" in said
+    assert (
+        f"worker-2 volumes.longhorn.io {LONGHORN}/alike and 1 more have their only healthy replica"
+        " there" in said
+    )
     assert not rebooted(lab)
     rollout(lab, *APPLY, "--skip", "blocked").ends(0)
     assert rebooted(lab) == {"worker-1", "worker-3"}
@@ -97,7 +127,9 @@ def test_the_last_healthy_replica_stays_and_the_other_nodes_go(lab: Lab, rollout
 
 
 @pytest.mark.parametrize("is_mended", [True, False])
-def test_a_node_waits_until_its_copy_is_not_the_only_one(lab: Lab, rollout: Rollout, *, is_mended: bool) -> None:
+def test_a_node_waits_until_its_copy_is_not_the_only_one(
+    lab: Lab, rollout: Rollout, *, is_mended: bool
+) -> None:
     """The replica on the first node is lost by its reboot, and rebuilt a while after it is back; or it is not."""
     with_longhorn(lab, data=("worker-1", "worker-2"))
     at_phase(lab, "rebooting", lambda node: fail(lab, f"data-{node}"), node="worker-1")
@@ -114,12 +146,21 @@ def test_a_node_waits_until_its_copy_is_not_the_only_one(lab: Lab, rollout: Roll
         at_phase(lab, "ready", mend, node="worker-1")
     timeout = "30s" if is_mended else "2s"
     nodes = ("--node", "worker-1", "--node", "worker-2")
-    ended = rollout(lab, *APPLY, *nodes, "--max-unavailable", "2", "--set", f"gates.timeout={timeout}")
+    ended = rollout(
+        lab, *APPLY, *nodes, "--max-unavailable", "2", "--set", f"gates.timeout={timeout}"
+    )
     if is_mended:
         assert (ended.code, lost) == (0, [""]), ended.stderr
         return
-    assert (ended.code, ended.summary["not_started"], rebooted(lab)) == (4, ["worker-2"], {"worker-1"})
-    assert f"volumes.longhorn.io/{LONGHORN}/data has its only healthy" in ended.summary["reasons"]["worker-2"]
+    assert (ended.code, ended.summary["not_started"], rebooted(lab)) == (
+        4,
+        ["worker-2"],
+        {"worker-1"},
+    )
+    assert (
+        f"volumes.longhorn.io/{LONGHORN}/data has its only healthy"
+        in ended.summary["reasons"]["worker-2"]
+    )
 
 
 def test_where_longhorn_may_lose_the_last_replica_only_pairs_are_kept_apart(lab: Lab) -> None:
@@ -129,20 +170,28 @@ def test_where_longhorn_may_lose_the_last_replica_only_pairs_are_kept_apart(lab:
 
 
 def test_ceph_that_lacks_copies_keeps_its_nodes(lab: Lab, rollout: Rollout) -> None:
-    with_ceph(lab, "HEALTH_WARN", PG_DEGRADED={"message": "Degraded data redundancy"}, OSD_NEARFULL={})
+    with_ceph(
+        lab, "HEALTH_WARN", PG_DEGRADED={"message": "Degraded data redundancy"}, OSD_NEARFULL={}
+    )
     refused = rollout(lab, *APPLY).ends(6)
-    assert f"cephclusters.ceph.rook.io {CEPH}/main is not healthy (PG_DEGRADED)" in " ".join(refused.stderr.split())
+    assert f"cephclusters.ceph.rook.io {CEPH}/main is not healthy (PG_DEGRADED)" in " ".join(
+        refused.stderr.split()
+    )
     found = lab.store.get(CEPH_CLUSTERS, "main", CEPH)
     assert found is not None
     well = {**found, "status": {"ceph": {"health": "HEALTH_WARN", "details": {"OSD_NEARFULL": {}}}}}
     lab.call(lambda: lab.store.put(CEPH_CLUSTERS, well))
     planned = json.loads(
-        rollout(lab, "plan", "--max-unavailable", "3", "--control-plane", "exclude", "-o", "json").stdout
+        rollout(
+            lab, "plan", "--max-unavailable", "3", "--control-plane", "exclude", "-o", "json"
+        ).stdout
     )
     assert [len(wave["nodes"]) for wave in planned["waves"]] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("health", "is_well"), [("HEALTH_OK", True), ("HEALTH_ERR", False), ("", False)])
+@pytest.mark.parametrize(
+    ("health", "is_well"), [("HEALTH_OK", True), ("HEALTH_ERR", False), ("", False)]
+)
 def test_what_ceph_says_of_itself_counts(lab: Lab, health: str, *, is_well: bool) -> None:
     with_ceph(lab, health)
     (data,) = read(lab)

@@ -1,6 +1,7 @@
 """`status --watch` beside a rollout in another process: killed and gone on with, undone, and without an API server.
 
-The program is what an operator starts, on the lab's wire; each wait is for what the other process does, by the clock.
+The program is what an operator starts, on the lab's wire; each wait is for what the other process
+does, by the clock.
 """
 
 import json
@@ -37,7 +38,10 @@ def heard(lab: Lab, home: Path, *arguments: str) -> Iterator[Overheard]:
 
 
 def await_line(listened: Overheard, wanted: Callable[[str], bool]) -> None:
-    wait_until(lambda: any(map(wanted, list(listened.said))) or listened.process.poll() is not None, SECONDS)
+    wait_until(
+        lambda: any(map(wanted, list(listened.said))) or listened.process.poll() is not None,
+        SECONDS,
+    )
     assert any(map(wanted, listened.said)), listened.said[-20:]
 
 
@@ -51,7 +55,8 @@ def told_of(**fields: object) -> Callable[[str], bool]:
     def is_wanted(line: str) -> bool:
         told = json.loads(line) if line.startswith("{") else None
         return told is not None and all(
-            bool(told[name]) if value is True else told[name] == value for name, value in fields.items()
+            bool(told[name]) if value is True else told[name] == value
+            for name, value in fields.items()
         )
 
     return is_wanted
@@ -63,7 +68,8 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
     lab = started("default", 6)
     lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", *LEASE)
-    node, run = await_down(lab), run_of(lab)
+    node = await_down(lab)
+    run = run_of(lab)
     with heard(lab, tmp_path, "status", "--watch", "-o", "json") as watching:
         await_line(watching, told_of(run=run, state="running", nodes=True))
         kill(process)
@@ -78,7 +84,9 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
     assert all(line != after for line, after in pairwise(told))
 
 
-def test_a_node_that_reboots_is_down_for_a_while(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_node_that_reboots_is_down_for_a_while(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     """By the clock of the API server; how long it usually takes is what the journal of a run before it tells."""
     lab = started("default", 4)
     rollout(lab, *APPLY, "--node", "worker-1").ends(0)
@@ -87,18 +95,25 @@ def test_a_node_that_reboots_is_down_for_a_while(started: Started, rollout: Roll
     try:
         wait_until(lambda: marks_of(lab, "worker-2").get("phase") == "rebooting", SECONDS)
         note = r"down for \d+m?\d*s?, usually \d+s, wave 1 of 1"
-        (line,) = (line for line in rollout(lab, "status").stdout.splitlines() if line.startswith("worker-2 "))
+        (line,) = (
+            line
+            for line in rollout(lab, "status").stdout.splitlines()
+            if line.startswith("worker-2 ")
+        )
         assert re.search(rf"^worker-2 +rebooting .* {note}$", line), line
         nodes = json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]
         assert re.fullmatch(
-            f"rebooting, {note}", next(node["under_way"] for node in nodes if node["node"] == "worker-2")
+            f"rebooting, {note}",
+            next(node["under_way"] for node in nodes if node["node"] == "worker-2"),
         )
     finally:
         kill(process)
 
 
 @pytest.mark.exhaustive
-def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Started, tmp_path: Path) -> None:
+def test_an_api_server_that_is_away_is_told_of_and_waited_for(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 5)
     inflicted: list[ApiFault] = []
     with heard(lab, tmp_path, *APPLY, "--max-unavailable", "1") as applying:
@@ -114,7 +129,9 @@ def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Started, 
         assert applying.rest() == 0
     assert screen.code == 0
     moments = ["\n".join(lines) for lines in screen.moments]
-    assert any("the API server does not answer: this is how it was last seen" in text for text in moments)
+    assert any(
+        "the API server does not answer: this is how it was last seen" in text for text in moments
+    )
     assert "4 succeeded" in screen.text
     assert "last seen" not in screen.text
 
@@ -141,7 +158,9 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     assert "2 succeeded" in screen.text
     ended = rollout(lab, "status", "--watch").ends(0)
     assert re.fullmatch(
-        r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2 succeeded\.\n", ended.stdout
+        r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2"
+        r" succeeded\.\n",
+        ended.stdout,
     )
 
 

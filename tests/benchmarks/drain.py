@@ -1,8 +1,8 @@
 """A node with 100 pods, drained by us and by kubectl on the same API server: time and requests, as ratios.
 
-`python tests/benchmarks/drain.py`. Pods end half a second after they are told to. Further parts drain them through a
-budget that lets ten go a second, through one that stays closed for the first forty seconds, and from a StatefulSet,
-whose pods may have namesakes elsewhere.
+`python tests/benchmarks/drain.py`. Pods end half a second after they are told to. Further parts
+drain them through a budget that lets ten go a second, through one that stays closed for the first
+forty seconds, and from a StatefulSet, whose pods may have namesakes elsewhere.
 """
 
 import argparse
@@ -54,7 +54,8 @@ class Cost:
 
 
 def measured(server: StandaloneApi, act: Callable[[], object], node: str) -> Cost:
-    before, began = requests(server), time.monotonic()
+    before = requests(server)
+    began = time.monotonic()
     act()
     cost = Cost(time.monotonic() - began, requests(server) - before)
     assert pods_on(server, node) == set()
@@ -69,7 +70,9 @@ def fill(server: StandaloneApi, node: str, kind: str) -> None:
 
 
 @contextmanager
-def opening(server: StandaloneApi, budget: str, *, after: float, then_every: float, by: int) -> Iterator[None]:
+def opening(
+    server: StandaloneApi, budget: str, *, after: float, then_every: float, by: int
+) -> Iterator[None]:
     """A budget's controller that lets so many more go at a time. Seconds."""
     over = threading.Event()
 
@@ -101,7 +104,9 @@ PARTS = (
     Part(f"{PODS} pods, no budget"),
     Part(f"{PODS} pods of a StatefulSet, no budget", kind="StatefulSet"),
     Part(f"{PODS} pods under a budget that lets ten go a second", opening=(0.0, 1.0, 10)),
-    Part(f"{PODS} pods under a budget that is closed for 40 s, then open", opening=(40.0, 1.0, PODS)),
+    Part(
+        f"{PODS} pods under a budget that is closed for 40 s, then open", opening=(40.0, 1.0, PODS)
+    ),
 )
 
 
@@ -109,7 +114,8 @@ def compare(title: str, ours: Cost, theirs: Cost) -> None:
     print(title)
     print(f"  rollout   {ours.seconds:6.2f} s  {ours.requests:5} requests")
     print(f"  kubectl   {theirs.seconds:6.2f} s  {theirs.requests:5} requests")
-    times, asked = theirs.seconds / ours.seconds, theirs.requests / ours.requests
+    times = theirs.seconds / ours.seconds
+    asked = theirs.requests / ours.requests
     print(f"  kubectl / rollout: {times:.1f} times the time, {asked:.1f} times the requests")
 
 
@@ -125,11 +131,14 @@ def main() -> None:
             drain(task_of(node, api, Deaf(), policy))
 
         def by_kubectl(node: str) -> None:
-            ended = kubectl(server, Path(name), "drain", node, "--ignore-daemonsets", "--timeout=95s")
+            ended = kubectl(
+                server, Path(name), "drain", node, "--ignore-daemonsets", "--timeout=95s"
+            )
             assert ended.returncode == 0, ended.stderr[-2000:]
 
         for number, part in enumerate(PARTS):
-            ours, theirs = f"ours-{number}", f"theirs-{number}"
+            ours = f"ours-{number}"
+            theirs = f"theirs-{number}"
             compare(
                 part.title,
                 drained(server, part, ours, lambda ours=ours: by_us(ours)),  # type: ignore[misc]

@@ -1,11 +1,13 @@
 """What the real program costs on thousands of nodes: `plan` beside curl of the same lists, and `apply`.
 
-The lab is a process of its own, and its CPU is told apart. Seconds of CPU count the program's worker processes; MB are
-the peak of its largest process. Bring the lab up first: 5,000 nodes and 150,000 pods take minutes, and some GB.
+The lab is a process of its own, and its CPU is told apart. Seconds of CPU count the program's
+worker processes; MB are the peak of its largest process. Bring the lab up first: 5,000 nodes and
+150,000 pods take minutes, and some GB.
 
 Run: python tests/benchmarks/fleet.py plan [--nodes 5000] [--scenario large] [--limits 1,50,10%]
-     python tests/benchmarks/fleet.py apply [--nodes 1000] [--scenario default] [--limits 100] [--speed 5]
-     either with --profile FOLDER, where cProfile's statistics of each command's first process are left.
+     python tests/benchmarks/fleet.py apply [--nodes 1000] [--scenario default] [--limits 100]
+     [--speed 5] either with --profile FOLDER, where cProfile's statistics of each command's first
+     process are left.
 """
 
 import argparse
@@ -39,12 +41,15 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     asked = parser.parse_args()
     apply = asked.what == "apply"
-    nodes, scenario = asked.nodes or (1000 if apply else 5000), asked.scenario or ("default" if apply else "large")
+    nodes = asked.nodes or (1000 if apply else 5000)
+    scenario = asked.scenario or ("default" if apply else "large")
     limits = (asked.limits or ("100" if apply else "1,50,10%")).split(",")
     began = time.monotonic()
     with lab_process(scenario, speed=asked.speed or (5.0 if apply else 1.0), nodes=nodes) as lab:
         print(
-            f"{scenario}, {nodes} nodes: up after {time.monotonic() - began:.0f} s, {lab.cpu:.0f} s of CPU", flush=True
+            f"{scenario}, {nodes} nodes: up after {time.monotonic() - began:.0f} s, {lab.cpu:.0f} s"
+            " of CPU",
+            flush=True,
         )
         print(f"{'':<24}{'wall s':>9}{'CPU s':>9}{'MB':>7}{'lab CPU s':>11}", flush=True)
         if not apply:
@@ -66,13 +71,18 @@ def measure_reading(lab: LabProcess) -> None:
 def curl(lab: LabProcess) -> Cost:
     """All pages of the lists, one after another, by curl."""
     context = yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())
-    server, token = context["clusters"][0]["cluster"]["server"], context["users"][0]["user"]["token"]
+    server = context["clusters"][0]["cluster"]["server"]
+    token = context["users"][0]["user"]["token"]
     command = ["curl", "-sk", "-H", f"Authorization: Bearer {token}"]
-    began, before, peak = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN), 0
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = 0
     for path in LISTS:
         rest: str | None = ""
         while rest is not None:
-            page = subprocess.run([*command, f"{server}{path}?limit={PAGE}{rest}"], check=True, capture_output=True)
+            page = subprocess.run(
+                [*command, f"{server}{path}?limit={PAGE}{rest}"], check=True, capture_output=True
+            )
             peak = max(peak, len(page.stdout))
             more = re.search(rb'"continue":\s*"([^"]+)"', page.stdout[:1000])
             rest = f"&continue={more[1].decode()}" if more else None
@@ -83,25 +93,50 @@ def curl(lab: LabProcess) -> Cost:
 
 def measure_plan(lab: LabProcess, limit: str, profile: Path | None) -> None:
     """The whole plan."""
-    before, output = lab.cpu, lab.directory / "plan.json"
-    words = program(profile and profile / f"plan-{limit}", "plan", "-o", "json", "--max-unavailable", limit)
+    before = lab.cpu
+    output = lab.directory / "plan.json"
+    words = program(
+        profile and profile / f"plan-{limit}", "plan", "-o", "json", "--max-unavailable", limit
+    )
     show(f"plan, limit {limit}", measured(lab, words, output), lab.cpu - before)
     plan = json.loads(output.read_bytes())
-    print(f"  {plan['summary']}, {len(plan['excluded'])} excluded, {len(plan['warnings'])} warnings", flush=True)
+    print(
+        f"  {plan['summary']}, {len(plan['excluded'])} excluded, {len(plan['warnings'])} warnings",
+        flush=True,
+    )
 
 
 def measure_apply(lab: LabProcess, limit: str, profile: Path | None) -> None:
     """The whole rollout."""
-    before, output = lab.cpu, lab.directory / "apply.json"
-    words = program(profile and profile / f"apply-{limit}", "apply", "--yes", "-o", "json", "--max-unavailable", limit)
+    before = lab.cpu
+    output = lab.directory / "apply.json"
+    words = program(
+        profile and profile / f"apply-{limit}",
+        "apply",
+        "--yes",
+        "-o",
+        "json",
+        "--max-unavailable",
+        limit,
+    )
     cost = measured(lab, words, output)
     show(f"apply, limit {limit}", cost, lab.cpu - before)
     lines = [json.loads(line) for line in output.read_bytes().splitlines()]
-    summary, scores = lines[-1], lab.scores
-    done, away = len(summary["succeeded"]), scores["most_unavailable"]
-    evictions, twice, broken = scores["evictions"], scores["moved_twice"], len(scores["budgets_broken"])
-    print(f"  ended with {cost.code}: {done} succeeded, {len(summary['failed'])} failed; {cost.cpu / max(1, done):.3f}")
-    print(f"  s of CPU a node; {away} away at most, {evictions} evictions, {twice} twice, {broken} budgets broken")
+    summary = lines[-1]
+    scores = lab.scores
+    done = len(summary["succeeded"])
+    away = scores["most_unavailable"]
+    evictions = scores["evictions"]
+    twice = scores["moved_twice"]
+    broken = len(scores["budgets_broken"])
+    print(
+        f"  ended with {cost.code}: {done} succeeded, {len(summary['failed'])} failed;"
+        f" {cost.cpu / max(1, done):.3f}"
+    )
+    print(
+        f"  s of CPU a node; {away} away at most, {evictions} evictions, {twice} twice, {broken}"
+        " budgets broken"
+    )
 
 
 def program(profile: Path | None, *words: str) -> Sequence[str]:
@@ -113,7 +148,9 @@ def program(profile: Path | None, *words: str) -> Sequence[str]:
 
 def show(title: str, cost: Cost, lab: float) -> None:
     """A line of the table."""
-    print(f"{title:<24}{cost.wall:>9.1f}{cost.cpu:>9.1f}{cost.memory:>7.0f}{lab:>11.1f}", flush=True)
+    print(
+        f"{title:<24}{cost.wall:>9.1f}{cost.cpu:>9.1f}{cost.memory:>7.0f}{lab:>11.1f}", flush=True
+    )
     assert cost.code in {0, 4}, f"{title} ended with {cost.code}"
 
 

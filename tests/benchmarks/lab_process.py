@@ -1,6 +1,7 @@
 """A lab in a process of its own, as benchmarks want it: nothing of it counts as the client's.
 
-`with lab_process("typical", speed=5) as lab:` gives its variables, its scoreboard and what it has cost.
+`with lab_process("typical", speed=5) as lab:` gives its variables, its scoreboard and what it has
+cost.
 """
 
 import json
@@ -71,7 +72,9 @@ def measured(lab: LabProcess, words: Sequence[str], output: Path) -> Cost:
     environment = {**client_environment(lab), "PYTHONPATH": str(Path(__file__).parents[2])}
     with output.open("wb") as stream:
         began = time.monotonic()
-        process = subprocess.Popen(words, env=environment, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=stream)
+        process = subprocess.Popen(
+            words, env=environment, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=stream
+        )
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.monotonic() - began
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -82,8 +85,17 @@ def measured(lab: LabProcess, words: Sequence[str], output: Path) -> Cost:
 def lab_process(scenario: str, *, speed: float, nodes: int | None = None) -> Iterator[LabProcess]:
     """Start a lab, by a scenario's name or file, and end it with the context."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
-        command = [sys.executable, __file__, scenario, name, str(speed), *([str(nodes)] if nodes else [])]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        command = [
+            sys.executable,
+            __file__,
+            scenario,
+            name,
+            str(speed),
+            *([str(nodes)] if nodes else []),
+        ]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -104,9 +116,16 @@ def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
     with Lab(wanted, directory=Path(directory), speed=float(speed)) as lab:
         print(json.dumps(lab.environment), flush=True)
         for word in sys.stdin:
-            log = lab.call(lambda: [record.target for record in lab.requests if record.user_agent == USER_AGENT])
+            log = lab.call(
+                lambda: [
+                    record.target for record in lab.requests if record.user_agent == USER_AGENT
+                ]
+            )
             asked = Counter(f"{target.verb} {target.plural or target.path}" for target in log)
-            print(json.dumps(asked if word.strip() == "requests" else lab.scoreboard().to_json()), flush=True)
+            print(
+                json.dumps(asked if word.strip() == "requests" else lab.scoreboard().to_json()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

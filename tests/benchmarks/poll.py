@@ -2,9 +2,9 @@
 
 Run: python tests/benchmarks/poll.py [--hosts 500] [--ansible-hosts 500]
 
-The hosts are those of `rollout lab up`, a process of its own, so that the client's CPU time is the client's alone.
-Ansible's is that of its processes and everything they start. All ask the same question, 32 hosts at a time. Without
-Ansible beside this interpreter its two rows are left out.
+The hosts are those of `rollout lab up`, a process of its own, so that the client's CPU time is the
+client's alone. Ansible's is that of its processes and everything they start. All ask the same
+question, 32 hosts at a time. Without Ansible beside this interpreter its two rows are left out.
 """
 
 import argparse
@@ -66,11 +66,25 @@ class Cost:
 @contextmanager
 def lab(folder: Path, hosts: int) -> Iterator[Site]:
     """A lab of that many hosts, up and serving."""
-    command = [sys.executable, "-m", "rollout", "lab", "up", "--nodes", str(hosts), "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
+    command = [
+        sys.executable,
+        "-m",
+        "rollout",
+        "lab",
+        "up",
+        "--nodes",
+        str(hosts),
+        "--dir",
+        str(folder),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as serving:
         try:
             assert serving.stdout is not None
-            assert any(line.startswith("export") for line in serving.stdout), "the lab did not start"
+            assert any(line.startswith("export") for line in serving.stdout), (
+                "the lab did not start"
+            )
             yield Site(folder)
         finally:
             serving.terminate()
@@ -83,7 +97,14 @@ def hosts_of(site: Site) -> dict[str, Host]:
 
 
 def asked(hosts: Mapping[str, Host], executor: HostExecutor) -> dict[str, HostObservation]:
-    return poll(hosts, executor, probe=USUAL_PROBE, timeout=60, concurrency=CONCURRENCY, on_answer=lambda: None)
+    return poll(
+        hosts,
+        executor,
+        probe=USUAL_PROBE,
+        timeout=60,
+        concurrency=CONCURRENCY,
+        on_answer=lambda: None,
+    )
 
 
 def our_poll(site: Site) -> Cost:
@@ -91,7 +112,8 @@ def our_poll(site: Site) -> Cost:
     hosts = hosts_of(site)
     shell = ParamikoShell(known_hosts=site.known_hosts)
     asked(dict(list(hosts.items())[:1]), shell)  # imports and key loading
-    cpu, wall = time.process_time() + children_cpu(), time.monotonic()
+    cpu = time.process_time() + children_cpu()
+    wall = time.monotonic()
     found = asked(hosts, shell)
     cost = Cost(len(hosts), time.process_time() + children_cpu() - cpu, time.monotonic() - wall)
     kinds = Counter(type(answer).__name__ for answer in found.values())
@@ -104,7 +126,8 @@ def executor_poll(site: Site, count: int) -> Cost:
     settings = AnsibleSettings(inventory=site.inventory, known_hosts=site.known_hosts)
     hosts = dict(list(hosts_of(site).items())[:count])
     executor = AnsibleExecutor(settings)
-    before, wall = time.process_time() + children_cpu(), time.monotonic()
+    before = time.process_time() + children_cpu()
+    wall = time.monotonic()
     found = asked(hosts, executor)
     cost = Cost(count, time.process_time() + children_cpu() - before, time.monotonic() - wall)
     kinds = Counter(type(answer).__name__ for answer in found.values())
@@ -114,17 +137,35 @@ def executor_poll(site: Site, count: int) -> Cost:
 
 def ansible_poll(ansible: Path, site: Site, count: int) -> Cost:
     """Ask the first hosts by `ansible -m raw`, with as many forks as we have connections."""
-    command = (ansible, "-i", site.inventory, f"all[0:{count - 1}]", "-m", "raw", "-a", PROBE_COMMAND)
+    command = (
+        ansible,
+        "-i",
+        site.inventory,
+        f"all[0:{count - 1}]",
+        "-m",
+        "raw",
+        "-a",
+        PROBE_COMMAND,
+    )
     environment = os.environ | {
         "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={site.known_hosts}",
         "ANSIBLE_HOME": str(site.folder / "ansible"),
         "ANSIBLE_FORKS": str(CONCURRENCY),
     }
-    before, wall = children_cpu(), time.monotonic()
-    done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, check=False)
+    before = children_cpu()
+    wall = time.monotonic()
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     cost = Cost(count, children_cpu() - before, time.monotonic() - wall)
     answers = done.stdout.count("UPDATE_STATUS_UPDATED_NEED_REBOOT")
-    assert answers == count, f"{answers} of {count} answered: {done.stdout[-500:]}{done.stderr[-500:]}"
+    assert answers == count, (
+        f"{answers} of {count} answered: {done.stdout[-500:]}{done.stderr[-500:]}"
+    )
     return cost
 
 
@@ -142,7 +183,8 @@ def find_ansible() -> Path | None:
 
 def told(name: str, cost: Cost, ours: Cost) -> str:
     """A row; the ratios are of what one host costs."""
-    cpu, wall = cost.per_host / ours.per_host, (cost.wall / cost.hosts) / (ours.wall / ours.hosts)
+    cpu = cost.per_host / ours.per_host
+    wall = (cost.wall / cost.hosts) / (ours.wall / ours.hosts)
     figures = f"{cost.hosts:>6} hosts  {cost.per_host:>8.2f} ms CPU/host  {cost.wall:>7.2f} s wall"
     return f"{name:<18}{figures}  {cpu:>6.1f} x CPU  {wall:>6.1f} x wall"
 
@@ -151,7 +193,8 @@ def compare(site: Site, ansible_hosts: int) -> None:
     """Poll all ways and print the figures, each as a ratio to the first."""
     ours = min((our_poll(site) for _ in range(3)), key=lambda cost: cost.cpu)
     print(told("rollout", ours, ours))
-    ansible, count = find_ansible(), min(ansible_hosts, ours.hosts)
+    ansible = find_ansible()
+    count = min(ansible_hosts, ours.hosts)
     if ansible is None or not count:
         print("ansible: left out: it is not installed, or not asked for")
         return

@@ -1,8 +1,9 @@
 """Ten clusters copied and rehearsed by the real program: what was forecast of each, and what its rehearsal took.
 
-Each is a lab that is planned with `--snapshot`; another lab is the copy, and `apply` runs on that. Seconds are
-simulated, from the first wave to the end of the run. The program's pauses are real seconds, so the faster the lab, the
-more they weigh: at a speed of 2, a few side by side, most of the time is waiting.
+Each is a lab that is planned with `--snapshot`; another lab is the copy, and `apply` runs on that.
+Seconds are simulated, from the first wave to the end of the run. The program's pauses are real
+seconds, so the faster the lab, the more they weigh: at a speed of 2, a few side by side, most of
+the time is waiting.
 
 Run: python tests/benchmarks/rehearsal.py [--speed 2] [--at-once 3] [--limit 2] [--only WORD]
 """
@@ -80,19 +81,25 @@ def measure(speed: float, limit: str, cluster: tuple[str, int]) -> Agreement:
         home = Path(folder)
         file = home / "cluster.json"
         with Lab(scale(load_scenario(name), nodes), directory=home / "lab", speed=speed) as lab:
-            planned = end_of(start(home, lab.environment, ("plan", *flags, "--snapshot", str(file))))
+            planned = end_of(
+                start(home, lab.environment, ("plan", *flags, "--snapshot", str(file)))
+            )
         plan = json.loads(planned.stdout)
         with Lab(scenario_like(file), directory=home / "copy", speed=speed) as copy:
             ended = end_of(start(home, copy.environment, ("apply", "--yes", *flags)), seconds=3600)
         assert ended.code == 0, ended.stderr
-    return Agreement(plan["summary"]["nodes"], plan["estimate"]["seconds"], speed * seconds_of(ended.stdout))
+    return Agreement(
+        plan["summary"]["nodes"], plan["estimate"]["seconds"], speed * seconds_of(ended.stdout)
+    )
 
 
 def seconds_of(lines: str) -> float:
     """How long a run took, from its first wave on."""
     events: list[Mapping[str, str]] = [json.loads(line) for line in lines.splitlines()]
     began = next(event["at"] for event in events if event["type"] == "wave_started")
-    return (datetime.fromisoformat(events[-1]["at"]) - datetime.fromisoformat(began)).total_seconds()
+    return (
+        datetime.fromisoformat(events[-1]["at"]) - datetime.fromisoformat(began)
+    ).total_seconds()
 
 
 if __name__ == "__main__":

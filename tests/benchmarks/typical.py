@@ -1,20 +1,22 @@
 """The ordinary clusters, rolled by the real program and by hand: what each way takes, and what it does to the pods.
 
-By hand: node after node kubectl drain, ssh reboot, wait until it is Ready on another boot, kubectl uncordon. The
-program runs at each limit and with every strategy that it knows. Each way has a fresh lab, in a process
-of its own, and the journal of one run on such a lab, so that estimates have a past.
+By hand: node after node kubectl drain, ssh reboot, wait until it is Ready on another boot, kubectl
+uncordon. The program runs at each limit and with every strategy that it knows. Each way has a fresh
+lab, in a process of its own, and the journal of one run on such a lab, so that estimates have a
+past.
 
-`s` are simulated seconds of the whole command, `x` how many times faster than by hand, `est` the plan's estimate to
-what the run took, `ev/pod` evictions to pods that had to move, `twice` evictions of pods that had moved before,
-`broken` budgets, `away` the most nodes, `bound` how many waves no layout by the same rules can do without, and `CPU s`
-the program's own.
+`s` are simulated seconds of the whole command, `x` how many times faster than by hand, `est` the
+plan's estimate to what the run took, `ev/pod` evictions to pods that had to move, `twice` evictions
+of pods that had moved before, `broken` budgets, `away` the most nodes, `bound` how many waves no
+layout by the same rules can do without, and `CPU s` the program's own.
 
-The program's pauses are real seconds, so the faster the lab, the more they weigh: at a speed of 1 or 2, with a few
-ways side by side, most of the time is waiting, and the machine does not matter.
+The program's pauses are real seconds, so the faster the lab, the more they weigh: at a speed of 1
+or 2, with a few ways side by side, most of the time is waiting, and the machine does not matter.
 
-Run: python tests/benchmarks/typical.py [--scenario typical|typical-large|both] [--limits 1,2,6,10] [--speed 2]
-     [--only WORD] [--no-by-hand] [--at-once 4] [--keep FOLDER]; `--only` keeps the ways whose flags hold the word, and
-     what each of them printed goes to the folder.
+Run: python tests/benchmarks/typical.py [--scenario typical|typical-large|both] [--limits 1,2,6,10]
+[--speed 2]
+     [--only WORD] [--no-by-hand] [--at-once 4] [--keep FOLDER]; `--only` keeps the ways whose flags
+     hold the word, and what each of them printed goes to the folder.
 """
 
 import argparse
@@ -88,11 +90,15 @@ def main() -> None:
 def measure_all(asked: argparse.Namespace, scenario: str) -> None:
     """Measure all ways on one cluster, and print a row for each."""
     journal = trained(scenario, asked.speed)
-    print(f"{scenario}, {SCENARIOS[scenario]} nodes, {asked.speed:g} simulated seconds in a real one")
+    print(
+        f"{scenario}, {SCENARIOS[scenario]} nodes, {asked.speed:g} simulated seconds in a real one"
+    )
     print(f"{'limit':<46}{'s':>7}{'x':>6}{'est':>6}{'evict':>7}{'ev/pod':>8}", end="")
     print(f"{'twice':>7}{'broken':>8}{'away':>6}{'waves':>7}{'bound':>7}{'CPU s':>7}", flush=True)
     base: float | None = None
-    tried = list(ways([int(limit) for limit in asked.limits.split(",")], asked.only, by_hand=asked.by_hand))
+    tried = list(
+        ways([int(limit) for limit in asked.limits.split(",")], asked.only, by_hand=asked.by_hand)
+    )
     with ThreadPoolExecutor(asked.at_once) as pool:
         figures = pool.map(partial(measure, scenario, asked.speed, journal, asked.keep), tried)
         for way, result in zip(tried, figures, strict=True):
@@ -152,13 +158,29 @@ def measure(scenario: str, speed: float, journal: str, keep: Path | None, way: W
         remember(lab, journal)
         began = time.monotonic()
         if way.limit is None:
-            waves, bound, estimate, ran, cpu = len(roll_by_hand(lab)), 0, 0.0, 0.0, 0.0
+            waves = len(roll_by_hand(lab))
+            bound = 0
+            estimate = 0.0
+            ran = 0.0
+            cpu = 0.0
         else:
-            lines = keep / f"{scenario} {way.name.strip()}.jsonl" if keep else lab.directory / "lines.jsonl"
-            waves, bound, estimate, ran, cpu = roll(lab, lines, "--max-unavailable", str(way.limit), *way.flags)
-        seconds, scores = time.monotonic() - began, lab.scores
+            lines = (
+                keep / f"{scenario} {way.name.strip()}.jsonl"
+                if keep
+                else lab.directory / "lines.jsonl"
+            )
+            waves, bound, estimate, ran, cpu = roll(
+                lab, lines, "--max-unavailable", str(way.limit), *way.flags
+            )
+        seconds = time.monotonic() - began
+        scores = lab.scores
     assert set(scores["reboots"].values()) == {1}, scores["reboots"]
-    counts = (scores["evictions"], scores["moved_twice"], len(scores["budgets_broken"]), scores["most_unavailable"])
+    counts = (
+        scores["evictions"],
+        scores["moved_twice"],
+        len(scores["budgets_broken"]),
+        scores["most_unavailable"],
+    )
     return Measured(seconds, estimate, ran, cpu, *counts, waves, bound)
 
 
@@ -175,14 +197,22 @@ def remember(lab: LabProcess, journal: str) -> None:
 
 def roll(lab: LabProcess, output: Path, *flags: str) -> tuple[int, int, float, float, float]:
     """The real program: how many waves and their lower bound, its estimate, what the run took, and its CPU."""
-    cost = measured(lab, (sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json", *flags), output)
+    cost = measured(
+        lab, (sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json", *flags), output
+    )
     assert cost.code == 0, f"apply ended with {cost.code}: {output.read_text()[-3000:]}"
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     plan = next(line["plan"] for line in lines if line["type"] == "plan")
     acts = [line["at"] for line in lines if line["type"] in {"step", "node_finished", "summary"}]
     ran = time_of(acts[-1]) - time_of(acts[0])
     summary = plan["summary"]
-    return summary["waves"], summary["waves_lower_bound"], plan["estimate"]["seconds"], ran, cost.cpu
+    return (
+        summary["waves"],
+        summary["waves_lower_bound"],
+        plan["estimate"]["seconds"],
+        ran,
+        cost.cpu,
+    )
 
 
 def time_of(stamp: str) -> float:
@@ -194,10 +224,20 @@ def roll_by_hand(lab: LabProcess) -> list[str]:
     """Node after node, as somebody would who knows kubectl and has an evening."""
     names = run(lab, KUBECTL, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
     for name in names:
-        run(lab, KUBECTL, "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s")
+        run(
+            lab,
+            KUBECTL,
+            "drain",
+            name,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--timeout=600s",
+        )
         before = run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)
         ssh(lab, name)
-        while (now := run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)) == before or not now.endswith("True"):
+        while (
+            now := run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)
+        ) == before or not now.endswith("True"):
             time.sleep(0.2)
         run(lab, KUBECTL, "uncordon", name)
     return names
@@ -205,9 +245,17 @@ def roll_by_hand(lab: LabProcess) -> list[str]:
 
 def ssh(lab: LabProcess, name: str) -> None:
     """Ask a host to reboot; the connection may break before the answer."""
-    address = run(lab, KUBECTL, "get", "node", name, "-o", "jsonpath={.status.addresses[0].address}")
+    address = run(
+        lab, KUBECTL, "get", "node", name, "-o", "jsonpath={.status.addresses[0].address}"
+    )
     options = ("-o", f"UserKnownHostsFile={lab.environment['ROLLOUT_KNOWN_HOSTS']}", "-F", "none")
-    where = ("-p", lab.environment["ROLLOUT_SSH_PORT"], "-i", lab.environment["ROLLOUT_SSH_KEY"], f"core@{address}")
+    where = (
+        "-p",
+        lab.environment["ROLLOUT_SSH_PORT"],
+        "-i",
+        lab.environment["ROLLOUT_SSH_KEY"],
+        f"core@{address}",
+    )
     subprocess.run(
         ["ssh", *options, *where, "sudo systemctl reboot"],
         env=client_environment(lab),
@@ -225,9 +273,13 @@ def rollout(lab: LabProcess, *words: str) -> str:
 def run(lab: LabProcess, *words: str) -> str:
     """What a command prints; its end is the benchmark's where it fails."""
     environment = {**client_environment(lab), "PYTHONPATH": str(Path(__file__).parents[2])}
-    ended = subprocess.run(words, env=environment, cwd=lab.directory, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        words, env=environment, cwd=lab.directory, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
-        raise SystemExit(f"{' '.join(words)} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
+        raise SystemExit(
+            f"{' '.join(words)} ended with {ended.returncode}:\n{ended.stderr[-3000:]}"
+        )
     return ended.stdout
 
 

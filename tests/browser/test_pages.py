@@ -1,8 +1,8 @@
 """The pages in a real browser: nothing fetched, nothing complained of, nothing wider than the screen, axe content.
 
-It needs chromium (or Chrome), npm and the network, so it waits to be asked for: `ROLLOUT_BROWSER=1 pytest
-tests/browser`, with `pip install --group browser`. Pictures of what it saw go to `$ROLLOUT_PICTURES`, where that is
-set.
+It needs chromium (or Chrome), npm and the network, so it waits to be asked for: `ROLLOUT_BROWSER=1
+pytest tests/browser`, with `pip install --group browser`. Pictures of what it saw go to
+`$ROLLOUT_PICTURES`, where that is set.
 """
 
 import os
@@ -30,7 +30,10 @@ pytestmark = [
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AXE = "axe-core@4.10.3"
 WIDTHS = (1400, 390)
-MADE: Mapping[str, Callable[[], str]] = {"example": lambda: EXAMPLE.read_text(encoding="utf-8"), **PAGES}
+MADE: Mapping[str, Callable[[], str]] = {
+    "example": lambda: EXAMPLE.read_text(encoding="utf-8"),
+    **PAGES,
+}
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +55,11 @@ def axe() -> str:
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
     if not script.exists():
         folder.mkdir(exist_ok=True)
-        subprocess.run(["npm", "install", "--no-save", "--prefix", folder, AXE], check=True, capture_output=True)
+        subprocess.run(
+            ["npm", "install", "--no-save", "--prefix", folder, AXE],
+            check=True,
+            capture_output=True,
+        )
     return script.read_text(encoding="utf-8")
 
 
@@ -65,7 +72,9 @@ def page_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_page_is_read_by_everybody(browser: Any, axe: str, page_file: Path, width: int, scheme: str) -> None:
+def test_a_page_is_read_by_everybody(
+    browser: Any, axe: str, page_file: Path, width: int, scheme: str
+) -> None:
     size = {"width": width, "height": 900}
     # its policy holds but for the checker
     with browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True) as context:
@@ -75,7 +84,9 @@ def test_a_page_is_read_by_everybody(browser: Any, axe: str, page_file: Path, wi
         page.evaluate("for (const item of document.querySelectorAll('details')) item.open = true")
         page.evaluate(axe)
         violations = page.evaluate("axe.run().then(result => result.violations)")
-        assert [(item["id"], [node["html"][:200] for node in item["nodes"][:3]]) for item in violations] == []
+        assert [
+            (item["id"], [node["html"][:200] for node in item["nodes"][:3]]) for item in violations
+        ] == []
         picture(page, f"{page_file.stem}-{width}-{scheme}.png")
 
 

@@ -34,7 +34,9 @@ def home(tmp_path: Path) -> Path:
 def command(home: Path) -> Command:
     """Run the real program to its end; `lab` is what it works on, `variables` are its environment."""
 
-    def run(*arguments: str, lab: Lab | None = None, variables: dict[str, str] | None = None) -> Ended:
+    def run(
+        *arguments: str, lab: Lab | None = None, variables: dict[str, str] | None = None
+    ) -> Ended:
         environment = {**(lab.environment if lab else {}), **(variables or {})}
         return invoked(home, environment, arguments)
 

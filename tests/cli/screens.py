@@ -65,15 +65,20 @@ def shown(
 ) -> Screen:
     """The real program on a terminal of so many columns.
 
-    `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has changed. `keys` are
-    pressed whenever a board has moved. `narrowed` is how many columns the terminal has from the first board on.
+    `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has
+    changed. `keys` are pressed whenever a board has moved. `narrowed` is how many columns the
+    terminal has from the first board on.
     """
     leader, follower = pty.openpty()
     _resize(follower, columns)
-    process = start_on_terminal(home, {"TERM": "xterm-256color", "TZ": "UTC", **environment}, arguments, follower)
+    process = start_on_terminal(
+        home, {"TERM": "xterm-256color", "TZ": "UTC", **environment}, arguments, follower
+    )
     os.close(follower)
     screen = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
-    stream, octets, moments = pyte.ByteStream(screen), b"", list[list[str]]()
+    stream = pyte.ByteStream(screen)
+    octets = b""
+    moments = list[list[str]]()
     while data := _read(leader):
         octets += data
         stream.feed(data)
@@ -85,7 +90,9 @@ def shown(
         if narrowed and any(line.startswith("Wave ") for line in screen.display):
             _resize(leader, narrowed)
             process.send_signal(signal.SIGWINCH)
-            screen, columns, narrowed = _reflowed(screen, narrowed), narrowed, 0
+            screen = _reflowed(screen, narrowed)
+            columns = narrowed
+            narrowed = 0
             stream = pyte.ByteStream(screen)
         if heed is not None:
             moments.append([line.rstrip() for line in screen.display])
@@ -125,7 +132,10 @@ def _read(leader: int) -> bytes:
 
 
 def _lines(screen: pyte.HistoryScreen, columns: int) -> list[str]:
-    lines = ["".join(row[column].data for column in range(columns)).rstrip() for row in screen.history.top]
+    lines = [
+        "".join(row[column].data for column in range(columns)).rstrip()
+        for row in screen.history.top
+    ]
     lines += [line.rstrip() for line in screen.display]
     while lines and not lines[-1]:
         lines.pop()

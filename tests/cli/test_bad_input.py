@@ -15,18 +15,30 @@ from tests.state import untouched
 USAGE = [
     (("apply", "--yes", "--set", "lock.duration=999999999h"), "lock.duration", "is too long"),
     (("plan", "--max-unavailble", "3"), "No such option", "--max-unavailable"),
-    (("plan", "--soak", "3m"), "waves.soak has no flag: write --set waves.soak=VALUE.", "rollout plan --help"),
+    (
+        ("plan", "--soak", "3m"),
+        "waves.soak has no flag: write --set waves.soak=VALUE.",
+        "rollout plan --help",
+    ),
     (
         ("resume", "--max-unavailable", "3"),
         "--max-unavailable cannot be changed now",
         "rollout abort, then rollout apply",
     ),
-    (("resume", "-l", "a=b"), "--selector cannot be changed now", "rollout abort, then rollout apply"),
+    (
+        ("resume", "-l", "a=b"),
+        "--selector cannot be changed now",
+        "rollout abort, then rollout apply",
+    ),
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
     (("paln",), "No such command", "plan"),
     (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
     (("operate", "worker-1"), "unexpected extra argument", "rollout operate --help"),
-    (("plan", "config", "--max-unavailable", "3", "--node", "worker-1"), "--node, --max-unavailable cannot", ""),
+    (
+        ("plan", "config", "--max-unavailable", "3", "--node", "worker-1"),
+        "--node, --max-unavailable cannot",
+        "",
+    ),
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
     (("pause", "--all", "--until", ""), "it is empty", "--until"),
     (("plan", "--node", ","), "it is empty", "--node"),
@@ -34,12 +46,18 @@ USAGE = [
     (("plan", "--snapshot", "copies/"), "copies/ names a folder", "--snapshot"),
     (("report", "--out", "pages/"), "pages/ names a folder", "--out"),
     (("known-hosts", "--out", "keys/"), "keys/ names a folder", "--out"),
-    (("pause", "--all", "--until", "8h", "--reason", "x" * 121), "at most 120 are kept", "--reason"),
+    (
+        ("pause", "--all", "--until", "8h", "--reason", "x" * 121),
+        "at most 120 are kept",
+        "--reason",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "told", "also"), USAGE, ids=lambda value: str(value)[:40])
-def test_usage(arguments: tuple[str, ...], told: str, also: str, command: Command, home: Path) -> None:
+def test_usage(
+    arguments: tuple[str, ...], told: str, also: str, command: Command, home: Path
+) -> None:
     (home / "config").write_text("", encoding="utf-8")
     ended = command(*arguments, variables={"KUBECONFIG": str(home / "config")}).ends(ExitCode.USAGE)
     assert_one_error(ended.stderr, told, also)
@@ -68,7 +86,10 @@ ON_A_CLUSTER: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("status", "--kubeconfig", "nowhere"), ("there is no kubeconfig",)),
     (("status", "--kubeconfig", "broken.yaml"), ("kubeconfig",)),
     (("history", "--set", "output.journal=broken.yaml"), ("no run is recorded in broken.yaml",)),
-    (("plan", "-l", "node-role.kubernetes.io/workr"), ("no node matches", "node-role.kubernetes.io/")),
+    (
+        ("plan", "-l", "node-role.kubernetes.io/workr"),
+        ("no node matches", "node-role.kubernetes.io/"),
+    ),
     (("plan", "--node", "worker-l"), ("there is no node worker-l", "worker-1")),
     (("plan", "-i", "nowhere.ini"), ("nowhere.ini",)),
     (("plan", "-i", "broken.yaml"), ("broken.yaml",)),
@@ -95,15 +116,25 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
     assert untouched(lab)
 
 
-@pytest.mark.parametrize(("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")])
+@pytest.mark.parametrize(
+    ("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")]
+)
 def test_a_lock_namespace_that_takes_nothing_new(
     start_lab: StartLab, command: Command, fix: str, *, terminating: bool
 ) -> None:
     """It is not there, or on its way out: what stands beside the lock cannot be allowed, nor deleted."""
     lab = start_lab("default", nodes=4)
     if terminating:
-        metadata = {"name": "locks", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"]}
-        lab.call(lambda: lab.store.create(NAMESPACES, {"metadata": metadata, "status": {"phase": "Terminating"}}))
+        metadata = {
+            "name": "locks",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["example.com/hold"],
+        }
+        lab.call(
+            lambda: lab.store.create(
+                NAMESPACES, {"metadata": metadata, "status": {"phase": "Terminating"}}
+            )
+        )
     where = ("--set", "lock.namespace=locks")
     for arguments, code in ((("apply", "--yes", "--allow", "idle"), 1), (("operate", "--once"), 6)):
         ended = command(*arguments, *where, lab=lab).ends(code)

@@ -34,7 +34,11 @@ def remembering(shared_lab: StartLab) -> Lab:
     """A cluster with a version that failed, and another that one node was rebooted into."""
     lab = shared_lab(TINY)
     failed = {"4081.2.1": VersionFailures(nodes=("worker-2",), at="2026-11-20T01:00:00Z")}
-    change_memory(connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, versions=failed))
+    change_memory(
+        connect(lab.kubeconfig, None),
+        "kube-system",
+        lambda memory: replace(memory, versions=failed),
+    )
     result = {"outcome": "succeeded", "version": "4152.2.0", "at": "2026-11-21T01:00:00Z"}
     state.write(lab, "worker-1", "annotations", **{LAST_RESULT: json.dumps(result)})
     return lab
@@ -82,7 +86,9 @@ def test_names_of_the_cluster_are_offered(
     assert offered(complete(*words, lab=remembering)) == names
 
 
-def test_the_cluster_is_the_one_that_the_line_names(complete: Complete, remembering: Lab, home: Path) -> None:
+def test_the_cluster_is_the_one_that_the_line_names(
+    complete: Complete, remembering: Lab, home: Path
+) -> None:
     assert offered(complete("pause", "--kubeconfig", str(remembering.kubeconfig), "")) == WORKERS
     settings = home / "cluster.toml"
     settings.write_text(f'[cluster]\nkubeconfig = "{remembering.kubeconfig}"\n', encoding="utf-8")
@@ -109,7 +115,9 @@ def test_runs_of_the_current_cluster_are_offered_first(complete: Complete, home:
     context = {"name": "c", "context": {"cluster": "c"}}
     cluster = {"name": "c", "cluster": {"server": "https://prod.example"}}
     kubeconfig = home / "kubeconfig"
-    kubeconfig.write_text(json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]}))
+    kubeconfig.write_text(
+        json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]})
+    )
     variables = {"KUBECONFIG": str(kubeconfig)}
     assert offered(complete("report", "a", variables=variables)) == ["a2", "a3", "a1"]
 
@@ -129,11 +137,15 @@ def silent_server() -> Iterator[str]:
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
     """A folder with the plugin and its completion, which the shell that has this project installed would find."""
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "scripts"
+    ]
     for name in ("kubectl-node_rollout", "kubectl_complete-node_rollout"):
         module, _, function = scripts[name].partition(":")
         script = tmp_path / name
-        script.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n", encoding="utf-8")
+        script.write_text(
+            f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n", encoding="utf-8"
+        )
         script.chmod(0o755)
     return tmp_path
 
@@ -153,7 +165,11 @@ def test_kubectl_completes_the_plugin(
     words: Sequence[str], names: Sequence[str], plugin: Path, home: Path, remembering: Lab
 ) -> None:
     """Nothing is offered for a file, whose names the shell then completes: directive 0."""
-    environment = {"PATH": f"{plugin}:{os.environ['PATH']}", "HOME": str(home), **remembering.environment}
+    environment = {
+        "PATH": f"{plugin}:{os.environ['PATH']}",
+        "HOME": str(home),
+        **remembering.environment,
+    }
     asked = ["kubectl", "__complete", "node-rollout", *words]
     ended = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == [*names, ":0"]
@@ -164,7 +180,9 @@ def test_a_server_that_never_answers_is_not_waited_for(
 ) -> None:
     lab = connect(remembering.kubeconfig, None).server
     kubeconfig = tmp_path / "silent"
-    kubeconfig.write_text(remembering.kubeconfig.read_text(encoding="utf-8").replace(lab, silent_server))
+    kubeconfig.write_text(
+        remembering.kubeconfig.read_text(encoding="utf-8").replace(lab, silent_server)
+    )
     before = time.monotonic()
     assert offered(complete("pause", "", variables={"KUBECONFIG": str(kubeconfig)})) == []
     # two seconds, and what it takes to start on a busy machine; a request waits for 30
@@ -184,19 +202,28 @@ users:
 """
 
 
-def test_a_login_that_speaks_to_the_terminal_is_not_heard(complete: Complete, tmp_path: Path) -> None:
-    program, kubeconfig = tmp_path / "login", tmp_path / "kubeconfig"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\necho 'open https://login.example' >&2\nexit 1\n")
+def test_a_login_that_speaks_to_the_terminal_is_not_heard(
+    complete: Complete, tmp_path: Path
+) -> None:
+    program = tmp_path / "login"
+    kubeconfig = tmp_path / "kubeconfig"
+    program.write_text(
+        f"#!/bin/sh\ntouch {tmp_path}/asked\necho 'open https://login.example' >&2\nexit 1\n"
+    )
     program.chmod(0o755)
     kubeconfig.write_text(LOGIN.replace("PROGRAM", str(program)), encoding="utf-8")
     assert offered(complete("pause", "", variables={"KUBECONFIG": str(kubeconfig)})) == []
     assert (tmp_path / "asked").exists()
 
 
-@pytest.mark.parametrize("variables", [{"KUBECONFIG": "/nowhere"}, {"ROLLOUT_CONFIG": "/nowhere"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "variables", [{"KUBECONFIG": "/nowhere"}, {"ROLLOUT_CONFIG": "/nowhere"}, {}], ids=str
+)
 def test_what_is_missing_is_passed_over(variables: dict[str, str], complete: Complete) -> None:
     assert offered(complete("release", "", variables=variables)) == []
 
 
 def test_no_setting_is_read_before_a_name_is_asked_for(complete: Complete) -> None:
-    assert "--max-unavailable" in offered(complete("plan", "--max", variables={"ROLLOUT_CONFIG": "/nowhere"}))
+    assert "--max-unavailable" in offered(
+        complete("plan", "--max", variables={"ROLLOUT_CONFIG": "/nowhere"})
+    )

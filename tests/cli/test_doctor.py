@@ -33,8 +33,14 @@ def findings(
     assert document["ok"] is (ended.code == ExitCode.OK)
     assert document["summary"]["fail"] == sum(check["verdict"] == "fail" for check in found)
     assert all(check["fix"] for check in found if check["verdict"] != "pass")
-    drains = [(check["subject"], check["verdict"] == "pass") for check in found if check["check"] == "drain"]
-    assert not {node for node, passes in drains if passes} & {node for node, passes in drains if not passes}
+    drains = [
+        (check["subject"], check["verdict"] == "pass")
+        for check in found
+        if check["check"] == "drain"
+    ]
+    assert not {node for node, passes in drains if passes} & {
+        node for node, passes in drains if not passes
+    }
     return ended.code, found
 
 
@@ -49,7 +55,10 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     }
     rights = {check["subject"] for check in checks if check["check"] == "right"}
     assert rights == {str(right) for right in apply_rights("kube-system")}
-    assert {"create events in namespace default", "update configmaps node-rollout in namespace kube-system"} <= rights
+    assert {
+        "create events in namespace default",
+        "update configmaps node-rollout in namespace kube-system",
+    } <= rights
     assert "get leases.coordination.k8s.io node-rollout in namespace kube-system" in rights
     assert sum(check["check"] == "ssh" for check in checks) == 4
     shown = command("doctor", lab=lab).ends(ExitCode.OK)
@@ -82,10 +91,14 @@ def test_what_is_wrong_is_named_with_its_fix(
     assert all(fix in check["fix"] for check in found)
 
 
-def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
+def test_the_lock_is_shown_with_its_holder(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
-    running = start(home, lab.environment, ["apply", "--yes", "--set", "lock.duration=3s", "-o", "json"])
+    running = start(
+        home, lab.environment, ["apply", "--yes", "--set", "lock.duration=3s", "-o", "json"]
+    )
     assert running.stdout is not None
     for line in running.stdout:
         if '"rebooting"' in line:
@@ -103,7 +116,8 @@ def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command
 
 
 @pytest.mark.parametrize(
-    ("name", "check", "verdict"), [("node-rollout", "lock", "fail"), ("node-rollout-memory", "memory", "warn")]
+    ("name", "check", "verdict"),
+    [("node-rollout", "lock", "fail"), ("node-rollout-memory", "memory", "warn")],
 )
 def test_what_the_server_would_not_store_is_named(
     start_lab: StartLab, command: Command, name: str, check: str, verdict: str
@@ -113,19 +127,31 @@ def test_what_the_server_would_not_store_is_named(
     refused = ApiFault(answer=FaultAnswer.INVALID, verb="create", resource="configmaps")
     lab.inflict(refused)
     code, checks = findings(command, lab)
-    refusals = {entry["subject"]: entry["check"] for entry in checks if "cannot be written" in entry["message"]}
+    refusals = {
+        entry["subject"]: entry["check"]
+        for entry in checks
+        if "cannot be written" in entry["message"]
+    }
     assert code == ExitCode.ERROR
     assert refusals == {
         "ConfigMap kube-system/node-rollout": "lock",
         "ConfigMap kube-system/node-rollout-memory": "memory",
     }
     lab.call(lab.faults.clear)
-    metadata = {"name": name, "namespace": "kube-system", "annotations": {"node-rollout.dev/ended": "true"}}
+    metadata = {
+        "name": name,
+        "namespace": "kube-system",
+        "annotations": {"node-rollout.dev/ended": "true"},
+    }
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
     lab.call(lambda: lab.store.create(CONFIGMAPS, body))
     _, checks = findings(command, lab)
     entry = next(entry for entry in checks if "cannot be written" in entry["message"])
-    assert (entry["check"], entry["verdict"], entry["subject"]) == (check, verdict, f"ConfigMap kube-system/{name}")
+    assert (entry["check"], entry["verdict"], entry["subject"]) == (
+        check,
+        verdict,
+        f"ConfigMap kube-system/{name}",
+    )
     assert "immutable" in entry["message"]
     assert f"kubectl -n kube-system delete configmap {name}" in entry["fix"]
     standing = lab.call(lambda: lab.store.get(CONFIGMAPS, name, "kube-system"))
@@ -148,14 +174,18 @@ def test_an_unreachable_server_is_one_failed_check(command: Command, home: Path)
 _COMMAND = re.compile(r"(?:rollout|kubectl|sudo systemctl) [^;`]*[^;`.]")
 
 
-def checks(command: Command, lab: Lab, *flags: str, variables: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def checks(
+    command: Command, lab: Lab, *flags: str, variables: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """What is not as it should be."""
     _, found = findings(command, lab, *flags, variables=variables)
     return [check for check in found if check["verdict"] != "pass"]
 
 
 def fix_of(found: list[dict[str, Any]], name: str, subject: str) -> str:
-    (fix,) = (check["fix"] for check in found if (check["check"], check["subject"]) == (name, subject))
+    (fix,) = (
+        check["fix"] for check in found if (check["check"], check["subject"]) == (name, subject)
+    )
     return str(fix)
 
 
@@ -176,7 +206,9 @@ def _kubectl(lab: Lab, words: list[str]) -> Ended:
     if kubectl is None:
         pytest.skip("needs kubectl")
     variables = {**os.environ, **lab.environment}
-    done = subprocess.run([kubectl, *words], env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [kubectl, *words], env=variables, capture_output=True, text=True, check=False
+    )
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -191,7 +223,9 @@ SPOILT = {
 }
 
 
-def test_each_fix_of_the_cluster_mends_it(start_lab: StartLab, command: Command, home: Path) -> None:
+def test_each_fix_of_the_cluster_mends_it(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
     lab = start_lab("idle", nodes=9, speed=30)
     for node, (_, annotations) in SPOILT.items():
         write(lab, node, "annotations", **annotations)
@@ -241,8 +275,12 @@ def test_a_fix_of_a_host_mends_it(start_lab: StartLab, command: Command) -> None
         assert done.returncode == 0, (unit, done.stderr)
     # and that a rival has the node in hand is mended with it
     left = checks(command, lab)
-    assert not [check for check in left if check["check"] in {"update-engine", "locksmithd", "rival"}]
-    assert not [check for check in found if check["check"] == "rival" and check["subject"] != "cluster"]
+    assert not [
+        check for check in left if check["check"] in {"update-engine", "locksmithd", "rival"}
+    ]
+    assert not [
+        check for check in found if check["check"] == "rival" and check["subject"] != "cluster"
+    ]
 
 
 def ssh(lab: Lab, node: str, line: str) -> subprocess.CompletedProcess[str]:
@@ -263,7 +301,9 @@ def test_unknown_host_keys_are_recorded_by_the_command_that_is_printed(
     line = commands_in(fix)[0]
     assert line == f"rollout known-hosts --out {empty}"
     typed(home, lab, line).ends(0)
-    assert not [check for check in checks(command, lab, variables=asked) if check["check"] == "host-key"]
+    assert not [
+        check for check in checks(command, lab, variables=asked) if check["check"] == "host-key"
+    ]
 
 
 def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
@@ -273,7 +313,9 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
     lab = start_lab("wrong-host-key", nodes=7)
     (found,) = (check for check in checks(command, lab) if check["check"] == "host-key")
     assert found["fix"].startswith("The connection may be intercepted.")
-    line = next(text for text in commands_in(found["fix"]) if text.startswith("rollout known-hosts"))
+    line = next(
+        text for text in commands_in(found["fix"]) if text.startswith("rollout known-hosts")
+    )
     shown, on_file = re.findall(r"SHA256:\S+", found["message"])[:2]
     consoles = home / "consoles"
     consoles.mkdir()

@@ -16,9 +16,13 @@ from tests.ended import answered, end_of, start
 from tests.state import untouched
 
 
-def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, command: Command, home: Path) -> None:
+def test_a_plan_is_shown_saved_and_told_by_the_exit_code(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
     lab = start_lab(TINY, nodes=4)
-    shown = command("plan", "--out", "my.plan", "--detailed-exitcode", "-o", "json", lab=lab).ends(ExitCode.CHANGES)
+    shown = command("plan", "--out", "my.plan", "--detailed-exitcode", "-o", "json", lab=lab).ends(
+        ExitCode.CHANGES
+    )
     saved = home / "my.plan"
     assert saved.read_text(encoding="utf-8") == shown.stdout
     assert stat.S_IMODE(saved.stat().st_mode) == 0o644
@@ -28,7 +32,9 @@ def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, co
     assert plan["format_version"] == "1.0"
     assert plan["summary"]["nodes"] == 4
     text = command("plan", "--exclude", "worker-[12]", "-o", "wide", lab=lab).ends(ExitCode.OK)
-    left_out = [line.split() for line in text.stdout.splitlines() if line.endswith("left out by --exclude")]
+    left_out = [
+        line.split() for line in text.stdout.splitlines() if line.endswith("left out by --exclude")
+    ]
     assert [words[:4] for words in left_out] == [["·", "worker-1,", "worker-2", "excluded:"]]
     assert text.stdout.endswith("Next:\n    rollout apply --exclude 'worker-[12]'\n")
     assert untouched(lab)
@@ -42,7 +48,9 @@ def test_nothing_to_do_is_no_error_and_no_change(start_lab: StartLab, command: C
     assert untouched(lab)
 
 
-def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, command: Command) -> None:
+def test_a_saved_plan_runs_once_and_is_stale_afterwards(
+    start_lab: StartLab, command: Command
+) -> None:
     lab = start_lab(TINY, nodes=3)
     command("plan", "--max-unavailable", "2", "--out", "my.plan", lab=lab)
     refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab).ends(ExitCode.USAGE)
@@ -61,7 +69,9 @@ def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, com
     assert set(scores.reboots.values()) == {1}
 
 
-def test_a_dry_run_asks_the_server_and_changes_nothing(start_lab: StartLab, command: Command) -> None:
+def test_a_dry_run_asks_the_server_and_changes_nothing(
+    start_lab: StartLab, command: Command
+) -> None:
     lab = start_lab(nodes=5)
     ended = command("apply", "--dry-run", lab=lab).ends(ExitCode.OK)
     assert "Dry run: nothing was changed" in ended.stdout
@@ -72,44 +82,60 @@ def test_a_dry_run_asks_the_server_and_changes_nothing(start_lab: StartLab, comm
     assert untouched(lab)
 
 
-@pytest.mark.parametrize("arguments", [("apply",), ("apply", "-o", "json")], ids=["no terminal", "json"])
+@pytest.mark.parametrize(
+    "arguments", [("apply",), ("apply", "-o", "json")], ids=["no terminal", "json"]
+)
 def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Command) -> None:
     ended = command(*arguments).ends(ExitCode.DECLINED)
     assert "--yes" in ended.stderr
     assert ended.stdout == ""
 
 
-@pytest.mark.parametrize("answer", ["no", "y", "", "YES", "\x04"], ids=["no", "y", "empty", "YES", "end"])
+@pytest.mark.parametrize(
+    "answer", ["no", "y", "", "YES", "\x04"], ids=["no", "y", "empty", "YES", "end"]
+)
 def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
     ended = answered(home, lab.environment, ["apply"], answer).ends(ExitCode.DECLINED)
     assert ended.stdout.startswith("2 nodes on ")
     assert "This drains and reboots 2 nodes, one at a time, in about " in ended.stderr
-    assert re.search(r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Only yes is accepted. Type yes: ", ended.stderr)
+    assert re.search(
+        r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Only yes is accepted. Type yes: ", ended.stderr
+    )
     assert "rollout: not confirmed: nothing was changed\n" in ended.stderr
     assert "error" not in ended.stderr
     assert untouched(lab)
 
 
-def test_the_question_says_that_the_window_is_closed_and_when_it_opens(start_lab: StartLab, home: Path) -> None:
+def test_the_question_says_that_the_window_is_closed_and_when_it_opens(
+    start_lab: StartLab, home: Path
+) -> None:
     lab = start_lab(TINY, nodes=2)
     begin = datetime.now(UTC) + timedelta(hours=3)
     window = f"{begin:%H:%M} 1h UTC"
-    ended = answered(home, lab.environment, ["apply", "--window", window], "no").ends(ExitCode.DECLINED)
+    ended = answered(home, lab.environment, ["apply", "--window", window], "no").ends(
+        ExitCode.DECLINED
+    )
     said = " ".join(ended.stderr.split())
     assert "No node is started now: outside the maintenance window; the next opens " in said
     assert f"{begin:%H:%M}" in said
 
 
-def test_a_wave_that_is_declined_before_any_other_is_no_failure(start_lab: StartLab, home: Path) -> None:
+def test_a_wave_that_is_declined_before_any_other_is_no_failure(
+    start_lab: StartLab, home: Path
+) -> None:
     lab = start_lab(TINY, nodes=2)
-    ended = answered(home, lab.environment, ["apply", "--yes", "--interactive"], "y").ends(ExitCode.DECLINED)
+    ended = answered(home, lab.environment, ["apply", "--yes", "--interactive"], "y").ends(
+        ExitCode.DECLINED
+    )
     assert "Only yes, or all for every later wave, is accepted:" in ended.stderr
     assert untouched(lab)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: StartLab, home: Path) -> None:
+def test_the_first_signal_finishes_what_is_in_flight(
+    number: int, start_lab: StartLab, home: Path
+) -> None:
     lab = start_lab(TINY, nodes=3)
     process = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
     assert process.stdout is not None

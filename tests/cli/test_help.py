@@ -18,7 +18,16 @@ from tests.cli.conftest import Command
 from tests.docs.test_blocks import path_with_program
 
 CLIENTS = (
-    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
+    *(
+        "kubernetes",
+        "paramiko",
+        "cryptography",
+        "rich",
+        "pydantic",
+        "urllib3",
+        "prometheus_client",
+        "jinja2",
+    ),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh"),
 )
 
@@ -28,7 +37,9 @@ def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> N
     lines = command("--help", variables={"COLUMNS": "80"}).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     last = "\n".join(lines[-12:])
-    assert all(f"rollout {name} " in last for name in ("doctor", "status", "plan", "apply", "resume"))
+    assert all(
+        f"rollout {name} " in last for name in ("doctor", "status", "plan", "apply", "resume")
+    )
     assert "rollout demo" in last
 
 
@@ -39,7 +50,9 @@ def test_the_longest_help_is_a_page(columns: str, most: int, command: Command) -
 
 
 def test_no_flag_is_broken_across_lines() -> None:
-    broken = [path for path, text in helps(program(), "rollout") if re.search(r"--[a-z-]+-\n", text)]
+    broken = [
+        path for path, text in helps(program(), "rollout") if re.search(r"--[a-z-]+-\n", text)
+    ]
     assert broken == []
 
 
@@ -74,17 +87,32 @@ def commands_among(modules: set[str]) -> set[str]:
     return {module.removeprefix(begin) for module in modules if module.startswith(begin)}
 
 
-COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"lab"}}
+COMPLETED = {
+    "sta": set(),
+    "plan --context ": {"plan"},
+    "history ": {"history"},
+    "demo --scenario ": {"lab"},
+}
 
 
 @pytest.mark.parametrize("line", COMPLETED)
 def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
     """Neither what checks values nor the clients: they take longer than all else. Nor does help."""
     count = str(len(line.split(" ")))
-    asked = {"COMP_WORDS": f"rollout {line}", "COMP_CWORD": count, "_ROLLOUT_COMPLETE": "complete_bash"}
+    asked = {
+        "COMP_WORDS": f"rollout {line}",
+        "COMP_CWORD": count,
+        "_ROLLOUT_COMPLETE": "complete_bash",
+    }
     modules = loaded(tmp_path / "modules", **asked)
     assert commands_among(modules) == COMPLETED[line]
-    heavy = {*CLIENTS, "asyncio", "rollout.planning.plan.build", "rollout.execution", "rollout.lab.scenario"}
+    heavy = {
+        *CLIENTS,
+        "asyncio",
+        "rollout.planning.plan.build",
+        "rollout.execution",
+        "rollout.lab.scenario",
+    }
     assert modules & heavy == set()
     assert loaded(tmp_path / "helped", "--help").isdisjoint(CLIENTS)
 
@@ -92,10 +120,16 @@ def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
 def test_help_teaches_without_pythons_words(command: Command) -> None:
     """Arguments by their names alone; the flags that examples have; where else a flag may stand; an example each."""
     texts = dict(helps(program(), "rollout"))
-    assert [path for path, text in texts.items() if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}", text)] == []
+    assert [
+        path
+        for path, text in texts.items()
+        if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}", text)
+    ] == []
     assert "--fingerprints " in texts["rollout known-hosts"]
     assert "ROLLOUT_MAX_UNAVAILABLE=3" in command("--help").stdout
-    silent = [path for path, text in texts.items() if "Examples:" not in text and not path.endswith(LISTS)]
+    silent = [
+        path for path, text in texts.items() if "Examples:" not in text and not path.endswith(LISTS)
+    ]
     assert silent == []
 
 
@@ -104,7 +138,12 @@ LISTS = ("rollout", "fleetlock", "scenarios")
 
 
 def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
-    yield path, command.get_help(typer.Context(command, info_name=path, terminal_width=80, max_content_width=80))
+    yield (
+        path,
+        command.get_help(
+            typer.Context(command, info_name=path, terminal_width=80, max_content_width=80)
+        ),
+    )
     for name, member in getattr(command, "commands", {}).items():
         yield from helps(member, f"{path} {name}")
 
@@ -125,7 +164,12 @@ def test_a_real_bash_completes_with_the_printed_script(command: Command, home: P
             '_rollout_completion rollout\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
         )
         done = subprocess.run(
-            [bash, "--norc", "-c", ask], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [bash, "--norc", "-c", ask],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()

@@ -29,21 +29,32 @@ ANSIBLE = Path(sys.executable).parent / "ansible"
 needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 
-def ansible(lab: Lab, home: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
+def ansible(
+    lab: Lab, home: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None
+) -> str:
     """What one of Ansible's programs prints, in an empty home, with our folder as its inventory."""
     path = os.pathsep.join((str(ANSIBLE.parent), os.environ["PATH"]))
-    environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **(variables or lab.environment)}
+    environment = {
+        "PATH": path,
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        **(variables or lab.environment),
+    }
     # A shared connection's socket would lie in the test's home, whose path may be too long for one.
     environment["ANSIBLE_SSH_ARGS"] = "-o ControlMaster=no"
     command = [str(ANSIBLE.with_name(program)), "-i", str(INVENTORY), *arguments]
-    ended = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "WARNING" not in ended.stderr
     return ended.stdout
 
 
 @needs_ansible
-def test_ansible_inventory_reads_groups_and_variables_and_reaches_the_hosts(mixed: Lab, home: Path) -> None:
+def test_ansible_inventory_reads_groups_and_variables_and_reaches_the_hosts(
+    mixed: Lab, home: Path
+) -> None:
     read: dict[str, Any] = json.loads(ansible(mixed, home, "ansible-inventory", "--list"))
     assert set(read["nodes"]["hosts"]) == set(mixed.machines)
     assert read["role_control_plane"]["hosts"] == ["cp-1", "cp-2", "cp-3"]
@@ -56,8 +67,21 @@ def test_ansible_inventory_reads_groups_and_variables_and_reaches_the_hosts(mixe
     assert paused["rollout_annotations"]["paused"] in ("true", {"__ansible_unsafe": "true"})
     assert paused["ansible_user"] == "core"
     graph = ansible(mixed, home, "ansible-inventory", "--graph", "needs_no_reboot")
-    assert [line.strip(" |-") for line in graph.splitlines()] == ["@needs_no_reboot:", "worker-2", "worker-3"]
-    shown = ansible(mixed, home, "ansible", "needs_no_reboot", "-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
+    assert [line.strip(" |-") for line in graph.splitlines()] == [
+        "@needs_no_reboot:",
+        "worker-2",
+        "worker-3",
+    ]
+    shown = ansible(
+        mixed,
+        home,
+        "ansible",
+        "needs_no_reboot",
+        "-m",
+        "raw",
+        "-a",
+        "cat /proc/sys/kernel/random/boot_id",
+    )
     boots = {name: machine.boot_id in shown for name, machine in mixed.machines.items()}
     assert boots == {name: name in ("worker-2", "worker-3") for name in mixed.machines}
 
@@ -67,12 +91,16 @@ def test_what_a_node_says_is_no_template(start_lab: StartLab, home: Path) -> Non
     lab = start_lab("idle", nodes=4, speed=1)
     lure = "{{ 6 * 7 }}"
     write(lab, "worker-1", "annotations", **{"node-rollout.dev/last-result": lure})
-    shown = ansible(lab, home, "ansible", "worker-1", "-m", "debug", "-a", "var=rollout_annotations")
+    shown = ansible(
+        lab, home, "ansible", "worker-1", "-m", "debug", "-a", "var=rollout_annotations"
+    )
     assert lure in shown
     assert "42" not in shown
 
 
-def test_a_host_that_does_not_answer_is_listed_without_its_answers(start_lab: StartLab, command: Command) -> None:
+def test_a_host_that_does_not_answer_is_listed_without_its_answers(
+    start_lab: StartLab, command: Command
+) -> None:
     lab = start_lab("unreachable", nodes=7)
     document = json.loads(command("inventory", lab=lab).stdout)
     assert "worker-2" in document["nodes"]["hosts"]
@@ -97,15 +125,20 @@ while True:
 
 
 @needs_ansible
-def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(mixed: Lab, home: Path) -> None:
+def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(
+    mixed: Lab, home: Path
+) -> None:
     """It is written for a name, and Ansible connects to an address."""
-    machine, port = mixed.machines["worker-1"], mixed.environment["ROLLOUT_SSH_PORT"]
-    relay, used, config = home / "relay.py", home / "used", home / "ssh config"
+    machine = mixed.machines["worker-1"]
+    port = mixed.environment["ROLLOUT_SSH_PORT"]
+    relay = home / "relay.py"
+    used = home / "used"
+    config = home / "ssh config"
     relay.write_text(RELAY)
     config.write_text(
-        f"Host worker-1\n  HostName {machine.address}\n  HostKeyAlias [{machine.address}]:{port}\n  Port {port}\n"
-        f"  IdentityFile {mixed.key}\n  UserKnownHostsFile {mixed.known_hosts}\n"
-        f"  ProxyCommand {sys.executable} {relay} %h %p {used}\n"
+        f"Host worker-1\n  HostName {machine.address}\n  HostKeyAlias [{machine.address}]:{port}\n "
+        f" Port {port}\n  IdentityFile {mixed.key}\n  UserKnownHostsFile {mixed.known_hosts}\n "
+        f" ProxyCommand {sys.executable} {relay} %h %p {used}\n"
     )
     variables = {
         "KUBECONFIG": str(mixed.kubeconfig),
@@ -119,7 +152,8 @@ def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(mixed: L
     assert len(used.read_text()) == 2
 
 
-# `rollout check-update` on hosts that look, are at it, have one staged, refuse, and cannot be asked.
+# `rollout check-update` on hosts that look, are at it, have one staged, refuse, and cannot be
+# asked.
 
 
 def hosts_of(ended: Ended) -> dict[str, dict[str, Any]]:
@@ -152,7 +186,9 @@ def test_hosts_are_asked_once_and_not_waited_for(start_lab: StartLab, command: C
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", [HostFaults(missing=("update_engine_client",)), HostFaults(bus=BusFault.DENIED)])
+@pytest.mark.parametrize(
+    "fault", [HostFaults(missing=("update_engine_client",)), HostFaults(bus=BusFault.DENIED)]
+)
 def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Command) -> None:
     """Over the bus where there is no client, as root where the bus denies the user."""
     lab = start_lab("updates", nodes=11)
@@ -160,6 +196,9 @@ def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Comm
     ended = command("check-update", "--node", "worker-1", "-o", "json", lab=lab)
     assert summary(ended) == {"asked": ["worker-1"]}
     end = time.monotonic() + 60
-    while command("plan", "--node", "worker-1", "--detailed-exitcode", lab=lab).code != ExitCode.CHANGES:
+    while (
+        command("plan", "--node", "worker-1", "--detailed-exitcode", lab=lab).code
+        != ExitCode.CHANGES
+    ):
         assert time.monotonic() < end
     assert set(lab.scoreboard().reboots.values()) == {0}

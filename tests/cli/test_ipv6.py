@@ -39,8 +39,12 @@ def lab(start_lab: StartLab, ipv6: Scenario) -> Lab:
 
 
 @pytest.mark.parametrize("executor", ["ssh", "ansible"])
-def test_nodes_and_known_hosts_have_ipv6_addresses(lab: Lab, command: Command, executor: str) -> None:
-    nodes = json.loads(command("status", "--executor", executor, "-o", "json", lab=lab).ends(0).stdout)["nodes"]
+def test_nodes_and_known_hosts_have_ipv6_addresses(
+    lab: Lab, command: Command, executor: str
+) -> None:
+    nodes = json.loads(
+        command("status", "--executor", executor, "-o", "json", lab=lab).ends(0).stdout
+    )["nodes"]
     assert [node["error"] for node in nodes] == [""] * 3
     addresses = {machine.address for machine in lab.machines.values()}
     assert addresses == {"::1"}
@@ -60,16 +64,26 @@ def test_an_inventory_may_spell_the_address_otherwise(
     lab: Lab, command: Command, tmp_path: Path, spelling: str
 ) -> None:
     inventory = tmp_path / "other.yaml"
-    inventory.write_text(re.sub(r"ansible_host: \S+", f"ansible_host: {spelling}", lab.inventory.read_text()))
+    inventory.write_text(
+        re.sub(r"ansible_host: \S+", f"ansible_host: {spelling}", lab.inventory.read_text())
+    )
     assert spelling in inventory.read_text()
-    nodes = json.loads(command("status", "-i", str(inventory), "-o", "json", lab=lab).ends(0).stdout)["nodes"]
+    nodes = json.loads(
+        command("status", "-i", str(inventory), "-o", "json", lab=lab).ends(0).stdout
+    )["nodes"]
     assert [node["error"] for node in nodes] == [""] * 3
 
 
-def test_a_new_known_hosts_file_has_the_addresses_in_brackets(lab: Lab, command: Command, tmp_path: Path) -> None:
+def test_a_new_known_hosts_file_has_the_addresses_in_brackets(
+    lab: Lab, command: Command, tmp_path: Path
+) -> None:
     written = tmp_path / "known"
     fingerprints = tmp_path / "fingerprints"
     shown = command("known-hosts", "-o", "json", lab=lab).stdout
     fingerprints.write_text(" ".join(re.findall(r"SHA256:[A-Za-z0-9+/]{43}", shown)))
-    command("known-hosts", "--out", str(written), "--fingerprints", str(fingerprints), lab=lab).ends(0)
-    assert sorted(written.read_text().splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
+    command(
+        "known-hosts", "--out", str(written), "--fingerprints", str(fingerprints), lab=lab
+    ).ends(0)
+    assert sorted(written.read_text().splitlines()) == sorted(
+        lab.known_hosts.read_text().splitlines()
+    )

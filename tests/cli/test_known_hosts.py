@@ -22,12 +22,17 @@ def consoles(lab: Lab, command: Command, folder: Path) -> Path:
     folder.mkdir()
     shown = json.loads(command("known-hosts", "-o", "json", "--yes", lab=lab).stdout)
     for row in shown["hosts"]:
-        text = f"[  OK  ] Reached target\r\nSSH host key: {keys(lab)[row['host']].fingerprint} (ED25519)\r\n"
+        text = (
+            f"[  OK  ] Reached target\r\nSSH host key: {keys(lab)[row['host']].fingerprint}"
+            " (ED25519)\r\n"
+        )
         (folder / f"{row['node']}.log").write_text(text)
     return folder
 
 
-def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Command, tmp_path: Path) -> None:
+def test_yes_takes_them_into_a_file_that_pods_can_read(
+    lab: Lab, command: Command, tmp_path: Path
+) -> None:
     file = tmp_path / "known_hosts"
     before = os.umask(0o077)
     try:
@@ -45,7 +50,8 @@ def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Comman
 
 def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path: Path) -> None:
     """Without a question; another host's fingerprint confirms nothing."""
-    file, folder = tmp_path / "known_hosts", consoles(lab, command, tmp_path / "consoles")
+    file = tmp_path / "known_hosts"
+    folder = consoles(lab, command, tmp_path / "consoles")
     flags = ("known-hosts", "--out", str(file), "--fingerprints", str(folder))
     first, second, *_ = sorted(folder.iterdir())
     content = first.read_text()
@@ -59,9 +65,12 @@ def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path
     assert len(file.read_text().splitlines()) == 3
 
 
-def test_a_changed_key_is_written_only_where_it_is_confirmed(lab: Lab, command: Command, tmp_path: Path) -> None:
+def test_a_changed_key_is_written_only_where_it_is_confirmed(
+    lab: Lab, command: Command, tmp_path: Path
+) -> None:
     """In place of the old one, with all other lines as they were: `--yes` is no reason to believe it."""
-    file, name = tmp_path / "known_hosts", next(iter(keys(lab)))
+    file = tmp_path / "known_hosts"
+    name = next(iter(keys(lab)))
     others = "# mine\n@revoked * ssh-ed25519 AAAAdGhlaXJz\nother.example.org " + OTHER + "\n"
     file.write_text(f"{others}{name},alias {OTHER}\n")
     flags = ("known-hosts", "--out", str(file), "-o", "json")
@@ -79,15 +88,20 @@ def test_a_changed_key_is_written_only_where_it_is_confirmed(lab: Lab, command: 
 
 
 def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: Path) -> None:
-    file, line = tmp_path / "known_hosts", lab.known_hosts.read_text().splitlines()[0]
+    file = tmp_path / "known_hosts"
+    line = lab.known_hosts.read_text().splitlines()[0]
     name, key = line.split(" ", 1)
     file.write_text(f"@revoked * {key}\n")
     ended = command("known-hosts", "--out", str(file), "--yes", "-o", "json", lab=lab).ends(4)
-    assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)["hosts"]}[name] == "revoked"
+    assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)["hosts"]}[
+        name
+    ] == "revoked"
     assert name not in file.read_text()
 
 
 def test_what_confirms_nothing_is_refused(lab: Lab, command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("nothing here")
-    ended = command("known-hosts", "--yes", "--fingerprints", str(tmp_path / "file"), lab=lab).ends(1)
+    ended = command("known-hosts", "--yes", "--fingerprints", str(tmp_path / "file"), lab=lab).ends(
+        1
+    )
     assert "holds no fingerprint" in ended.stderr

@@ -19,12 +19,16 @@ def tiny(shared_lab: StartLab) -> Lab:
 
 
 def test_status_takes_names_as_kubectl_get_node_does(command: Command, tiny: Lab) -> None:
-    rows = json.loads(command("status", "worker-1", "node/worker-2", "-o", "json", lab=tiny).stdout)["nodes"]
+    rows = json.loads(
+        command("status", "worker-1", "node/worker-2", "-o", "json", lab=tiny).stdout
+    )["nodes"]
     assert [row["node"] for row in rows] == ["worker-1", "worker-2"]
 
 
 def test_names_and_the_flag_choose_together(command: Command, tiny: Lab) -> None:
-    rows = json.loads(command("status", "worker-1", "--node", "worker-3", "-o", "json", lab=tiny).stdout)["nodes"]
+    rows = json.loads(
+        command("status", "worker-1", "--node", "worker-3", "-o", "json", lab=tiny).stdout
+    )["nodes"]
     assert [row["node"] for row in rows] == ["worker-1", "worker-3"]
 
 
@@ -41,7 +45,9 @@ def test_a_plan_of_named_nodes_leads_to_their_rollout(command: Command, tiny: La
 
 
 def test_apply_takes_names(command: Command, tiny: Lab) -> None:
-    lines = command("apply", "worker-2", "--dry-run", "-o", "json", lab=tiny).ends(ExitCode.OK).lines
+    lines = (
+        command("apply", "worker-2", "--dry-run", "-o", "json", lab=tiny).ends(ExitCode.OK).lines
+    )
     assert [line["node"] for line in lines if line["type"] == "dry_run"] == ["worker-2"]
 
 
@@ -51,7 +57,10 @@ def test_names_of_nodes(command: Command, tiny: Lab) -> None:
 
 
 def test_names_of_planned_nodes(command: Command, tiny: Lab) -> None:
-    assert command("plan", "worker-3", "-o", "name", lab=tiny).ends(ExitCode.OK).stdout == "node/worker-3\n"
+    assert (
+        command("plan", "worker-3", "-o", "name", lab=tiny).ends(ExitCode.OK).stdout
+        == "node/worker-3\n"
+    )
 
 
 @pytest.mark.parametrize("words", [("status",), ("plan", "worker-1"), ("doctor",)], ids=" ".join)
@@ -68,7 +77,12 @@ def test_history_is_printed_as_yaml(command: Command) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("apply", "-o", "yaml"), ("resume", "-o", "name"), ("pause", "--all", "-o", "name"), ("doctor", "-o", "name")],
+    [
+        ("apply", "-o", "yaml"),
+        ("resume", "-o", "name"),
+        ("pause", "--all", "-o", "name"),
+        ("doctor", "-o", "name"),
+    ],
     ids=" ".join,
 )
 def test_a_format_that_a_command_cannot_print_is_refused_before_it_does_anything(
@@ -84,7 +98,9 @@ def saved(command: Command, lab: Lab, folder: Path) -> str:
     return file
 
 
-def test_apply_takes_a_saved_plan_by_the_flag_of_kubectl(command: Command, tiny: Lab, tmp_path: Path) -> None:
+def test_apply_takes_a_saved_plan_by_the_flag_of_kubectl(
+    command: Command, tiny: Lab, tmp_path: Path
+) -> None:
     file = saved(command, tiny, tmp_path)
     ended = command("apply", "-f", file, "--dry-run", lab=tiny).ends(ExitCode.OK)
     assert ended.stdout.startswith(f"{file}, made ")
@@ -139,7 +155,9 @@ def test_an_argument_is_a_plan_or_names_nodes(
     assert split_file(words) == ((Path(words[0]), ()) if is_plan else (None, words))
 
 
-def test_an_argument_that_is_a_file_is_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_that_is_a_file_is_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("worker-1").touch()
     assert split_file(["worker-1"]) == (Path("worker-1"), ())

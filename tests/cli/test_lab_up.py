@@ -23,7 +23,18 @@ def deny(exchange: Exchange) -> None:
 def test_each_host_reports_and_asks(scenario: str, tmp_path: Path) -> None:
     with scripted(deny) as server:
         lock = f"{server.url}/lock/"
-        words = ("lab", "up", "--scenario", scenario, "--nodes", "3", "--speed", "50", "--fleetlock", lock)
+        words = (
+            "lab",
+            "up",
+            "--scenario",
+            scenario,
+            "--nodes",
+            "3",
+            "--speed",
+            "50",
+            "--fleetlock",
+            lock,
+        )
         process = start(tmp_path, {}, words)
         try:
             wait_until(lambda: len(asking(server)) == 3)
@@ -32,12 +43,17 @@ def test_each_host_reports_and_asks(scenario: str, tmp_path: Path) -> None:
             ended = end_of(process)
     assert ended.code == 0, ended.stderr
     assert f"Hosts ask {lock} before they reboot" in ended.stderr
-    assert {exchange.path for exchange in server.exchanges} == {"/lock/v1/steady-state", "/lock/v1/pre-reboot"}
+    assert {exchange.path for exchange in server.exchanges} == {
+        "/lock/v1/steady-state",
+        "/lock/v1/pre-reboot",
+    }
 
 
 def asking(server: ScriptedServer) -> set[str]:
     """The hosts that have asked whether they may reboot."""
-    asked = [exchange for exchange in list(server.exchanges) if exchange.path == "/lock/v1/pre-reboot"]
+    asked = [
+        exchange for exchange in list(server.exchanges) if exchange.path == "/lock/v1/pre-reboot"
+    ]
     return {json.loads(exchange.payload)["client_params"]["id"] for exchange in asked}
 
 

@@ -45,7 +45,9 @@ def stage(lab: Lab, numbers: Sequence[int], version: str) -> dict[str, int]:
 
     def write() -> None:
         for number in numbers:
-            lab.machines[f"worker-{number}"].engine = UpdateEngine.with_staged(version, checked=int(time.time()))
+            lab.machines[f"worker-{number}"].engine = UpdateEngine.with_staged(
+                version, checked=int(time.time())
+            )
 
     lab.call(write)
     return dict(lab.scoreboard().reboots)
@@ -63,12 +65,26 @@ def any_rebooted(lab: Lab) -> bool:
 
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
     """As in its pod: nothing but a scratch folder is to be written, and what it says is always taken."""
-    environment = {**lab.environment, "TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state")}
+    environment = {
+        **lab.environment,
+        "TMPDIR": str(scratch),
+        "XDG_STATE_HOME": str(scratch / "state"),
+    }
     rules = ("--max-unavailable", "8", "--control-plane", "exclude")
     hurried = ("--set", "waves.health-checks=1", "--set", "lock.duration=2s")
     with (scratch / "said").open("a") as said:
         return subprocess.Popen(
-            [*PROGRAM, "operate", "--once", "--active-deadline", "6h", "-o", "json", *rules, *hurried],
+            [
+                *PROGRAM,
+                "operate",
+                "--once",
+                "--active-deadline",
+                "6h",
+                "-o",
+                "json",
+                *rules,
+                *hurried,
+            ],
             env={"PATH": os.environ["PATH"], "HOME": "/proc", **environment},
             cwd="/proc",
             stdin=subprocess.DEVNULL,
@@ -81,7 +97,8 @@ def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
 @contextmanager
 def measured(process: subprocess.Popen[str]) -> Iterator[list[int]]:
     """The most memory that it has had so far, again and again, in MB."""
-    peaks, over = [0], threading.Event()
+    peaks = [0]
+    over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.1):
@@ -100,7 +117,8 @@ def measured(process: subprocess.Popen[str]) -> Iterator[list[int]]:
 
 def test_what_a_killed_pass_leaves_the_next_one_finishes(lab: Lab, tmp_path: Path) -> None:
     """As a kubelet ends a pod that takes longer than its grace."""
-    before, said = stage(lab, WAITING, "4400.0.1"), tmp_path / "said"
+    before = stage(lab, WAITING, "4400.0.1")
+    said = tmp_path / "said"
     for worker in WAITING[1::2]:
         # still away when the first ones are back, however fast this machine is
         inflict(lab, HostFaults(boot_seconds=100), f"worker-{worker}")
@@ -123,4 +141,9 @@ def test_what_a_killed_pass_leaves_the_next_one_finishes(lab: Lab, tmp_path: Pat
     assert rebooted_since(lab, before) == {f"worker-{worker}": 1 for worker in WAITING}
     assert lab.scoreboard().most_unavailable <= 9
     score = lab.scoreboard()
-    assert (score.clean, score.annotations_left, score.taints_left, record(lab)) == (True, {}, (), None)
+    assert (score.clean, score.annotations_left, score.taints_left, record(lab)) == (
+        True,
+        {},
+        (),
+        None,
+    )

@@ -32,7 +32,8 @@ def told(text: str, channel: str) -> list[str]:
 
 
 def test_once_verbose_tells_stages_with_their_time(untouched: Lab, command: Command) -> None:
-    quiet, verbose = command("plan", lab=untouched), command("plan", "-v", lab=untouched)
+    quiet = command("plan", lab=untouched)
+    verbose = command("plan", "-v", lab=untouched)
     assert quiet.stdout.splitlines()[1:] == verbose.stdout.splitlines()[1:]
     assert told(quiet.stderr, "stage") == []
     stages = told(verbose.stderr, "stage")
@@ -43,14 +44,20 @@ def test_once_verbose_tells_stages_with_their_time(untouched: Lab, command: Comm
         "plan",
         "plan ended with 0 after",
     ]
-    assert re.fullmatch(r"read the cluster \d\.\d\ds: 12 nodes, \d+ pods, \d+ disruption budgets", stages[1])
+    assert re.fullmatch(
+        r"read the cluster \d\.\d\ds: 12 nodes, \d+ pods, \d+ disruption budgets", stages[1]
+    )
     assert re.fullmatch(r"ask the hosts \d\.\d\ds: 12 hosts", stages[2])
     assert told(verbose.stderr, "api") == []
     assert told(verbose.stderr, "ssh") == []
 
 
-def test_twice_verbose_tells_requests_and_commands_beside_the_run(start_lab: StartLab, command: Command) -> None:
-    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=40)).ends(ExitCode.PARTIAL)
+def test_twice_verbose_tells_requests_and_commands_beside_the_run(
+    start_lab: StartLab, command: Command
+) -> None:
+    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=40)).ends(
+        ExitCode.PARTIAL
+    )
     assert any(
         re.fullmatch(r"POST /api/v1/namespaces/\S+/pods/\S+/eviction: 201.*", line)
         for line in told(ended.stderr, "api")
@@ -60,12 +67,15 @@ def test_twice_verbose_tells_requests_and_commands_beside_the_run(start_lab: Sta
         for line in told(ended.stderr, "ssh")
     )
     assert re.search(r"✘ worker-\d  rolled back", ended.stderr)
-    assert told(ended.stderr, "stage")[-1].startswith(f"apply ended with {ExitCode.PARTIAL.value} after")
+    assert told(ended.stderr, "stage")[-1].startswith(
+        f"apply ended with {ExitCode.PARTIAL.value} after"
+    )
 
 
 def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command) -> None:
     """Each is used: what is never sent cannot leak."""
-    lab, asked = start_lab("default", nodes=4, speed=40), list[str]()
+    lab = start_lab("default", nodes=4, speed=40)
+    asked = list[str]()
 
     def script(exchange: Exchange) -> None:
         asked.append(exchange.headers.get("Authorization", ""))
@@ -76,7 +86,9 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command) -
         secrets = {
             TOKEN_VARIABLE: f"{CANARY}-prometheus",
             PASSPHRASE_VARIABLE: f"{CANARY}-passphrase",
-            "ROLLOUT_NOTIFY": f"http://user:{CANARY}-notify@127.0.0.1:9/{CANARY}-path?token={CANARY}-query",
+            "ROLLOUT_NOTIFY": (
+                f"http://user:{CANARY}-notify@127.0.0.1:9/{CANARY}-path?token={CANARY}-query"
+            ),
         }
         gate = shlex.join(("true", f"{CANARY}-gate"))
         flags = (

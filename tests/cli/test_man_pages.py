@@ -21,13 +21,22 @@ def test_each_command_has_a_page_with_each_of_its_flags(pages: dict[str, str]) -
     root: Any = program()
     for name, command in root.commands.items():
         text = pages[f"rollout-{name}.1"].replace("\\-", "-")
-        flags = [flag for item in command.params if not getattr(item, "hidden", False) for flag in item.opts[:1]]
+        flags = [
+            flag
+            for item in command.params
+            if not getattr(item, "hidden", False)
+            for flag in item.opts[:1]
+        ]
         assert [flag for flag in flags if flag.startswith("--") and flag not in text] == [], name
     assert {"rollout.1", "rollout-lab-up.1", "rollout-fleetlock-serve.1"} <= set(pages)
 
 
 def test_a_page_has_its_sections_in_the_usual_order(pages: dict[str, str]) -> None:
-    headings = [line.removeprefix(".SH ") for line in pages["rollout-plan.1"].splitlines() if line.startswith(".SH ")]
+    headings = [
+        line.removeprefix(".SH ")
+        for line in pages["rollout-plan.1"].splitlines()
+        if line.startswith(".SH ")
+    ]
     assert headings[:3] == ["NAME", "SYNOPSIS", "DESCRIPTION"]
     assert headings[-2:] == ["EXAMPLES", "SEE ALSO"]
     assert "Exit codes: 0 done" in pages["rollout.1"]
@@ -47,7 +56,9 @@ def test_the_formatter_has_nothing_to_warn_of(pages: dict[str, str]) -> None:
 
 
 def test_help_is_that_of_the_command(command: Command) -> None:
-    assert command("help", "lab", "up").ends(0).stdout == command("lab", "up", "--help").ends(0).stdout
+    assert (
+        command("help", "lab", "up").ends(0).stdout == command("lab", "up", "--help").ends(0).stdout
+    )
     assert "there is no command paln" in command("help", "paln").ends(64).stderr
 
 

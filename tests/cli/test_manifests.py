@@ -48,11 +48,16 @@ def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Pat
     documents = printed(ended)
     assert documents["ConfigMap"]["data"] == {"known_hosts": known_hosts.read_text()}
     assert pod(documents["CronJob"])["containers"][0]["image"] == IMAGE[1]
-    assert "kubectl -n node-rollout create secret generic rollout-ssh --type=kubernetes.io/ssh-auth" in ended.stderr
+    assert (
+        "kubectl -n node-rollout create secret generic rollout-ssh --type=kubernetes.io/ssh-auth"
+        in ended.stderr
+    )
 
 
 @pytest.mark.parametrize(("kind", "other"), [("cronjob", "Deployment"), ("deployment", "CronJob")])
-def test_it_warns_of_the_other_kind(kind: str, other: str, command: Command, known_hosts: Path) -> None:
+def test_it_warns_of_the_other_kind(
+    kind: str, other: str, command: Command, known_hosts: Path
+) -> None:
     comment = f"# this does not replace a {other} of the same name: delete that one, or both run"
     assert comment in command(*MANIFESTS, kind).stdout
 
@@ -66,11 +71,18 @@ def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_ho
     assert document["items"] == list(yaml.safe_load_all(text))
 
 
-def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Path, home: Path) -> None:
+def test_the_settings_file_goes_along_as_it_is(
+    command: Command, known_hosts: Path, home: Path
+) -> None:
     """What it says of rollout itself counts for what is printed: the roles, the lock, the time that a node takes."""
-    text = '# ours\n[drain]\ntimeout = "1h"\ndisable-eviction = true\n[operate]\nactive-deadline = "2h"\n'
+    text = (
+        '# ours\n[drain]\ntimeout = "1h"\ndisable-eviction = true\n[operate]\nactive-deadline ='
+        ' "2h"\n'
+    )
     (home / "cluster.toml").write_text(text)
-    documents = printed(command(*MANIFESTS, "--config", "cluster.toml", "--set", "lock.namespace=locks"))
+    documents = printed(
+        command(*MANIFESTS, "--config", "cluster.toml", "--set", "lock.namespace=locks")
+    )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
     spec = pod(documents["CronJob"])
     # 1h, and the 15m and 10m that a reboot and a kubelet may take
@@ -87,15 +99,39 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("[waves]\nmax-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
-        ("[cluster]\nkubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
-        ("[ssh]\ninventory = 'hosts.ini'", "ssh.inventory (name it by its path in the pod: have it in the image"),
+        (
+            "[waves]\nmax-unavailable = 0",
+            "cluster.toml:2: waves.max-unavailable: 0 would take no node",
+        ),
+        (
+            "[cluster]\nkubeconfig = 'admin.conf'",
+            "cluster.kubeconfig (the pod has its own account)",
+        ),
+        (
+            "[ssh]\ninventory = 'hosts.ini'",
+            "ssh.inventory (name it by its path in the pod: have it in the image",
+        ),
         ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),
-        ("[output]\njournal = '/var/log/rollout'", "output.journal (the pod can write in /tmp alone)"),
-        ("[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:2 may hold a secret"),
-        ("[notify]\nurl = 'slack://one/two/three'", "notify.url (it is secret: give a Secret the key ROLLOUT_NOTIFY"),
-        ("[metrics]\npushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:2 may hold a secret"),
-        ("[metrics]\ntextfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
+        (
+            "[output]\njournal = '/var/log/rollout'",
+            "output.journal (the pod can write in /tmp alone)",
+        ),
+        (
+            "[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'",
+            "cluster.toml:2 may hold a secret",
+        ),
+        (
+            "[notify]\nurl = 'slack://one/two/three'",
+            "notify.url (it is secret: give a Secret the key ROLLOUT_NOTIFY",
+        ),
+        (
+            "[metrics]\npushgateway = 'https://me:hunter22@pushgateway'",
+            "cluster.toml:2 may hold a secret",
+        ),
+        (
+            "[metrics]\ntextfile = '/var/lib/node.prom'",
+            "metrics.textfile (the pod can write in /tmp alone)",
+        ),
         ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
         ("notify = {url = 'slack://a/b/c'}", "notify.url (it is secret"),
     ],
@@ -119,7 +155,9 @@ def test_settings_that_cannot_be_a_pods_are_refused(
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
     ],
 )
-def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, command: Command, home: Path) -> None:
+def test_known_hosts_that_know_nobody_are_refused(
+    content: str, reason: str, command: Command, home: Path
+) -> None:
     (home / "known_hosts").write_text(content)
     assert reason in refused(command(*MANIFESTS))
     if content.startswith("@"):
@@ -151,13 +189,19 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     """Beside an operating process: by a name of its own. No key and no known_hosts: hosts reboot by themselves."""
     text = '[waves]\nmax-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
     (home / "cluster.toml").write_text(text)
-    where = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls", "--hosts-network", "10.1.0.0/16")
+    where = (
+        "--cluster-ip",
+        "10.96.0.15",
+        "--tls-secret",
+        "lock-tls",
+        "--hosts-network",
+        "10.1.0.0/16",
+    )
     ended = command("manifests", "fleetlock", *IMAGE, *where, "--config", "cluster.toml")
     documents = printed(ended)
-    assert {document["metadata"]["name"] for kind, document in documents.items() if kind != "Namespace"} == {
-        "node-rollout-fleetlock",
-        "node-rollout-fleetlock-config",
-    }
+    assert {
+        document["metadata"]["name"] for kind, document in documents.items() if kind != "Namespace"
+    } == {"node-rollout-fleetlock", "node-rollout-fleetlock-config"}
     assert documents["ConfigMap"]["data"] == {"rollout.toml": text}
     assert documents["Deployment"]["spec"]["replicas"] == 2
     create = "kubectl -n node-rollout create secret tls lock-tls --cert=FILE --key=FILE"
@@ -203,7 +247,9 @@ def test_a_schedule_that_would_not_run_is_refused(
 @pytest.mark.sample
 @pytest.mark.kubectl
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
-def test_kustomize_takes_it_as_a_resource(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
+def test_kustomize_takes_it_as_a_resource(
+    kind: str, command: Command, known_hosts: Path, home: Path
+) -> None:
     """The real one, in kubectl, which reads YAML as Go does."""
     listens = "[metrics]\nlisten = ':9732'\n" if kind == "deployment" else ""
     (home / "rollout.toml").write_text(f"[waves]\ncanary = 1\n{listens}")
@@ -212,7 +258,9 @@ def test_kustomize_takes_it_as_a_resource(kind: str, command: Command, known_hos
     ended = command("manifests", kind, *arguments, "--config", "rollout.toml").ends(ExitCode.OK)
     assert ("containerPort: 9732" in ended.stdout) is bool(listens)
     documents = kustomized(home, ended.stdout)
-    assert sorted(map(_written, documents)) == sorted(map(_written, yaml.safe_load_all(ended.stdout)))
+    assert sorted(map(_written, documents)) == sorted(
+        map(_written, yaml.safe_load_all(ended.stdout))
+    )
     for document in documents:
         kubernetes_validate.validate(document, "1.36", strict=True)
 
@@ -223,7 +271,9 @@ def kustomized(home: Path, text: str) -> list[dict[str, Any]]:
     base.mkdir()
     (base / "rollout.yaml").write_text(text, encoding="utf-8")
     (base / "kustomization.yaml").write_text("resources: [rollout.yaml]\n")
-    made = subprocess.run(["kubectl", "kustomize", base], capture_output=True, encoding="utf-8", check=True)
+    made = subprocess.run(
+        ["kubectl", "kustomize", base], capture_output=True, encoding="utf-8", check=True
+    )
     return list(yaml.safe_load_all(made.stdout))
 
 
@@ -245,15 +295,21 @@ def test_a_text_comes_through_byte_for_byte(settings: str, command: Command, hom
     known_hosts = f"10.0.0.1 ssh-ed25519 {KEY}\n" + settings.replace("waves.canary", "# ")
     (home / "cluster.toml").write_bytes(settings.encode())
     (home / "hosts").write_bytes(known_hosts.encode())
-    ended = command("manifests", *IMAGE, "--known-hosts", "hosts", "--config", "cluster.toml").ends(ExitCode.OK)
+    ended = command("manifests", *IMAGE, "--known-hosts", "hosts", "--config", "cluster.toml").ends(
+        ExitCode.OK
+    )
     for documents in (yaml.safe_load_all(ended.stdout), kustomized(home, ended.stdout)):
         data = next(document["data"] for document in documents if document["kind"] == "ConfigMap")
         assert data == {"rollout.toml": settings, "known_hosts": known_hosts}
 
 
-def test_files_that_the_settings_name_are_the_pods(command: Command, known_hosts: Path, home: Path) -> None:
+def test_files_that_the_settings_name_are_the_pods(
+    command: Command, known_hosts: Path, home: Path
+) -> None:
     """By their paths there, whatever there is on this machine."""
-    (home / "cluster.toml").write_text("[gates]\ncalendar = '/etc/site/freezes.ics'\n[ssh]\nconfig = 'none'\n")
+    (home / "cluster.toml").write_text(
+        "[gates]\ncalendar = '/etc/site/freezes.ics'\n[ssh]\nconfig = 'none'\n"
+    )
     ended = command(*MANIFESTS, "--config", "cluster.toml")
     assert "/etc/site/freezes.ics" in printed(ended)["ConfigMap"]["data"]["rollout.toml"]
 

@@ -12,8 +12,8 @@ from rollout.errors import ExitCode
 from tests.cli.conftest import TINY, Command
 from tests.conftest import StartLab
 
-# Python imports it at its start, before anything else. What it takes away is marked "Availability: Linux" in Python's
-# documentation, or missing on macOS there.
+# Python imports it at its start, before anything else. What it takes away is marked "Availability:
+# Linux" in Python's documentation, or missing on macOS there.
 MACOS = """
 import errno, fcntl, os, selectors, signal, socket, sys, sysconfig, time, types
 
@@ -97,14 +97,23 @@ def test_the_demo_needs_nothing_of_linux(command: Command, macos: dict[str, str]
 
 def test_windows_is_told_of_wsl(command: Command, tmp_path: Path) -> None:
     ended = command("status", variables=hiding(tmp_path / "windows", WINDOWS)).ends(ExitCode.ERROR)
-    assert ended.stderr.splitlines()[0].startswith("rollout: error: rollout does not run on Windows itself")
+    assert ended.stderr.splitlines()[0].startswith(
+        "rollout: error: rollout does not run on Windows itself"
+    )
     assert ended.stderr.splitlines()[1].startswith("hint: run it in WSL")
 
 
 def test_the_hidden_names_are_hidden(macos: dict[str, str]) -> None:
     """Else the tests above would show nothing."""
-    script = "import os, sys, time; print(sys.platform, hasattr(os, 'O_PATH'), hasattr(time, 'CLOCK_BOOTTIME'))"
+    script = (
+        "import os, sys, time; print(sys.platform, hasattr(os, 'O_PATH'), hasattr(time,"
+        " 'CLOCK_BOOTTIME'))"
+    )
     ended = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **macos}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        env={**os.environ, **macos},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ended.stdout.split() == ["darwin", "False", "False"]

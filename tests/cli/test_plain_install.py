@@ -51,7 +51,8 @@ def brought(package: str) -> Iterator[str]:
 
 def plain_install() -> set[str]:
     """Every package that `pip install node-rollout` leaves in an empty environment."""
-    packages, asked = {PACKAGE}, [PACKAGE]
+    packages = {PACKAGE}
+    asked = [PACKAGE]
     while asked:
         further = set(brought(asked.pop())) - packages
         packages |= further
@@ -63,7 +64,9 @@ def hidden_modules() -> list[str]:
     """What can be imported here and could not be with a plain install."""
     plain = plain_install()
     modules = metadata.packages_distributions().items()
-    return sorted(name for name, packages in modules if not plain & set(map(canonicalize_name, packages)))
+    return sorted(
+        name for name, packages in modules if not plain & set(map(canonicalize_name, packages))
+    )
 
 
 @pytest.fixture
@@ -85,12 +88,17 @@ def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
     ended = command(*words, variables=plain).ends(1)
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
-        "rollout: error: the simulated cluster needs libraries that are not installed: No module named 'asyncssh'",
+        (
+            "rollout: error: the simulated cluster needs libraries that are not installed: No"
+            " module named 'asyncssh'"
+        ),
         f"hint: {sys.executable} -m pip install 'aiohttp>=3.10' 'asyncssh>=2.18'",
     ]
 
 
-def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
+def test_a_plain_install_carries_out_a_rollout(
+    start_lab: StartLab, command: Command, plain: dict[str, str]
+) -> None:
     lab = start_lab(TINY)
     with scripted(lambda exchange: exchange.answer(200, b"")) as endpoint:
         # plain webhooks need no extra
@@ -100,9 +108,13 @@ def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Com
     assert (ended.code, len(ended.summary["succeeded"])) == (0, 3), ended
 
 
-def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
+def test_a_plain_install_runs_ansible(
+    start_lab: StartLab, command: Command, plain: dict[str, str]
+) -> None:
     lab = start_lab(TINY)
-    ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain).ends(0)
+    ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain).ends(
+        0
+    )
     assert [node["error"] for node in json.loads(ended.stdout)["nodes"]] == [""] * 3
 
 
@@ -113,10 +125,18 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
         (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE|NODE]..."),
         (("plann",), 64, "hint: kubectl node-rollout --help"),
         (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
-        (("lab", "--help"), 0, "kubectl node-rollout lab scenarios       list the problems that you can rehearse"),
+        (
+            ("lab", "--help"),
+            0,
+            "kubectl node-rollout lab scenarios       list the problems that you can rehearse",
+        ),
         (("apply", "--help"), 0, "kubectl node-rollout apply --max-unavailable 3"),
         (("apply",), 3, "kubectl node-rollout: error: there is no terminal to ask for consent"),
-        (("apply",), 3, "hint: Give --yes, or a plan saved with `kubectl node-rollout plan --out FILE`."),
+        (
+            ("apply",),
+            3,
+            "hint: Give --yes, or a plan saved with `kubectl node-rollout plan --out FILE`.",
+        ),
         (("--version",), 0, f"kubectl node-rollout {PROJECT['project']['version']}"),
     ],
 )
@@ -126,7 +146,9 @@ def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
     """Installed as pip writes the scripts of a package."""
     name = "kubectl-node_rollout"
     module, _, function = PROJECT["project"]["scripts"][name].partition(":")
-    (tmp_path / name).write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+    (tmp_path / name).write_text(
+        f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n"
+    )
     (tmp_path / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     ended = subprocess.run(

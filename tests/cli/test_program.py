@@ -11,7 +11,10 @@ from rollout.model.text import shell_word
 @pytest.mark.parametrize(
     ("text", "as_plugin"),
     [
-        ("    rollout plan --max-unavailable 3", "    kubectl node-rollout plan --max-unavailable 3"),
+        (
+            "    rollout plan --max-unavailable 3",
+            "    kubectl node-rollout plan --max-unavailable 3",
+        ),
         ("hint: `rollout resume` continues it", "hint: `kubectl node-rollout resume` continues it"),
         ("See: rollout --help", "See: kubectl node-rollout --help"),
         ("the rollout resume takes", "the rollout resume takes"),
@@ -22,8 +25,14 @@ from rollout.model.text import shell_word
         ("rollout  paused  4081.2.0", "rollout  paused  4081.2.0"),
         ("PDB shop/rollout plan", "PDB shop/rollout plan"),
         ("the node's rollout plan.json", "the node's rollout plan.json"),
-        ("rollout plan --out 'my rollout plan'", "kubectl node-rollout plan --out 'my rollout plan'"),
-        ("the hosts' way: rollout plan, the nodes' too", "the hosts' way: kubectl node-rollout plan, the nodes' too"),
+        (
+            "rollout plan --out 'my rollout plan'",
+            "kubectl node-rollout plan --out 'my rollout plan'",
+        ),
+        (
+            "the hosts' way: rollout plan, the nodes' too",
+            "the hosts' way: kubectl node-rollout plan, the nodes' too",
+        ),
     ],
 )
 def test_commands_are_named_as_the_program_was_started(
@@ -35,12 +44,16 @@ def test_commands_are_named_as_the_program_was_started(
     assert as_started(text) == text
 
 
-WORDS = st.text() | st.lists(st.sampled_from((PROGRAM, *COMMANDS, "'", " ", "=", "$", ".")), max_size=6).map(" ".join)
+WORDS = st.text() | st.lists(
+    st.sampled_from((PROGRAM, *COMMANDS, "'", " ", "=", "$", ".")), max_size=6
+).map(" ".join)
 
 
 @given(name=st.sampled_from(sorted(COMMANDS)), words=st.lists(WORDS, max_size=4))
 @example(name="plan", words=["it's a rollout plan", "rollout plan"])
-def test_what_somebody_named_stands_in_a_command_as_it_was_named(name: str, words: list[str]) -> None:
+def test_what_somebody_named_stands_in_a_command_as_it_was_named(
+    name: str, words: list[str]
+) -> None:
     typed = " ".join(map(shell_word, words))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["/usr/local/bin/kubectl-node_rollout"])

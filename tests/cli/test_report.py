@@ -43,17 +43,29 @@ def journal(home: Path) -> Path:
     return kept(home, Night())
 
 
-def kept(home: Path, night: Night, run: str = "0123456789abcdef", server: str = "https://prod.example:6443") -> Path:
+def kept(
+    home: Path,
+    night: Night,
+    run: str = "0123456789abcdef",
+    server: str = "https://prod.example:6443",
+) -> Path:
     runs = home / ".local" / "state" / "rollout" / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    path, said = runs / f"{run}.jsonl", {"run": run, "cluster": {"uid": server, "server": server}}
-    path.write_bytes(as_lines({**entry, **said} if "run" in entry else entry for entry in night.records()))
+    path = runs / f"{run}.jsonl"
+    said = {"run": run, "cluster": {"uid": server, "server": server}}
+    path.write_bytes(
+        as_lines({**entry, **said} if "run" in entry else entry for entry in night.records())
+    )
     return path
 
 
-def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, command: Command, home: Path) -> None:
+def test_a_run_in_which_nodes_failed_and_pods_were_held(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
     lab = start_lab(load_scenario(str(NIGHT)))
-    ended = command("apply", "--yes", *NODES, *LIMITS, *PATIENCE, "-o", "json", lab=lab).ends(ExitCode.PARTIAL)
+    ended = command("apply", "--yes", *NODES, *LIMITS, *PATIENCE, "-o", "json", lab=lab).ends(
+        ExitCode.PARTIAL
+    )
     failed = set(ended.failures)
     assert {"worker-2", "worker-5", "worker-8"} <= failed
 
@@ -61,7 +73,9 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     check("report", told)
     assert (told["run"], told["ending"]) == (ended.plan["plan_id"], "incomplete")
     assert {failure["node"] for failure in told["failures"]} == failed
-    assert any(hold["event"]["budget"] == "shop/ledger" and not hold["released"] for hold in told["holds"])
+    assert any(
+        hold["event"]["budget"] == "shop/ledger" and not hold["released"] for hold in told["holds"]
+    )
     assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(told["seconds"], abs=0.1)
     assert told["openings"]
 
@@ -82,7 +96,9 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
 
 def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab(nodes=4, speed=10)
-    process = start(home, lab.environment, ("apply", "--yes", "--set", "output.journal=night.jsonl"))
+    process = start(
+        home, lab.environment, ("apply", "--yes", "--set", "output.journal=night.jsonl")
+    )
     try:
         wait_until(lambda: b'"phase":"draining"' in written(home / "night.jsonl"), 120)
         told = json.loads(command("report", "night.jsonl", "-o", "json").stdout)
@@ -101,7 +117,13 @@ def written(path: Path) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("a.html", "<!DOCTYPE html>"), ("a.HTM", "<!DOCTYPE html>"), ("a.md", "## "), ("a.json", "{"), ("a.txt", "## ")],
+    [
+        ("a.html", "<!DOCTYPE html>"),
+        ("a.HTM", "<!DOCTYPE html>"),
+        ("a.md", "## "),
+        ("a.json", "{"),
+        ("a.txt", "## "),
+    ],
 )
 def test_the_ending_of_the_file_says_the_format(
     name: str, begins: str, command: Command, home: Path, journal: Path
@@ -120,20 +142,37 @@ NEWER = b'{"type": "node_charged", "at": "2026-03-04T22:00:05Z", "node": "worker
 DAMAGED: Mapping[str, tuple[Callable[[bytes], bytes], Sequence[str]]] = {
     "cut-off": (
         lambda data: data[:-700],
-        ["Left out of the journal: 1 line cut off, damaged or not understood.", "The journal has no end"],
+        [
+            "Left out of the journal: 1 line cut off, damaged or not understood.",
+            "The journal has no end",
+        ],
     ),
     "another-version": (
-        lambda data: data.replace(b'"format_version":"1.0"', b'"format_version":"7.0","moon":"full"', 1) + NEWER,
-        ["The journal has the format 7.0; this program knows 1.0", "Left out of the journal: 1 line"],
+        lambda data: (
+            data.replace(b'"format_version":"1.0"', b'"format_version":"7.0","moon":"full"', 1)
+            + NEWER
+        ),
+        [
+            "The journal has the format 7.0; this program knows 1.0",
+            "Left out of the journal: 1 line",
+        ],
     ),
-    "under-way": (lambda data: b"".join(data.splitlines(keepends=True)[:12]), ["The journal has no end"]),
-    "without-its-first-line": (lambda data: data.partition(b"\n")[2], ["its first line is missing"]),
+    "under-way": (
+        lambda data: b"".join(data.splitlines(keepends=True)[:12]),
+        ["The journal has no end"],
+    ),
+    "without-its-first-line": (
+        lambda data: data.partition(b"\n")[2],
+        ["its first line is missing"],
+    ),
 }
 
 
 @pytest.mark.parametrize("form", ["html", "md", "json"])
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_journal_is_told_as_far_as_it_goes(name: str, form: str, command: Command, home: Path, journal: Path) -> None:
+def test_a_journal_is_told_as_far_as_it_goes(
+    name: str, form: str, command: Command, home: Path, journal: Path
+) -> None:
     damage, sentences = DAMAGED[name]
     assert damage(journal.read_bytes()) != journal.read_bytes()
     (home / "odd.jsonl").write_bytes(damage(journal.read_bytes()))
@@ -152,7 +191,10 @@ def test_a_journal_is_told_as_far_as_it_goes(name: str, form: str, command: Comm
         (("nosuch.jsonl",), "cannot read the journal nosuch.jsonl: No such file"),
         (("./",), "cannot read the journal .: Is a directory"),
         (("binary.jsonl",), "no run is recorded in binary.jsonl"),
-        (("ffff", "--set", "output.journal=empty"), "no run that begins with 'ffff' is recorded in empty"),
+        (
+            ("ffff", "--set", "output.journal=empty"),
+            "no run that begins with 'ffff' is recorded in empty",
+        ),
         (("--out", "nowhere/a.html"), "there is no directory"),
         (("--out", "."), ". is a directory"),
     ],
@@ -171,10 +213,13 @@ def test_what_cannot_be_reported_is_said(
 # Of several clusters, as a user has them, whose API servers are not asked.
 
 
-PROD, TEST = "a" * 16, "b" * 16
+PROD = "a" * 16
+TEST = "b" * 16
 
 
-def test_the_last_run_is_reported_and_all_are_listed_with_their_clusters(command: Command, home: Path) -> None:
+def test_the_last_run_is_reported_and_all_are_listed_with_their_clusters(
+    command: Command, home: Path
+) -> None:
     for number, (run, name) in enumerate(((PROD, "prod"), (TEST, "test"))):
         os.utime(kept(home, Night(), run, f"https://{name}.example:6443"), (1e9 + 60 * number,) * 2)
     ended = command("report")
@@ -200,7 +245,9 @@ def kubeconfig(home: Path, server: str) -> Path:
     path = home / "kubeconfig"
     context = {"name": "c", "context": {"cluster": "c"}}
     cluster = {"name": "c", "cluster": {"server": server}}
-    path.write_text(json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]}))
+    path.write_text(
+        json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]})
+    )
     return path
 
 
@@ -210,7 +257,9 @@ def test_the_last_run_is_that_of_the_current_cluster(command: Command, two_clust
     assert ended.stderr == f"The last run: {PROD}.\n"
 
 
-def test_a_last_run_of_another_cluster_is_said_to_be_one(command: Command, two_clusters: Path, home: Path) -> None:
+def test_a_last_run_of_another_cluster_is_said_to_be_one(
+    command: Command, two_clusters: Path, home: Path
+) -> None:
     variables = {"KUBECONFIG": str(kubeconfig(home, "https://new.example:6443"))}
     assert command("report", variables=variables).stderr.splitlines() == [
         "No run on new.example:6443, the current cluster, is recorded here.",
@@ -218,7 +267,9 @@ def test_a_last_run_of_another_cluster_is_said_to_be_one(command: Command, two_c
     ]
 
 
-def test_history_tells_the_cluster_of_runs_elsewhere(command: Command, journal: Path, home: Path) -> None:
+def test_history_tells_the_cluster_of_runs_elsewhere(
+    command: Command, journal: Path, home: Path
+) -> None:
     elsewhere = {"KUBECONFIG": str(kubeconfig(home, "https://new.example:6443"))}
     assert journal.exists()
     assert "CLUSTER" in command("history", variables=elsewhere).stdout
@@ -235,7 +286,11 @@ def test_letters_of_two_runs_are_ambiguous(command: Command, home: Path) -> None
 
 class SlowDisk:
     def __init__(self) -> None:
-        self.is_writing, self.may_go_on, self.written = threading.Event(), threading.Event(), list[str]()
+        self.is_writing, self.may_go_on, self.written = (
+            threading.Event(),
+            threading.Event(),
+            list[str](),
+        )
 
     def write(self, record: Record) -> None:
         if not self.is_writing.is_set():
@@ -245,8 +300,11 @@ class SlowDisk:
 
 
 def test_a_journal_is_written_in_the_order_in_which_it_is_told() -> None:
-    disk, at = SlowDisk(), datetime(2026, 11, 24, tzinfo=UTC)
-    journal = _Journalled(Observers(()), Path("journal"), cast("JournalFile", disk), [], is_held=True)
+    disk = SlowDisk()
+    at = datetime(2026, 11, 24, tzinfo=UTC)
+    journal = _Journalled(
+        Observers(()), Path("journal"), cast("JournalFile", disk), [], is_held=True
+    )
 
     def tell(message: str) -> threading.Thread:
         thread = threading.Thread(target=journal.notify, args=(Notice(at, message),), daemon=True)

@@ -55,8 +55,11 @@ def blocked(shared_lab: StartLab) -> Lab:
 @pytest.fixture(scope="module")
 def interrupted(shared_lab: StartLab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A rollout whose process is gone, with names and times that are the same each time."""
-    lab, home = shared_lab("drain-hangs", nodes=6, speed=30), tmp_path_factory.mktemp("home")
-    process = start(home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
+    lab = shared_lab("drain-hangs", nodes=6, speed=30)
+    home = tmp_path_factory.mktemp("home")
+    process = start(
+        home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2")
+    )
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
     process.kill()
     process.communicate()
@@ -65,12 +68,19 @@ def interrupted(shared_lab: StartLab, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _say_who(lab: Lab) -> None:
-    lease, record = (lab.store.get(kind, "node-rollout", "kube-system") for kind in (LEASES, CONFIGMAPS))
+    lease, record = (
+        lab.store.get(kind, "node-rollout", "kube-system") for kind in (LEASES, CONFIGMAPS)
+    )
     assert lease is not None
     assert record is not None
-    annotations = {**record["metadata"]["annotations"], "node-rollout.dev/started-by": "ada@laptop/4711"}
+    annotations = {
+        **record["metadata"]["annotations"],
+        "node-rollout.dev/started-by": "ada@laptop/4711",
+    }
     lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
-    lab.store.put(CONFIGMAPS, {**record, "metadata": {**record["metadata"], "annotations": annotations}})
+    lab.store.put(
+        CONFIGMAPS, {**record, "metadata": {**record["metadata"], "annotations": annotations}}
+    )
 
 
 def typed(name: str) -> str:
@@ -95,35 +105,55 @@ def test_a_screen_looks_like_its_picture(name: str, width: int, mixed: Lab, tmp_
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("name", ["plan", "apply"])
-def test_what_blocks_looks_like_its_picture(name: str, width: int, blocked: Lab, tmp_path: Path) -> None:
+def test_what_blocks_looks_like_its_picture(
+    name: str, width: int, blocked: Lab, tmp_path: Path
+) -> None:
     hold(f"blocked-{name}", width, shown(tmp_path, blocked.environment, (name,), width))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", BESIDE)
-def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, interrupted: Lab, tmp_path: Path) -> None:
+def test_an_interrupted_rollout_looks_like_its_picture(
+    name: str, width: int, interrupted: Lab, tmp_path: Path
+) -> None:
     words = BESIDE[name]
-    hold(f"interrupted-{name}", width, shown(tmp_path, interrupted.environment, words, width, typed=typed(name)))
+    hold(
+        f"interrupted-{name}",
+        width,
+        shown(tmp_path, interrupted.environment, words, width, typed=typed(name)),
+    )
 
 
-def test_a_plan_beside_an_interrupted_rollout_ends_with_it(command: Command, interrupted: Lab) -> None:
+def test_a_plan_beside_an_interrupted_rollout_ends_with_it(
+    command: Command, interrupted: Lab
+) -> None:
     """On the screen itself; beside a document on standard error alone."""
-    sentence = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+    sentence = (
+        "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+    )
     shown = command("plan", lab=interrupted).stdout
     assert sentence in " ".join(shown.split())
     assert shown.endswith("\n\nNext:\n    rollout resume\n")
-    assert command("plan", "-o", "json", lab=interrupted).stderr.endswith(f"{sentence} See: rollout resume\n")
+    assert command("plan", "-o", "json", lab=interrupted).stderr.endswith(
+        f"{sentence} See: rollout resume\n"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: Lab, tmp_path: Path) -> None:
+def test_the_board_of_a_watch_leaves_a_clean_terminal(
+    width: int, interrupted: Lab, tmp_path: Path
+) -> None:
     """It says what Ctrl-C does; after it, the last look stands there, and the cursor never was gone."""
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         text = " ".join(" ".join(lines).split())
         wanted = ("Ctrl-C ends this view", "no process is working on it")
-        if not sent and all(words in text for words in wanted) and re.search(r"worker-\d: draining", text):
+        if (
+            not sent
+            and all(words in text for words in wanted)
+            and re.search(r"worker-\d: draining", text)
+        ):
             process.send_signal(signal.SIGINT)
             sent.append(process.pid)
 
@@ -138,7 +168,9 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_colours_say_nothing_that_the_words_do_not(name: str, mixed: Lab, tmp_path: Path) -> None:
-    plain = shown(tmp_path, {**mixed.environment, "NO_COLOR": "1"}, COMMANDS[name], 80, typed=typed(name))
+    plain = shown(
+        tmp_path, {**mixed.environment, "NO_COLOR": "1"}, COMMANDS[name], 80, typed=typed(name)
+    )
     coloured = shown(tmp_path, mixed.environment, COMMANDS[name], 80, typed=typed(name))
     assert coloured.steady == plain.steady
     assert re.search(rb"\x1b\[[\d;]+m", coloured.octets)
@@ -155,8 +187,11 @@ def test_a_command_to_copy_is_one_line_on_any_terminal(mixed: Lab, tmp_path: Pat
 
 @pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 120])
-def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
-    lab, sent = start_lab(TINY, nodes=3, speed=5), list[int]()
+def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(
+    width: int, start_lab: StartLab, tmp_path: Path
+) -> None:
+    lab = start_lab(TINY, nodes=3, speed=5)
+    sent = list[int]()
 
     def stop_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         if not sent and any("rebooting" in line for line in lines):
@@ -165,15 +200,26 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start
 
     screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
     assert screen.code == ExitCode.INTERRUPTED
-    assert any("Ctrl-C again quits now" in " ".join(map(str.strip, lines)) for lines in screen.moments)
+    assert any(
+        "Ctrl-C again quits now" in " ".join(map(str.strip, lines)) for lines in screen.moments
+    )
     assert "1 of 3 nodes done in " in screen.text
     assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text
     assert "Ctrl-C again" not in screen.text
 
 
-def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(start_lab: StartLab, tmp_path: Path) -> None:
+def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
     lab = start_lab(TINY, nodes=3, speed=5)
-    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 80, heed=lambda _lines, _process: None, keys=b"x\n")
+    screen = shown(
+        tmp_path,
+        lab.environment,
+        ("apply", "--yes"),
+        80,
+        heed=lambda _lines, _process: None,
+        keys=b"x\n",
+    )
     assert screen.code == ExitCode.OK
     frames = [sum(" of 3 done" in line for line in lines) for lines in screen.moments]
     assert max(frames) == 1
@@ -184,8 +230,11 @@ def is_stopped(process: subprocess.Popen[bytes]) -> bool:
     return "State:\tT" in Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
 
 
-def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(start_lab: StartLab, tmp_path: Path) -> None:
-    lab, echoes = start_lab(TINY, nodes=3, speed=5), list[bool]()
+def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
+    lab = start_lab(TINY, nodes=3, speed=5)
+    echoes = list[bool]()
 
     def pause_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         if echoes or not any(line.startswith("Wave ") for line in lines):
@@ -203,9 +252,18 @@ def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(start_lab: StartLab, 
     assert screen.has_echo
 
 
-def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(start_lab: StartLab, tmp_path: Path) -> None:
+def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
     lab = start_lab(TINY, nodes=3, speed=5)
-    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 100, heed=lambda _lines, _process: None, narrowed=50)
+    screen = shown(
+        tmp_path,
+        lab.environment,
+        ("apply", "--yes"),
+        100,
+        heed=lambda _lines, _process: None,
+        narrowed=50,
+    )
     assert screen.code == ExitCode.OK
     assert max(map(len, screen.lines)) <= 50
     frames = [sum(line.startswith("Wave ") for line in lines) for lines in screen.moments]
@@ -213,7 +271,9 @@ def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(start_lab: S
     assert "Wave " not in screen.text
 
 
-def test_keys_are_shown_again_after_a_rollout_that_was_stopped_at_once(start_lab: StartLab, tmp_path: Path) -> None:
+def test_keys_are_shown_again_after_a_rollout_that_was_stopped_at_once(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
     lab = start_lab("drain-hangs", nodes=4, speed=30)
 
     def interrupt(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
@@ -226,8 +286,17 @@ def test_keys_are_shown_again_after_a_rollout_that_was_stopped_at_once(start_lab
     assert screen.has_echo
 
 
-def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(command: Command, mixed: Lab) -> None:
-    words = ("--context", "rollout-lab", "--exclude", "worker-[12]", "--set", "detect.sources=update-engine,annotation")
+def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(
+    command: Command, mixed: Lab
+) -> None:
+    words = (
+        "--context",
+        "rollout-lab",
+        "--exclude",
+        "worker-[12]",
+        "--set",
+        "detect.sources=update-engine,annotation",
+    )
     for asked in ("status", "plan"):
         shown = command(asked, *words, lab=mixed).stdout
         following = shown.rpartition("Next:\n    rollout ")[2].strip()
@@ -265,7 +334,9 @@ def test_each_stage_is_shown_while_it_lasts(command: str, lab: Lab, tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", STAGES)
-def test_no_stage_is_shown_in_a_pipe_or_on_a_dumb_terminal(command: str, lab: Lab, tmp_path: Path) -> None:
+def test_no_stage_is_shown_in_a_pipe_or_on_a_dumb_terminal(
+    command: str, lab: Lab, tmp_path: Path
+) -> None:
     ended = invoked(tmp_path, lab.environment, (command,))
     dumb = shown(tmp_path, {**lab.environment, "TERM": "dumb"}, (command,), 80)
     for stage in STAGES[command]:

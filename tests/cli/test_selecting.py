@@ -31,9 +31,19 @@ def test_selector_and_names_both_choose() -> None:
         (Selection(nodes=("web-3",)), NODES, "no node web-3", "web-"),
         (Selection(nodes=("zzz",)), NODES, "no node zzz", "The cluster has web-1, web-2, db-1"),
         (Selection(exclude=("web-22",)), NODES, "no node web-22", "Similar: web-2"),
-        (Selection("pool=wbe"), (), "no node matches the selector 'pool=wbe'", "pool is one of: db, web"),
+        (
+            Selection("pool=wbe"),
+            (),
+            "no node matches the selector 'pool=wbe'",
+            "pool is one of: db, web",
+        ),
         (Selection("pol=web"), (), "no node matches the selector 'pol=web'", "labels are: pool"),
-        (Selection("pool=web", ("db-1",)), NODES[:2], "none of the nodes named by --node", "--selector"),
+        (
+            Selection("pool=web", ("db-1",)),
+            NODES[:2],
+            "none of the nodes named by --node",
+            "--selector",
+        ),
     ],
 )
 def test_a_choice_of_nothing_says_what_comes_close(
@@ -55,10 +65,16 @@ CLOUD = tuple(node(f"ip-10-0-0-{n}.ec2.internal", address=f"10.0.0.{n}") for n i
         (NODES, "DB-1", "Similar: db-1"),
         (CLOUD, "ip-10-0-0-17", "Similar: ip-10-0-0-17.ec2.internal"),
         (CLOUD, "10.0.0.17", "Similar: ip-10-0-0-17.ec2.internal"),
-        (NODES, "web-*", "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."),
+        (
+            NODES,
+            "web-*",
+            "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector.",
+        ),
     ],
 )
-def test_a_node_goes_by_other_names_elsewhere(nodes: tuple[Node, ...], written: str, hint: str) -> None:
+def test_a_node_goes_by_other_names_elsewhere(
+    nodes: tuple[Node, ...], written: str, hint: str
+) -> None:
     with pytest.raises(InputError) as caught:
         chosen(nodes, nodes, Selection(nodes=(written,)))
     assert caught.value.hint == hint

@@ -54,11 +54,22 @@ def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:
     assert found.cluster.name == "berlin"
     assert selection_of(found).nodes == ("worker-1", "worker-2", "worker-3")
     assert (found.ssh.port, found.ssh.inventory) == (2222, Path("hosts.ini"))
-    assert (found.drain.timeout, found.drain.grace_period, found.drain.force) == (Duration(1200), 5, True)
+    assert (found.drain.timeout, found.drain.grace_period, found.drain.force) == (
+        Duration(1200),
+        5,
+        True,
+    )
     assert found.gates.window == ("mon,tue 01:00 2h", "sat 02:00 3h", "sun 02:00 3h")
     policy = policy_of(found)
-    assert (policy.include_held, policy.gates.ignored_rivals, policy.include_cordoned) == (True, ("kured",), False)
-    assert (policy.max_unavailable, policy.ramp) == (Count(25, percent=True), (Count(1), Count(10, percent=True)))
+    assert (policy.include_held, policy.gates.ignored_rivals, policy.include_cordoned) == (
+        True,
+        ("kured",),
+        False,
+    )
+    assert (policy.max_unavailable, policy.ramp) == (
+        Count(25, percent=True),
+        (Count(1), Count(10, percent=True)),
+    )
     assert (policy.strategy, policy.detect) == (Strategy.ROLLING, (Detection.ANNOTATION,))
     assert groups_of(found.fleetlock).named["workers"].selector == "a in (b,c)"
 
@@ -71,7 +82,11 @@ def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
         *("drain.timeout=2m", "waves.soak=2m", "nodes.node=b", "nodes.node=c,d"),
         flags={"drain.timeout": "3m"},
     )
-    assert (found.drain.timeout, found.waves.soak, found.waves.canary) == (Duration(180), Duration(120), 1)
+    assert (found.drain.timeout, found.waves.soak, found.waves.canary) == (
+        Duration(180),
+        Duration(120),
+        1,
+    )
     assert found.nodes.node == ("b", "c", "d")
     assert set(found.typed) == {"drain.timeout", "nodes.node", "waves.soak"}
 
@@ -89,15 +104,35 @@ def test_what_is_wrong_in_no_setting_is_no_default(tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    ("[drain]\nforce = true\ntimout = '5m'\n", "own.toml:3: drain.timout: unknown setting", "drain.timeout"),
+    (
+        "[drain]\nforce = true\ntimout = '5m'\n",
+        "own.toml:3: drain.timout: unknown setting",
+        "drain.timeout",
+    ),
     ("[drian]\ntimeout = '5m'\n", "own.toml:1: unknown table [drian]", "[drain]"),
-    ("[drain]\n# said below\n'timeout' = '5x'\n", "own.toml:3: drain.timeout: '5x' is not a duration", "90s"),
-    ("[waves]\nmax-unavailable = 0\n", "own.toml:2: waves.max-unavailable: 0 would take no node", "most nodes"),
+    (
+        "[drain]\n# said below\n'timeout' = '5x'\n",
+        "own.toml:3: drain.timeout: '5x' is not a duration",
+        "90s",
+    ),
+    (
+        "[waves]\nmax-unavailable = 0\n",
+        "own.toml:2: waves.max-unavailable: 0 would take no node",
+        "most nodes",
+    ),
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
     ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),
     ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
-    ("[waves]\ncanary = 3000000000\n", "own.toml:2: waves.canary: 3000000000 is too large: at most 2147483647", ""),
-    ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not one of blocked", "cordoned"),
+    (
+        "[waves]\ncanary = 3000000000\n",
+        "own.toml:2: waves.canary: 3000000000 is too large: at most 2147483647",
+        "",
+    ),
+    (
+        "[nodes]\nallow = ['all']\n",
+        "own.toml:2: nodes.allow: 'all' is not one of blocked",
+        "cordoned",
+    ),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n[[pool]]\nname = 'b'\nselektor = 'y'\n",
         "own.toml:6: [[pool]] b: selektor",
@@ -105,7 +140,10 @@ MISTAKES = [
     ),
     ("[[pool]]\nselector = 'a=b'\n", "own.toml:1: [[pool]] number 1: no name", "name"),
     (
-        "[[pool]]\nname = 'a'\nselector = 'x'\n\n[[pool]]\nname = 'b'\nselector = 'y'\ndrain-timeout = 'soon'\n",
+        (
+            "[[pool]]\nname = 'a'\nselector = 'x'\n\n[[pool]]\nname = 'b'\nselector ="
+            " 'y'\ndrain-timeout = 'soon'\n"
+        ),
         "own.toml:8: [[pool]] b: drain-timeout: 'soon' is not a duration",
         "90s",
     ),
@@ -114,14 +152,20 @@ MISTAKES = [
         "own.toml: [[pool]] number 2: no name",
         "name",
     ),
-    ("waves.canary = 1\nwaves.canarie = 1\n", "own.toml:2: waves.canarie: unknown setting", "waves.canary"),
+    (
+        "waves.canary = 1\nwaves.canarie = 1\n",
+        "own.toml:2: waves.canarie: unknown setting",
+        "waves.canary",
+    ),
     ("pool = 'web'\n", "own.toml:1: pool is not a list of tables", "[[pool]]"),
     ("[drain\n", "own.toml is not TOML", "[drain]"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), MISTAKES)
-def test_a_mistake_is_told_with_file_line_and_key(text: str, message: str, hint: str, tmp_path: Path) -> None:
+def test_a_mistake_is_told_with_file_line_and_key(
+    text: str, message: str, hint: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as raised:
         read(tmp_path, text)
     assert message in raised.value.message
@@ -138,7 +182,9 @@ def test_a_mistake_is_told_with_file_line_and_key(text: str, message: str, hint:
         ("gates.command='open", "--set gates.command: ", ""),
     ],
 )
-def test_a_mistake_in_an_assignment_names_its_key(word: str, message: str, hint: str, tmp_path: Path) -> None:
+def test_a_mistake_in_an_assignment_names_its_key(
+    word: str, message: str, hint: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as raised:
         read(tmp_path, "", word)
     assert message in raised.value.message
@@ -147,7 +193,9 @@ def test_a_mistake_in_an_assignment_names_its_key(word: str, message: str, hint:
 
 def test_a_secret_is_in_no_complaint(command: Command) -> None:
     for key in ("notify.url", "metrics.pushgateway"):
-        ended = command("plan", "-v", "--set", f"{key}=nonsense://me:hunter22@x y").ends(ExitCode.USAGE)
+        ended = command("plan", "-v", "--set", f"{key}=nonsense://me:hunter22@x y").ends(
+            ExitCode.USAGE
+        )
         assert f"--set {key}: " in ended.stderr
         assert "hunter22" not in ended.stderr
 
@@ -215,8 +263,12 @@ def test_a_command_to_paste_keeps_a_flag_that_it_already_has(tmp_path: Path) -> 
     """A longer timeout is advised in place of the one that was typed."""
     file = tmp_path / "rollout.toml"
     file.write_text("[drain]\ntimeout = '5m'\n")
-    typed = {"drain.timeout": ("10s", "--drain-timeout"), "reboot.timeout": ("8m", "--reboot-timeout")}
+    typed = {
+        "drain.timeout": ("10s", "--drain-timeout"),
+        "reboot.timeout": ("8m", "--reboot-timeout"),
+    }
     settings = given(read_file(file), {}, typed)
-    assert settings.repeated("rollout resume --drain-timeout 40s") == (
-        f"rollout resume --drain-timeout 40s --reboot-timeout 8m --config {file}"
+    assert (
+        settings.repeated("rollout resume --drain-timeout 40s")
+        == f"rollout resume --drain-timeout 40s --reboot-timeout 8m --config {file}"
     )

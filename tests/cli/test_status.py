@@ -25,12 +25,19 @@ WITHOUT_ENGINE = {
 }
 
 
-def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Command, sources: Lab) -> None:
-    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=sources).stdout)["nodes"]}
+def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(
+    command: Command, sources: Lab
+) -> None:
+    rows = {
+        row["node"]: row
+        for row in json.loads(command("status", "-o", "json", lab=sources).stdout)["nodes"]
+    }
     unknown = {name: row["shows"] for name, row in rows.items() if not row["judged"]}
     assert unknown == {name: [source] for name, source in WITHOUT_ENGINE.items()}
     text = command("status", "-o", "wide", lab=sources).stdout
-    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith(("cp-", "worker-"))}
+    lines = {
+        line.split()[0]: line for line in text.splitlines() if line.startswith(("cp-", "worker-"))
+    }
     for name, source in WITHOUT_ENGINE.items():
         assert lines[name].split()[1] == "unknown"
         assert f"it has {source}: --set detect.sources=update-engine,{source}" in lines[name]
@@ -52,7 +59,9 @@ CORDONED = {
 }
 
 
-def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: Command, start_lab: StartLab) -> None:
+def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(
+    command: Command, start_lab: StartLab
+) -> None:
     lab = start_lab("leftovers")
     planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
     messages = {item["node"]: item["message"] for item in planned if item["reason"] == "cordoned"}
@@ -70,9 +79,12 @@ def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab)
     pending = command("status", "--pending", "-o", "json", lab=mixed)
     assert [row["node"] for row in json.loads(pending.stdout)["nodes"]] == waiting
     text = command("status", "--pending", lab=mixed).stdout
-    assert [line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))] == waiting
+    assert [
+        line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))
+    ] == waiting
     assert text.endswith(
-        "12 nodes: 6 pending, 3 paused, 1 behind, 1 downloading, 1 cordoned\nNext:\n    rollout plan\n"
+        "12 nodes: 6 pending, 3 paused, 1 behind, 1 downloading, 1 cordoned\nNext:\n    rollout"
+        " plan\n"
     )
 
 
@@ -86,7 +98,8 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert text == f"12 nodes: 12 unreachable\nNext:\n    rollout doctor {' '.join(away)}\n"
 
 
-# Saved plans as `plan FILE` shows them, and apply before it runs them; and what blocks, as apply refuses it.
+# Saved plans as `plan FILE` shows them, and apply before it runs them; and what blocks, as apply
+# refuses it.
 
 
 def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
@@ -99,7 +112,10 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
     assert "sat 02:00 4h: " in shown.stdout
     assert shown.stdout.splitlines()[-2:] == made.stdout.splitlines()[-2:]
     assert shown.stdout.endswith("Next:\n    rollout apply a.plan\n")
-    assert command("plan", "a.plan", "-o", "json").stdout.strip() == (home / "a.plan").read_text().strip()
+    assert (
+        command("plan", "a.plan", "-o", "json").stdout.strip()
+        == (home / "a.plan").read_text().strip()
+    )
     applied = command("apply", "a.plan", "--dry-run", lab=lab)
     named, weak, *_ = applied.stdout.splitlines()
     assert re.fullmatch(r"a\.plan, made \S+: 2 nodes in 2 waves on \S+", named)
@@ -107,16 +123,27 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
     assert "WAVE" not in applied.stdout
 
 
-def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:
+def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
+    start_lab: StartLab, command: Command
+) -> None:
     lab = start_lab("budget-never", nodes=6)
     plan = command("plan", "--out", "a.plan", lab=lab)
     *_, blocker, blocked = plan.stdout.splitlines()
     assert blocked == "Blocked: apply will not start. --skip blocked leaves 2 nodes out."
-    assert blocker.startswith("✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 of 2 pods never allows an")
+    assert blocker.startswith(
+        "✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 of 2 pods never allows an"
+    )
     shown = command("plan", "a.plan")
-    assert (shown.stdout.splitlines()[-1], shown.code, plan.code) == (blocked, ExitCode.BLOCKED, ExitCode.BLOCKED)
+    assert (shown.stdout.splitlines()[-1], shown.code, plan.code) == (
+        blocked,
+        ExitCode.BLOCKED,
+        ExitCode.BLOCKED,
+    )
     allowed = command("plan", "--allow", "blocked", lab=lab)
-    assert (allowed.code, allowed.stdout.splitlines()[-1]) == (ExitCode.OK, "    rollout apply --allow blocked")
+    assert (allowed.code, allowed.stdout.splitlines()[-1]) == (
+        ExitCode.OK,
+        "    rollout apply --allow blocked",
+    )
     refused = command("apply", "--yes", lab=lab).ends(ExitCode.BLOCKED)
     error, sentence, hint = refused.stderr.splitlines()[-3:]
     assert error == "rollout: error: not started: blocked on 2 nodes"
@@ -129,7 +156,12 @@ def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, hom
     day = f"{datetime.now(UTC) + timedelta(days=2):%a}".lower()
     pool = '[[pool]]\nname = "{}"\nselector = "node-role.kubernetes.io/{}="\n'
     window = f"window = '{day} 02:00 1h'\n"
-    (home / "pools.toml").write_text(pool.format("edge", "worker") + window + pool.format("rest", "control-plane"))
+    (home / "pools.toml").write_text(
+        pool.format("edge", "worker") + window + pool.format("rest", "control-plane")
+    )
     told = " ".join(command("status", "--config", "pools.toml", lab=mixed).stdout.split())
-    assert "No node of the pool edge is started now: outside the maintenance window; the next opens" in told
+    assert (
+        "No node of the pool edge is started now: outside the maintenance window; the next opens"
+        in told
+    )
     assert "pool rest is" not in told

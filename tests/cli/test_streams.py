@@ -30,7 +30,12 @@ def shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> 
     given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
     environment = {**given, **(lab.environment if lab else {}), **variables}
     ended = subprocess.run(
-        ["bash", "-c", line], env=environment, cwd=folder, capture_output=True, check=False, timeout=100
+        ["bash", "-c", line],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        timeout=100,
     )
     return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
@@ -44,9 +49,9 @@ def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
 
 def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     code = (
-        "import os; from rollout.cli.terminal import prepare_streams; prepare_streams();"
-        "from pathlib import Path;"
-        "Path('told').write_text(' '.join(os.readlink(f'/proc/self/fd/{number}') for number in range(3)))"
+        "import os; from rollout.cli.terminal import prepare_streams; prepare_streams();from"
+        " pathlib import Path;Path('told').write_text('"
+        " '.join(os.readlink(f'/proc/self/fd/{number}') for number in range(3)))"
     )
     shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path).ends(0)
     assert (tmp_path / "told").read_text(encoding="utf-8").split() == [os.devnull] * 3
@@ -55,7 +60,9 @@ def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None
 @pytest.mark.parametrize("command", ["--help", "lab scenarios", "doctor --kubeconfig nowhere"])
 @pytest.mark.parametrize("buffered", ["", "1"])
 def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> None:
-    ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered).ends(ExitCode.ERROR)
+    ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered).ends(
+        ExitCode.ERROR
+    )
     error, hint = ended.stderr.splitlines()
     assert error == "rollout: error: No space left on device"
     assert hint.startswith("hint: the system denied it: room, ")
@@ -80,7 +87,9 @@ main()
 
 
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
-    ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii").ends(ExitCode.ERROR)
+    ended = shell(
+        f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii"
+    ).ends(ExitCode.ERROR)
     assert ended.stdout.startswith("\\u2718 kubeconfig")
     assert "bug" not in ended.stderr
 
@@ -89,17 +98,22 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
     report(RuntimeError("can't start new thread"), verbose=False)
     error, hint = capfd.readouterr().err.splitlines()
     assert error == "rollout: error: can't start new thread"
-    assert hint.startswith("hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a)")
+    assert hint.startswith(
+        "hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a)"
+    )
 
 
-# The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes.
+# The program where it is not at home: no folder to stand in, none that it may look into, names that
+# no shell takes.
 
 
 @pytest.mark.exhaustive
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
-    shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab).ends(
-        ExitCode.OK
-    )
+    shell(
+        f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan",
+        tmp_path,
+        lab,
+    ).ends(ExitCode.OK)
 
 
 @pytest.mark.exhaustive
@@ -115,12 +129,16 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         saved = shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab).ends(ExitCode.OK)
         line = next(line for line in saved.stdout.splitlines() if "rollout apply " in line)
         assert all(character.isprintable() for character in line)
-        shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab).ends(ExitCode.OK)
+        shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab).ends(
+            ExitCode.OK
+        )
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("words", "resource"), [(("plan",), "pods"), (("doctor",), "selfsubjectaccessreviews")])
+@pytest.mark.parametrize(
+    ("words", "resource"), [(("plan",), "pods"), (("doctor",), "selfsubjectaccessreviews")]
+)
 def test_ctrl_c_does_not_wait_for_an_api_server_that_hangs(
     lab: Lab, tmp_path: Path, words: tuple[str, ...], resource: str
 ) -> None:
@@ -166,7 +184,12 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
         "from rollout.cli.main import main; main()"
     )
     terminal, theirs = os.openpty()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(Path.cwd())}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TERM": "dumb",
+        "PYTHONPATH": str(Path.cwd()),
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words.split()],
         env={**environment, **lab.environment},
@@ -265,7 +288,9 @@ except KeyboardInterrupt:
 
 
 def ran(program: str) -> tuple[str, str]:
-    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
     return ended.stdout, ended.stderr
 
 
@@ -274,7 +299,10 @@ def test_an_interruption_that_python_drops_comes_again_and_leaves_no_traceback()
 
 
 def test_an_interruption_that_python_drops_at_the_end_of_a_pass_is_an_end_as_any_other() -> None:
-    assert ran(DROPPED_AT_THE_END) == ("ended well\n", "stopped on request: no further pass is made\n")
+    assert ran(DROPPED_AT_THE_END) == (
+        "ended well\n",
+        "stopped on request: no further pass is made\n",
+    )
 
 
 def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> None:

@@ -50,12 +50,15 @@ class Cluster:
         cluster = _named(config["clusters"], context["cluster"])["cluster"]
         user = _named(config["users"], context["user"])["user"]
         cluster, user = (
-            {key: _placed(kubeconfig, key, value) for key, value in each.items()} for each in (cluster, user)
+            {key: _placed(kubeconfig, key, value) for key, value in each.items()}
+            for each in (cluster, user)
         )
         self.url = cluster["server"].rstrip("/")
         self.kubeconfig = kubeconfig
         self.run = uuid4().hex[:8]
-        self._authorization = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        self._authorization = (
+            {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        )
         trust = _trust(cluster, directory)
         self._http = urllib3.PoolManager(
             **trust,
@@ -86,7 +89,11 @@ class Cluster:
         answer = self._http.request(method, url, body=payload, headers=sent)
         text = answer.data.decode()
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
-        return Answer(answer.status, answer.headers, json.loads(text) if is_json and "watch" not in query else text)
+        return Answer(
+            answer.status,
+            answer.headers,
+            json.loads(text) if is_json and "watch" not in query else text,
+        )
 
     def get(self, path: str, **query: Any) -> Answer:
         return self.send("GET", path, **query)
@@ -105,7 +112,8 @@ class Cluster:
     def make(self, path: str, body: Json) -> Json:
         """Create an object that must be creatable; a namespace's service account may take a moment."""
         answer = self.until(
-            lambda: self.send("POST", path, body), lambda answer: answer.status != 403 or not path.endswith("/pods")
+            lambda: self.send("POST", path, body),
+            lambda answer: answer.status != 403 or not path.endswith("/pods"),
         )
         assert answer.status == 201, answer.body
         made: Json = answer.body
@@ -131,7 +139,10 @@ class Cluster:
 
     def namespace(self, name: str = "") -> str:
         name = name or self.name("contract")
-        self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.make(
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
         self.remember(f"/api/v1/namespaces/{name}")
         return name
 

@@ -1,7 +1,7 @@
 """Nodes without machines, played on any API server: simulated hosts that answer SSH, and their kubelets over HTTP.
 
-With them a control plane alone, or a whole cluster, meets complete rollouts, and no machine reboots. Everything has
-names and labels of its own; a taint keeps other pods off these Nodes.
+With them a control plane alone, or a whole cluster, meets complete rollouts, and no machine
+reboots. Everything has names and labels of its own; a taint keeps other pods off these Nodes.
 """
 
 import asyncio
@@ -27,12 +27,20 @@ from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import workload_objects
 from rollout.lab.scenario import Scenario, Workload
 from rollout.lab.simulation import LabFiles
-from rollout.lab.world.host import micro_time, new_node, registered, reported, started, with_readiness
+from rollout.lab.world.host import (
+    micro_time,
+    new_node,
+    registered,
+    reported,
+    started,
+    with_readiness,
+)
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
 
 SPEED = 60.0
 _TICK = 0.1
-_HEARTBEAT, _REPORT = 1.0, 20.0
+_HEARTBEAT = 1.0
+_REPORT = 20.0
 _KUBELET_START = 0.3
 _TERMINATION = 0.3
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -58,7 +66,8 @@ class Kubelet:
         if event is HostEvent.DOWN:
             self._up_at = None
         elif event is HostEvent.UP:
-            self._up_at, self._booted = time.monotonic() + _KUBELET_START, True
+            self._up_at = time.monotonic() + _KUBELET_START
+            self._booted = True
             self._running.clear()
 
     def tick(self, pods: Sequence[Json]) -> None:
@@ -67,7 +76,8 @@ class Kubelet:
         if self._up_at is None or now < self._up_at:
             return
         if (self._booted or now - self._reported > _REPORT) and self._report():
-            self._reported, self._booted = now, False
+            self._reported = now
+            self._booted = False
         if now - self._beat > _HEARTBEAT:
             self._renew()
             self._beat = now
@@ -86,24 +96,36 @@ class Kubelet:
         if found.status == 404:
             self.register()
             found = self._cluster.get(path)
-        seen = reported(registered(found.body, self.machine, self.machine.address), datetime.now(UTC), ready=True)
+        seen = reported(
+            registered(found.body, self.machine, self.machine.address),
+            datetime.now(UTC),
+            ready=True,
+        )
         return self._cluster.send("PUT", f"{path}/status", seen).status == 200
 
     def _renew(self) -> None:
         name = self.machine.name
-        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(datetime.now(UTC))}
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": 40,
+            "renewTime": micro_time(datetime.now(UTC)),
+        }
         if self._cluster.patch(f"{_LEASES}/{name}", {"spec": spec}).status == 404:
             self._cluster.send("POST", _LEASES, {"metadata": {"name": name}, "spec": spec})
 
     def _sync(self, pod: Json) -> None:
         where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
         if "deletionTimestamp" in pod["metadata"]:
-            if time.monotonic() - self._ending.setdefault(pod["metadata"]["uid"], time.monotonic()) < _TERMINATION:
+            if (
+                time.monotonic() - self._ending.setdefault(pod["metadata"]["uid"], time.monotonic())
+                < _TERMINATION
+            ):
                 return
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
             self._cluster.send("DELETE", where, options)
         elif pod["metadata"]["uid"] not in self._running:
-            address, now = self.machine.address, datetime.now(UTC)
+            address = self.machine.address
+            now = datetime.now(UTC)
             down = with_readiness(pod, now, ready=False)
             running = started(down, now, address=address, ready=True, starting=timedelta())
             if self._cluster.send("PUT", f"{where}/status", running).status == 200:
@@ -173,7 +195,9 @@ class Played:
         )
         credentials.write_client_key(self.files.key, key)
         credentials.write_known_hosts(self.files.known_hosts, fleet.inventory)
-        credentials.write_inventory(self.files.inventory, fleet.inventory, user=USER, key=self.files.key)
+        credentials.write_inventory(
+            self.files.inventory, fleet.inventory, user=USER, key=self.files.key
+        )
         for plan in self.plans:
             kubelet = self.kubelets[plan.name] = Kubelet(self.cluster, fleet.machines[plan.name])
             kubelet.machine.observers.append(kubelet.follow)
@@ -194,12 +218,16 @@ class Played:
         """Apply what the scenario has, and wait until all of it runs."""
         for namespace in self.namespaces:
             self.cluster.namespace(namespace)
-        uids = {name: self.cluster.get(f"/api/v1/nodes/{name}").body["metadata"]["uid"] for name in self.kubelets}
+        uids = {
+            name: self.cluster.get(f"/api/v1/nodes/{name}").body["metadata"]["uid"]
+            for name in self.kubelets
+        }
         for workload in self._workloads:
             for kind, obj in workload_objects(workload, self.plans, uids):
                 self.cluster.make(self._collection(kind, workload.namespace), _tolerant(kind, obj))
         self.cluster.until(
-            self.pods, lambda answer: bool(answer.body["items"]) and all(map(_is_ready, answer.body["items"]))
+            self.pods,
+            lambda answer: bool(answer.body["items"]) and all(map(_is_ready, answer.body["items"])),
         )
 
     def _remove_workloads(self) -> None:
@@ -217,12 +245,16 @@ class Played:
 
     def _collection(self, kind: Resource, namespace: str) -> str:
         version = self.cluster.policy if kind is BUDGETS else kind.api_version
-        return f"/apis/{version}/namespaces/{namespace}/{kind.plural}".replace("/apis/v1/", "/api/v1/")
+        return f"/apis/{version}/namespaces/{namespace}/{kind.plural}".replace(
+            "/apis/v1/", "/api/v1/"
+        )
 
 
 def _own(scenario: Scenario, run: str) -> Scenario:
     groups = tuple(
-        msgspec.structs.replace(group, prefix=f"{group.prefix}-{run}", labels={**group.labels, LABEL: run})
+        msgspec.structs.replace(
+            group, prefix=f"{group.prefix}-{run}", labels={**group.labels, LABEL: run}
+        )
         for group in scenario.nodes
     )
     return msgspec.structs.replace(scenario, nodes=groups)

@@ -21,15 +21,25 @@ from tests.server.conftest import Serving
 from tests.waiting import wait_until
 
 OTHERS = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
-APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OTHERS]}}}
+APART = {
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OTHERS]}}
+}
 EMPTY_DIR = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
 SCENARIO = Scenario(
     description="Three nodes with a bit of everything that is evicted in its own way.",
     nodes=(NodeGroup(prefix="played", count=3),),
     workloads=(
         Workload(kind=WorkloadKind.DAEMON_SET, name="agent"),
-        Workload(kind=WorkloadKind.DEPLOYMENT, name="web", replicas=3, budget=Budget(max_unavailable=1)),
-        Workload(kind=WorkloadKind.STATEFUL_SET, name="db", replicas=2, spec=APART, budget=Budget(min_available=1)),
+        Workload(
+            kind=WorkloadKind.DEPLOYMENT, name="web", replicas=3, budget=Budget(max_unavailable=1)
+        ),
+        Workload(
+            kind=WorkloadKind.STATEFUL_SET,
+            name="db",
+            replicas=2,
+            spec=APART,
+            budget=Budget(min_available=1),
+        ),
         Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, spec=EMPTY_DIR),
     ),
 )
@@ -63,7 +73,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], st
 
 def ask_for_reboots(played: Played) -> None:
     for name in played.kubelets:
-        played.cluster.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {f"{MARK}reboot-needed": "true"}}})
+        played.cluster.patch(
+            f"/api/v1/nodes/{name}", {"metadata": {"annotations": {f"{MARK}reboot-needed": "true"}}}
+        )
 
 
 def node(played: Played, name: str) -> Json:
@@ -74,7 +86,9 @@ def node(played: Played, name: str) -> Json:
 def marks(played: Played, name: str) -> dict[str, str]:
     """What we have written on it, without our prefix."""
     annotations = node(played, name)["metadata"].get("annotations", {})
-    return {key.removeprefix(MARK): value for key, value in annotations.items() if key.startswith(MARK)}
+    return {
+        key.removeprefix(MARK): value for key, value in annotations.items() if key.startswith(MARK)
+    }
 
 
 def assert_rebooted_once(played: Played, before: dict[str, int]) -> None:
@@ -89,12 +103,18 @@ def assert_in_service(played: Played, *, results: bool = True) -> None:
         seen = node(played, name)
         assert "unschedulable" not in seen["spec"]
         assert not any(taint["key"].startswith(MARK) for taint in seen["spec"].get("taints", []))
-        assert not any(key.startswith(MARK) or "exclude" in key for key in seen["metadata"]["labels"])
+        assert not any(
+            key.startswith(MARK) or "exclude" in key for key in seen["metadata"]["labels"]
+        )
         ours = list(marks(played, name))
         assert ours == ["last-result"] or (not results and ours == [])
     namespace = played.namespaces[0]
-    assert played.cluster.get(f"/api/v1/namespaces/{namespace}/configmaps/node-rollout").status == 404
-    lease = played.cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/node-rollout")
+    assert (
+        played.cluster.get(f"/api/v1/namespaces/{namespace}/configmaps/node-rollout").status == 404
+    )
+    lease = played.cluster.get(
+        f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/node-rollout"
+    )
     assert not lease.body["spec"].get("holderIdentity")
 
 
@@ -111,9 +131,12 @@ class Seen:
     labels: dict[str, set[str]] = field(default_factory=dict)
 
     def look(self, nodes: list[Json]) -> None:
-        self.most_cordoned = max(self.most_cordoned, sum(bool(each["spec"].get("unschedulable")) for each in nodes))
+        self.most_cordoned = max(
+            self.most_cordoned, sum(bool(each["spec"].get("unschedulable")) for each in nodes)
+        )
         for each in nodes:
-            name, metadata = each["metadata"]["name"], each["metadata"]
+            name = each["metadata"]["name"]
+            metadata = each["metadata"]
             self.taints |= {(name, taint["key"]) for taint in each["spec"].get("taints", [])}
             for key in metadata["labels"]:
                 self.labels.setdefault(key, set()).add(name)
@@ -122,12 +145,15 @@ class Seen:
 @contextmanager
 def watched(played: Played) -> Iterator[Seen]:
     """Look at the played Nodes ten times a second."""
-    seen, over = Seen(), threading.Event()
+    seen = Seen()
+    over = threading.Event()
 
     def look() -> None:
         while not over.wait(_LOOK_EVERY):
             with suppress(urllib3.exceptions.HTTPError, OSError, KeyError):
-                found = played.cluster.get("/api/v1/nodes", labelSelector=f"{LABEL}={played.cluster.run}")
+                found = played.cluster.get(
+                    "/api/v1/nodes", labelSelector=f"{LABEL}={played.cluster.run}"
+                )
                 seen.look(found.body["items"])
 
     looking = threading.Thread(target=look)
@@ -150,7 +176,9 @@ def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[
 
     def ask(what: str, name: str) -> int:
         time.sleep(0.5)  # it is asked again and again
-        return server.send(what, request_body(played.kubelets[name].machine.machine_id, "default")).status
+        return server.send(
+            what, request_body(played.kubelets[name].machine.machine_id, "default")
+        ).status
 
     try:
         yield ask
@@ -161,7 +189,8 @@ def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[
 
 def assert_a_host_that_asks_is_served(played: Played, home: Path, **variables: str) -> None:
     """One life over HTTP: the grant after the drain, one reboot, and the release after its proof."""
-    name, before = min(played.kubelets), played.reboots
+    name = min(played.kubelets)
+    before = played.reboots
     with serving(played, home, **variables) as ask:
         wait_until(lambda: ask("pre-reboot", name) == 200, 90)
         assert node(played, name)["spec"]["unschedulable"]

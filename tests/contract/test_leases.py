@@ -21,7 +21,9 @@ def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> Non
     path = leases(cluster.namespace())
 
     def put(spec: Json, **metadata: str) -> int:
-        return cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", **metadata}, "spec": spec}).status
+        return cluster.send(
+            "PUT", f"{path}/l", {"metadata": {"name": "l", **metadata}, "spec": spec}
+        ).status
 
     assert put(SPEC, resourceVersion="5", uid=NOBODY) == 409
     assert put(SPEC, resourceVersion="5") == 201
@@ -36,7 +38,10 @@ def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> 
     path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
     cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}})
     assert cluster.send("PUT", f"{path}/c", {"data": {"a": "y"}}).status == 400
-    assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status == 200
+    assert (
+        cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status
+        == 200
+    )
 
 
 def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:
@@ -44,11 +49,18 @@ def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster:
     path = leases(cluster.namespace())
     spec = {"holderIdentity": "ann", "renewTime": "2026-03-04T05:06:07.000001Z"}
     cluster.make(path, {"metadata": {"name": "l"}, "spec": spec})
-    cluster.patch(f"{path}/l", {"metadata": {"labels": {"team": "a"}}}, MERGE, fieldManager="labeller")
+    cluster.patch(
+        f"{path}/l", {"metadata": {"labels": {"team": "a"}}}, MERGE, fieldManager="labeller"
+    )
     found = cluster.get(f"{path}/l").body["metadata"]
-    writers = {entry["manager"]: "f:renewTime" in str(entry["fieldsV1"]) for entry in found["managedFields"]}
+    writers = {
+        entry["manager"]: "f:renewTime" in str(entry["fieldsV1"])
+        for entry in found["managedFields"]
+    }
     assert len(writers) == 2
     assert writers["labeller"] is False
     assert any(writers.values())
-    cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", "resourceVersion": found["resourceVersion"]}})
+    cluster.send(
+        "PUT", f"{path}/l", {"metadata": {"name": "l", "resourceVersion": found["resourceVersion"]}}
+    )
     assert "labels" not in cluster.get(f"{path}/l").body["metadata"]

@@ -65,7 +65,8 @@ def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:
 
 def account(played: Played, home: Path, kind: str) -> dict[str, str]:
     """Make what is printed; the variables with which the program is that account."""
-    name, namespace = "", played.namespaces[0]
+    name = ""
+    namespace = played.namespaces[0]
     for each in printed(played, home, kind):
         base, plural = PLURALS[each["kind"]]
         place = each["metadata"].get("namespace", "")
@@ -75,7 +76,11 @@ def account(played: Played, home: Path, kind: str) -> dict[str, str]:
         name = each["metadata"]["name"] if each["kind"] == "ServiceAccount" else name
     token = played.cluster.make(
         f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}},
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        },
     )["status"]["token"]
     config = yaml.safe_load(played.cluster.kubeconfig.read_text())
     for user in config["users"]:
@@ -87,10 +92,20 @@ def account(played: Played, home: Path, kind: str) -> dict[str, str]:
 
 
 def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
-    own, before = account(played, tmp_path, "deployment"), played.reboots
-    ways = ("--strategy", "rolling", "--set", "drain.exclude-from-load-balancers=500ms", "--set", "labels.fluo=true")
+    own = account(played, tmp_path, "deployment")
+    before = played.reboots
+    ways = (
+        "--strategy",
+        "rolling",
+        "--set",
+        "drain.exclude-from-load-balancers=500ms",
+        "--set",
+        "labels.fluo=true",
+    )
     ask_for_reboots(played)
-    process = started(played, tmp_path, "operate", "--once", *UNATTENDED, *ways, *selector(played), **own)
+    process = started(
+        played, tmp_path, "operate", "--once", *UNATTENDED, *ways, *selector(played), **own
+    )
     code, lines, told = ended(process)
     assert code == 0, told
     assert sorted(lines[-1]["succeeded"]) == sorted(played.kubelets)

@@ -48,7 +48,9 @@ def test_one_that_was_killed_is_gone_on_with(played: Played, tmp_path: Path) -> 
 def test_a_budget_that_never_allows_is_kept(played: Played, tmp_path: Path) -> None:
     before = played.reboots
     budget = f"{played.cluster.budgets(played.namespaces[0])}/web"
-    web = played.cluster.get(f"/api/v1/namespaces/{played.namespaces[0]}/pods", labelSelector="app=web").body["items"]
+    web = played.cluster.get(
+        f"/api/v1/namespaces/{played.namespaces[0]}/pods", labelSelector="app=web"
+    ).body["items"]
     holder = web[0]["spec"]["nodeName"]
     assert played.cluster.patch(budget, {"spec": {"maxUnavailable": 0}}, MERGE).status == 200
     try:
@@ -62,7 +64,9 @@ def test_a_budget_that_never_allows_is_kept(played: Played, tmp_path: Path) -> N
     assert [entry["outcome"] for entry in lines[-1]["failed"]] == ["drain-failed"]
     assert played.reboots == before
     assert "unschedulable" not in node(played, holder)["spec"]
-    left = played.cluster.get(f"/api/v1/namespaces/{played.namespaces[0]}/pods", labelSelector="app=web").body["items"]
+    left = played.cluster.get(
+        f"/api/v1/namespaces/{played.namespaces[0]}/pods", labelSelector="app=web"
+    ).body["items"]
     assert {pod["metadata"]["uid"] for pod in web} == {pod["metadata"]["uid"] for pod in left}
 
 
@@ -82,26 +86,48 @@ def test_a_lease_that_somebody_deletes_ends_it(played: Played, tmp_path: Path) -
     assert_in_service(played, results=False)
 
 
-# Every other way of taking nodes through, and what steers and watches it, on whatever control plane is there.
+# Every other way of taking nodes through, and what steers and watches it, on whatever control plane
+# is there.
 
 
 AWAITING = words.AWAITING_REBOOT
 
 
-def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[int, list[Json], str]:
+def run(
+    played: Played, home: Path, *arguments: str, **variables: str
+) -> tuple[int, list[Json], str]:
     return ended(started(played, home, *arguments, **variables))
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize(("strategy", "limit"), [("rolling", 2), ("rolling", 1), ("waves", 2)])
-def test_limit_taint_labels_and_events(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
+def test_limit_taint_labels_and_events(
+    played: Played, tmp_path: Path, strategy: str, limit: int
+) -> None:
     before = played.reboots
-    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=200ms")
+    ways = (
+        "--strategy",
+        strategy,
+        "--max-unavailable",
+        str(limit),
+        "--set",
+        "drain.exclude-from-load-balancers=200ms",
+    )
     with watched(played) as seen:
         code, lines, told = run(
             played,
             tmp_path,
-            *("apply", "--yes", "--allow", "idle", "-o", "json", *ways, "--set", "labels.fluo=true"),
+            *(
+                "apply",
+                "--yes",
+                "--allow",
+                "idle",
+                "-o",
+                "json",
+                *ways,
+                "--set",
+                "labels.fluo=true",
+            ),
             *selector(played),
         )
     assert code == 0, told
@@ -112,19 +138,30 @@ def test_limit_taint_labels_and_events(played: Played, tmp_path: Path, strategy:
     assert seen.labels[words.FLUO_ID] == set(played.kubelets)
     assert_rebooted_once(played, before)
     for name in played.kubelets:
-        events = played.cluster.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={name}")
-        reasons = {event["reason"] for event in events.body["items"] if event["source"].get("component") == COMPONENT}
+        events = played.cluster.get(
+            "/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={name}"
+        )
+        reasons = {
+            event["reason"]
+            for event in events.body["items"]
+            if event["source"].get("component") == COMPONENT
+        }
         assert {"Cordoned", "Drained", "Booted", "Done"} <= reasons
 
 
-def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp_path: Path) -> None:
+def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(
+    played: Played, tmp_path: Path
+) -> None:
     """The process's pod is one of a Deployment: once evicted, its successor finds another node by the scheduler."""
     before = played.reboots
     own = _web(played)[0]
-    held, owner = own["spec"]["nodeName"], own["metadata"]["name"]
+    held = own["spec"]["nodeName"]
+    owner = own["metadata"]["name"]
     rules = (*UNATTENDED, "--set", "waves.health-checks=1")
     ask_for_reboots(played)
-    standing = started(played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own))
+    standing = started(
+        played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own)
+    )
     try:
         wait_until(lambda: all(pod["metadata"]["name"] != owner for pod in _web(played)), 120)
         time.sleep(1)
@@ -135,9 +172,13 @@ def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp
     assert "is evicted" in told
     assert played.reboots == {name: count + (name != held) for name, count in before.items()}
     assert set(marks(played, held)) >= {"deferred"}
-    wait_until(lambda: any(pod["spec"].get("nodeName") not in {None, held} for pod in _web(played)), 60)
+    wait_until(
+        lambda: any(pod["spec"].get("nodeName") not in {None, held} for pod in _web(played)), 60
+    )
     elsewhere = next(pod for pod in _web(played) if pod["spec"].get("nodeName") not in {None, held})
-    code, lines, told = run(played, tmp_path, "operate", "--once", *rules, "--node", held, **_as(elsewhere))
+    code, lines, told = run(
+        played, tmp_path, "operate", "--once", *rules, "--node", held, **_as(elsewhere)
+    )
     assert code == 0, told
     assert lines[-1]["succeeded"] == [held]
     assert_in_service(played)
@@ -157,5 +198,7 @@ def _as(pod: Json) -> dict[str, str]:
     }
 
 
-def test_a_host_is_granted_its_reboot_once_its_node_is_drained(played: Played, tmp_path: Path) -> None:
+def test_a_host_is_granted_its_reboot_once_its_node_is_drained(
+    played: Played, tmp_path: Path
+) -> None:
     assert_a_host_that_asks_is_served(played, tmp_path)

@@ -1,6 +1,7 @@
 """A rollout that is killed and gone on with: real processes, forked from one that has loaded the program already.
 
-Loading it takes longer than most of the runs live; apart from that the children are what a shell would start.
+Loading it takes longer than most of the runs live; apart from that the children are what a shell
+would start.
 """
 
 import faulthandler
@@ -52,12 +53,21 @@ class Machine:
         """A number that no command has had yet."""
         return next(self.numbers)
 
-    def start(self, number: int, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkServerProcess:
+    def start(
+        self, number: int, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> ForkServerProcess:
         home = self.directory / f"home-{number}"
         home.mkdir()
-        own = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": f"user-{number}", HURRIED_VARIABLE: HURRIED}
+        own = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "USER": f"user-{number}",
+            HURRIED_VARIABLE: HURRIED,
+        }
         variables = {**own, **environment}
-        process = self.context.Process(target=run_program, args=(list(arguments), variables, str(self.output(number))))
+        process = self.context.Process(
+            target=run_program, args=(list(arguments), variables, str(self.output(number)))
+        )
         process.start()
         return process
 

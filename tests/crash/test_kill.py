@@ -1,7 +1,8 @@
 """kill -9 of the real program at every phase boundary and at random moments; somebody else goes on each time.
 
-What counts is what the cluster saw: every host rebooted exactly once, none left cordoned, no budget broken, nothing
-begun that might not be. `tests/stateful` has all that may befall the cluster meanwhile.
+What counts is what the cluster saw: every host rebooted exactly once, none left cordoned, no budget
+broken, nothing begun that might not be. `tests/stateful` has all that may befall the cluster
+meanwhile.
 """
 
 import random
@@ -37,9 +38,17 @@ STRATEGIES = {
     "waves": ("--strategy", "waves"),
     "rolling": ("--strategy", "rolling"),
     "pools": ("--config", str(POOLS)),
-    "courtesy": ("--set", "labels.fluo=true", "--set", "drain.delay=200ms", "--set", "reboot.delay=200ms"),
+    "courtesy": (
+        "--set",
+        "labels.fluo=true",
+        "--set",
+        "drain.delay=200ms",
+        "--set",
+        "reboot.delay=200ms",
+    ),
 }
-RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
+RUN = "node-rollout.dev/run"
+PHASE = "node-rollout.dev/phase"
 
 
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
@@ -86,7 +95,8 @@ class Trigger:
         if change.resource is NODES:
             name = change.obj["metadata"]["name"]
             phase = change.obj["metadata"].get("annotations", {}).get(PHASE, "")
-            before, self.phases[name] = self.phases.get(name, ""), phase
+            before = self.phases.get(name, "")
+            self.phases[name] = phase
             if phase != before:
                 self.fire(phase or "done")
 
@@ -127,16 +137,23 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(
             judge(running, seed, witness)
     seconds = time.monotonic() - started
     assert set(fate.kills) == set(boundaries)
-    print(f"seed {seed}: {fate.kills.total()} kills in {seconds:.0f} s on {fate.labs} labs: {dict(fate.kills)}")
+    print(
+        f"seed {seed}: {fate.kills.total()} kills in {seconds:.0f} s on {fate.labs} labs:"
+        f" {dict(fate.kills)}"
+    )
 
 
 @contextmanager
 def lab(directory: Path) -> Iterator[Lab]:
-    with Lab(scale(load_scenario("default"), NODES_IN_ALL), directory=directory, speed=120) as running:
+    with Lab(
+        scale(load_scenario("default"), NODES_IN_ALL), directory=directory, speed=120
+    ) as running:
         yield running
 
 
-def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate, strategy: str) -> None:
+def until_done(
+    running: Lab, machine: Machine, rng: random.Random, fate: Fate, strategy: str
+) -> None:
     """Kill one command after another, until one lives to its end."""
     exitcode = -9
     while exitcode == -9:
@@ -168,7 +185,15 @@ def command(running: Lab, strategy: str) -> tuple[str, ...]:
     if unlock:
         # of one that had begun nothing: there is nothing to go on with
         running.call(lambda: running.store.remove(LEASES, "node-rollout", "kube-system"))
-    return ("apply", "--max-unavailable", str(LIMIT), "--set", "waves.health-checks=1", *STRATEGIES[strategy], *flags)
+    return (
+        "apply",
+        "--max-unavailable",
+        str(LIMIT),
+        "--set",
+        "waves.health-checks=1",
+        *STRATEGIES[strategy],
+        *flags,
+    )
 
 
 def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
@@ -207,23 +232,30 @@ def assert_nothing_left(running: Lab, told: str) -> None:
     assert (score.cordons_left, score.annotations_left) == ((), {}), told
     assert (score.taints_left, score.exclusions_left) == ((), ()), told
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ()), told
-    assert running.call(lambda: running.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None, told
+    assert (
+        running.call(lambda: running.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+    ), told
 
 
-# Whenever a rollout is killed, an abort from elsewhere leaves nothing of it, and the next one can begin.
+# Whenever a rollout is killed, an abort from elsewhere leaves nothing of it, and the next one can
+# begin.
 
 
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(machine: Machine, tmp_path: Path, strategy: str) -> None:
+def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(
+    machine: Machine, tmp_path: Path, strategy: str
+) -> None:
     with lab(tmp_path / "lab") as running:
         for boundary in WHERE:
             killed_at(boundary, running, machine, strategy)
             _verb, *flags = command(running, strategy)
             number = machine.next_number()
-            process = machine.start(number, ("abort", "--wait", "5s", *unlocking(flags)), running.environment)
+            process = machine.start(
+                number, ("abort", "--wait", "5s", *unlocking(flags)), running.environment
+            )
             process.join(60)
             assert process.exitcode == 0, f"{boundary}: {machine.output(number).read_text()}"
             judge_abort(running, boundary)
@@ -235,7 +267,8 @@ def unlocking(flags: list[str]) -> list[str]:
 
 
 def killed_at(boundary: str, running: Lab, machine: Machine, strategy: str) -> None:
-    number, arguments = machine.next_number(), command(running, strategy)
+    number = machine.next_number()
+    arguments = command(running, strategy)
     assert arguments[0] == "apply"
     with watching(running, Trigger(boundary)) as trigger:
         trigger.process = process = machine.start(number, arguments, running.environment)

@@ -1,6 +1,7 @@
 """Writes the generated parts of the documents anew: `python -m tests.docs.pages`, in the project's folder.
 
-A table stands in a page between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around it is written by hand.
+A table stands in a page between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around it is
+written by hand.
 """
 
 import re

@@ -29,7 +29,10 @@ _KINDS: Sequence[type[Enum]] = (ExitCode, ExclusionReason, BlockerKind, WarningK
 
 def words(kind: type[Enum], heading: str) -> str:
     """A table of fixed words, or numbers, and what they mean."""
-    return _table((heading, "means"), [(f"`{word}`", meaning) for word, meaning in _WORDS[kind.__name__].items()])
+    return _table(
+        (heading, "means"),
+        [(f"`{word}`", meaning) for word, meaning in _WORDS[kind.__name__].items()],
+    )
 
 
 def reasons() -> str:
@@ -104,22 +107,39 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def unexplained() -> list[str]:
     """Fixed words that no table has, and those of a table that are no more."""
-    return [word for kind in _KINDS for word in {str(one.value) for one in kind} ^ _WORDS[kind.__name__].keys()]
+    return [
+        word
+        for kind in _KINDS
+        for word in {str(one.value) for one in kind} ^ _WORDS[kind.__name__].keys()
+    ]
 
 
 def rights() -> str:
     """Everything that a rollout may be asked for at the API server, and what for."""
     rows: dict[tuple[str, str, str], list[Right]] = {}
-    usual, deleting = (apply_rights(LEASE_NAMESPACE, disable_eviction=deletes) for deletes in (False, True))
+    usual, deleting = (
+        apply_rights(LEASE_NAMESPACE, disable_eviction=deletes) for deletes in (False, True)
+    )
     for right in dict.fromkeys((*usual, *deleting)):
         rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
-    return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
+    return _table(
+        ("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()]
+    )
 
 
 def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
-    condition = "" if set(rights) & set(apply_rights(LEASE_NAMESPACE)) else "; with `--disable-eviction` alone"
+    condition = (
+        ""
+        if set(rights) & set(apply_rights(LEASE_NAMESPACE))
+        else "; with `--disable-eviction` alone"
+    )
     without = "; a rollout works without" if all(right.optional for right in rights) else ""
-    return f"`{resource}`", place, ", ".join(right.verb for right in rights), f"{purpose}{condition}{without}"
+    return (
+        f"`{resource}`",
+        place,
+        ", ".join(right.verb for right in rights),
+        f"{purpose}{condition}{without}",
+    )
 
 
 def _resource(right: Right) -> str:
@@ -143,7 +163,9 @@ def keys() -> str:
     for name in LISTS:
         tables[f"[[{name}]]"] = [_key(setting, key) for key, setting in settings_in(name).items()]
     headings = ("key", "is", "default", "flag or variable")
-    return "\n\n".join(f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items())
+    return "\n\n".join(
+        f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items()
+    )
 
 
 def _key(setting: Setting, key: str) -> Sequence[str]:
@@ -151,7 +173,13 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
     kind = "true\\|false" if setting.kind is bool else fixed
     default = written(setting.default)
     short = f", `{setting.short}`" if setting.short else ""
-    other = f"`--{setting.flag}`{short}" if setting.flag else f"`{setting.variable}`" if setting.variable else ""
+    other = (
+        f"`--{setting.flag}`{short}"
+        if setting.flag
+        else f"`{setting.variable}`"
+        if setting.variable
+        else ""
+    )
     shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
     return shown, f"{setting.help}.", f"`{default}`" if default else "", other
 
@@ -191,7 +219,9 @@ def _argument(argument: Any) -> str:
 
 def fleetlock_answers() -> str:
     """Every kind of answer of the FleetLock server, with its status and what it means."""
-    rows = [[str(Kind(word).status), f"`{word}`", meaning] for word, meaning in _WORDS["Kind"].items()]
+    rows = [
+        [str(Kind(word).status), f"`{word}`", meaning] for word, meaning in _WORDS["Kind"].items()
+    ]
     return _table(["status", "kind", "is answered when"], rows)
 
 

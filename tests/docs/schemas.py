@@ -1,6 +1,7 @@
 """JSON Schemas (2020-12) of what programs read, made from the program's own types by msgspec.
 
-`python -m tests.docs.pages` writes them beside the pages; whatever a test has the program print is held against them.
+`python -m tests.docs.pages` writes them beside the pages; whatever a test has the program print is
+held against them.
 """
 
 import tomllib
@@ -23,16 +24,18 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.explanation import Explanation
 from rollout.report import document_types, fleetlock, status, unfinished
 from rollout.report.doctor import DoctorReport
-from rollout.report.document_types import (
-    CheckReport,
-    PauseReport,
-    ReleaseReport,
-    UnpauseReport,
-)
+from rollout.report.document_types import CheckReport, PauseReport, ReleaseReport, UnpauseReport
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import HistoryReport
 from rollout.report.host_keys import HostKeysReport
-from rollout.report.lines import AbortedRecord, AnyLine, DryRunLine, EventLine, RunRecord, VersionLine
+from rollout.report.lines import (
+    AbortedRecord,
+    AnyLine,
+    DryRunLine,
+    EventLine,
+    RunRecord,
+    VersionLine,
+)
 from rollout.report.runs.model import RunReport
 from rollout.report.status import StatusReport
 from rollout.report.unfinished import AbortReport, UnfinishedRun
@@ -86,18 +89,24 @@ MEANINGS: Mapping[str, Mapping[str, str]] = tomllib.loads(
 )
 """What each field means, by type."""
 
-_QUANTITIES = {Count: "a count: `3`, or as text `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
+_QUANTITIES = {
+    Count: "a count: `3`, or as text `25%`",
+    Duration: "a duration: `90s`, `10m`, `1h30m`",
+}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 # Lines that hold a plan, or parts of one.
 _WITH_PLAN = frozenset({"apply", "journal"})
-# Documents that are kept, and read by later versions; and the fields of their lines that were added since the first.
+# Documents that are kept, and read by later versions; and the fields of their lines that were added
+# since the first.
 _KEPT = frozenset({"plan", "journal"})
 _ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
     "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions"),
     "WaveStarted": ("in_flight",),
 }
-ADDED = "always written now; missing where a version from before it was added has saved the document"
+ADDED = (
+    "always written now; missing where a version from before it was added has saved the document"
+)
 # Words that the code has fixed, in fields that are mere text to it.
 _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("Note", "event"): (*NotifyEvent, "test"),
@@ -122,15 +131,19 @@ def schema(command: str) -> dict[str, Any]:
     document = DOCUMENTS[command]
     kinds = document if isinstance(document, tuple) else (document,)
     documented = [*kinds, RolloutPlan] if command in _WITH_PLAN else kinds
-    # msgspec turns defaults into JSON without a hook, and stumbles over those of our own types; no default is kept.
+    # msgspec turns defaults into JSON without a hook, and stumbles over those of our own types; no
+    # default is kept.
     with patch("msgspec._json_schema.to_builtins", lambda _default, **_options: None):
-        made, components = msgspec.json.schema_components(documented, schema_hook=_quantity, ref_template=_REF)
+        made, components = msgspec.json.schema_components(
+            documented, schema_hook=_quantity, ref_template=_REF
+        )
     return {
         "$schema": _DIALECT,
         "title": title(command).replace("`", ""),
         **_whole(command, made[: len(kinds)]),
         "$defs": {
-            name: _explained(name, component, is_kept=command in _KEPT) for name, component in components.items()
+            name: _explained(name, component, is_kept=command in _KEPT)
+            for name, component in components.items()
         },
     }
 
@@ -150,7 +163,10 @@ def _whole(command: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _quantity(kind: type) -> dict[str, Any]:
     if kind is Count:
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "description": _QUANTITIES[kind]}
+        return {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "description": _QUANTITIES[kind],
+        }
     if kind in _QUANTITIES:
         return {"type": "string", "description": _QUANTITIES[kind]}
     raise NotImplementedError(kind)
@@ -159,12 +175,16 @@ def _quantity(kind: type) -> dict[str, Any]:
 def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[str, Any]:
     """The component without defaults (they are the program's, not the document's), its fields explained.
 
-    Of documents that are kept, older ones lack what was added since: what the program reads without, none need have.
+    Of documents that are kept, older ones lack what was added since: what the program reads
+    without, none need have.
     """
     properties = component.get("properties", {})
     properties = {field: properties[field] for field in _ORDER.get(name, properties)}
     meanings = MEANINGS.get(name, {})
-    explained = {field: _field(name, field, content, meanings.get(field, "")) for field, content in properties.items()}
+    explained = {
+        field: _field(name, field, content, meanings.get(field, ""))
+        for field, content in properties.items()
+    }
     whole = {**component, "properties": explained} if properties else component
     if "description" in whole:
         whole["description"] = cleandoc(whole["description"])
@@ -172,7 +192,11 @@ def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[s
         return whole
     required = component["required"] if name in _WITH_OPTIONAL_FIELDS else list(properties)
     if name in _LINES:
-        unset = {item.encode_name for item in msgspec.structs.fields(_LINES[name]) if item.default is msgspec.UNSET}
+        unset = {
+            item.encode_name
+            for item in msgspec.structs.fields(_LINES[name])
+            if item.default is msgspec.UNSET
+        }
         required = [field for field in properties if field not in unset]
     added = _added(name, component) & {*required} if is_kept else frozenset()
     for field in added:
@@ -209,7 +233,9 @@ _ORDER = {name: list(kind.__annotations__) for name, kind in _TYPED_DICTS.items(
 # What is not always written of these has no value where it is not.
 _LINES = {kind.__name__: kind for kind in get_args(AnyLine)}
 # Every other type writes each of its fields, whether or not it may be left out when it is made.
-_WITH_OPTIONAL_FIELDS = frozenset(name for name, kind in _TYPED_DICTS.items() if kind.__optional_keys__)
+_WITH_OPTIONAL_FIELDS = frozenset(
+    name for name, kind in _TYPED_DICTS.items() if kind.__optional_keys__
+)
 
 
 def written(command: str) -> str:
@@ -248,12 +274,14 @@ def _told_before(command: str) -> Container[str]:
 def _table(name: str, component: Mapping[str, Any]) -> str:
     required = component.get("required", ())
     rows = [
-        f"| `{field}`{'' if field in required or '$comment' in content else ' (not always)'} | {_type(content)} "
-        f"| {_meaning(content)} |"
+        f"| `{field}`{'' if field in required or '$comment' in content else ' (not always)'} |"
+        f" {_type(content)} | {_meaning(content)} |"
         for field, content in component["properties"].items()
         if field not in _told_of_all(component)
     ]
-    return "\n".join((_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows))
+    return "\n".join(
+        (_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows)
+    )
 
 
 def _told_of_all(component: Mapping[str, Any]) -> Container[str]:
@@ -339,7 +367,9 @@ def unexplained() -> Iterator[str]:
 
 def stale_meanings() -> Iterator[str]:
     """Explanations of fields that are no more."""
-    components = {name: part for command in DOCUMENTS for name, part in schema(command)["$defs"].items()}
+    components = {
+        name: part for command in DOCUMENTS for name, part in schema(command)["$defs"].items()
+    }
     for name, meanings in MEANINGS.items():
         properties = components.get(name, {}).get("properties", {})
         yield from (f"{name}.{field}" for field in meanings if field not in properties)

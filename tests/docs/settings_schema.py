@@ -20,8 +20,14 @@ def schema() -> Mapping[str, Any]:
     lists = {
         name: {
             "type": "array",
-            "items": _object({key: _of(setting) for key, setting in settings_in(name).items()})
-            | {"required": [key for key, setting in settings_in(name).items() if setting.is_required]},
+            "items": (
+                _object({key: _of(setting) for key, setting in settings_in(name).items()})
+                | {
+                    "required": [
+                        key for key, setting in settings_in(name).items() if setting.is_required
+                    ]
+                }
+            ),
         }
         for name in LISTS
     }
@@ -48,7 +54,10 @@ def _item(setting: Setting) -> dict[str, Any]:
     if setting.kind is bool:
         return {"type": "boolean"}
     if setting.kind is int:
-        return {"type": "integer", **{word: value for word, value in limits.items() if value is not None}}
+        return {
+            "type": "integer",
+            **{word: value for word, value in limits.items() if value is not None},
+        }
     # items of a list may stand in one text
     if setting.words and not setting.is_list:
         return {"enum": list(setting.words)}

@@ -1,11 +1,11 @@
 """What the documents have their readers paste does what the page says: each block, run in a lab by the real program.
 
-Blocks are pasted in their order, in one folder. A comment right before a block, which readers of the page do not see,
-says what a test has to know of it:
+Blocks are pasted in their order, in one folder. A comment right before a block, which readers of
+the page do not see, says what a test has to know of it:
 
 * `<!-- not run: REASON -->`
-* `<!-- run: NAME is worker-1; ends with 2 -->` puts in what the block leaves to its reader, and names the exit codes
-  other than 0 with which its commands end, in their order.
+* `<!-- run: NAME is worker-1; ends with 2 -->` puts in what the block leaves to its reader, and
+  names the exit codes other than 0 with which its commands end, in their order.
 """
 
 import base64
@@ -30,7 +30,9 @@ from tests.ended import HURRIED
 
 SHELLS = ("sh", "bash", "console")
 _COMMENT = r"(?:^ *<!-- (?P<kind>not run|run): (?P<said>[^>]*?)\s-->\n)?"
-_BLOCK = re.compile(rf"{_COMMENT}^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    rf"{_COMMENT}^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE
+)
 _TYPED = re.compile(r"^ *\$ (.*)", re.MULTILINE)
 # After each command, whatever came of it, as at a terminal.
 _TELL = 'echo "$?" >&{}'
@@ -100,7 +102,12 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def _run(place: str, language: str, text: str, said: str) -> Block:
     parts = [part for part in said.split("; ") if part]
-    codes = [int(code) for part in parts if part.startswith("ends with ") for code in re.findall(r"\d+", part)]
+    codes = [
+        int(code)
+        for part in parts
+        if part.startswith("ends with ")
+        for code in re.findall(r"\d+", part)
+    ]
     instead = dict(part.split(" is ", 1) for part in parts if not part.startswith("ends with "))
     return Block(place, language, text, instead=instead, codes=tuple(codes))
 
@@ -120,7 +127,9 @@ def _commands(text: str) -> Iterator[str]:
 
 def _is_whole(command: str) -> bool:
     """Whether a shell would wait for no further line."""
-    return subprocess.run(["bash", "-nc", command], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["bash", "-nc", command], capture_output=True, check=False).returncode == 0
+    )
 
 
 def shape(line: str) -> str:
@@ -133,7 +142,10 @@ def paste(block: Block, folder: Path, environment: Mapping[str, str]) -> Pasted:
     commands = block.commands
     reading, telling = os.pipe()
     ours, theirs = os.openpty()
-    lines = ["set -o pipefail", *(line for command in commands for line in (command, _TELL.format(telling)))]
+    lines = [
+        "set -o pipefail",
+        *(line for command in commands for line in (command, _TELL.format(telling))),
+    ]
     try:
         os.write(ours, b"yes\n" * len(commands))
         ended = subprocess.run(
@@ -164,8 +176,10 @@ def path_with_program(programs: Path) -> str:
     return f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
-LAB, MOVING = DOCS / "lab.md", DOCS / "moving.md"
-# Of those two the lab's has a test below, the other one test_moving.py, which installs what is to be removed.
+LAB = DOCS / "lab.md"
+MOVING = DOCS / "moving.md"
+# Of those two the lab's has a test below, the other one test_moving.py, which installs what is to
+# be removed.
 PAGES = [
     page
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
@@ -205,7 +219,10 @@ def failing(block: Block, pasted: Pasted) -> str:
     if pasted.codes == block.codes and not missing:
         return ""
     ended = "\n".join(f"{code}: {command}" for command, code in pasted.ended)
-    return f"{block.place} should end with {block.codes or 0}, and print {missing}\n{ended}\n\n{pasted.printed}"
+    return (
+        f"{block.place} should end with {block.codes or 0}, and print"
+        f" {missing}\n{ended}\n\n{pasted.printed}"
+    )
 
 
 @pytest.mark.sample(3)
@@ -216,7 +233,8 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
 ) -> None:
     if "| jq " in page.read_text(encoding="utf-8") and not shutil.which("jq"):
         pytest.skip("needs jq")
-    lab, folder = start_lab("default", nodes=4, speed=240), Path(variables["HOME"])
+    lab = start_lab("default", nodes=4, speed=240)
+    folder = Path(variables["HOME"])
     furnish(folder, lab)
     for block in blocks(page):
         if not block.not_run:
@@ -229,7 +247,8 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
 @pytest.mark.kubectl
 def test_the_lab_of_its_page_is_one_to_rehearse_on(variables: Mapping[str, str]) -> None:
     """Started by the page's own line; in another terminal the lines that the lab itself prints are the page's."""
-    folder, (start, typed, *_) = Path(variables["HOME"]), blocks(LAB)
+    folder = Path(variables["HOME"])
+    start, typed, *_ = blocks(LAB)
     up, *others = start.commands
     with subprocess.Popen(
         ["bash", "-c", f"exec {up}"],
@@ -267,7 +286,9 @@ def lines_of(page: Path) -> set[str]:
 def test_what_is_not_run_says_why() -> None:
     every = [block for page in (*PAGES, LAB) for block in blocks(page)]
     left = [block for block in every if block.not_run]
-    assert {line for block in blocks(DOCS / "index.md") for line in block.commands} <= lines_of(ROOT / "README.md")
+    assert {line for block in blocks(DOCS / "index.md") for line in block.commands} <= lines_of(
+        ROOT / "README.md"
+    )
     assert all(len(block.not_run.split()) > 3 for block in left)
     assert len(every) - len(left) > 20
     assert len(left) < 12
@@ -277,7 +298,9 @@ def too_long(block: Block) -> list[str]:
     """Its lines that do not fit, of a console's block only what is typed."""
     lines = block.text.splitlines() if block.language != "console" else block.commands
     # one line to paste, which CI finds by how it begins
-    return [line for line in lines if len(line) > _COLUMNS and not line.startswith("python3 -m venv ")]
+    return [
+        line for line in lines if len(line) > _COLUMNS and not line.startswith("python3 -m venv ")
+    ]
 
 
 def with_late_comment(block: Block) -> list[str]:
@@ -294,7 +317,9 @@ def test_a_block_fits_the_page(page: Path) -> None:
 
 
 def test_a_comment_names_only_what_its_block_has(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("<!-- run: NODE is worker-1 -->\n```sh\nrollout status --node NAME\n```\n")
+    (tmp_path / "page.md").write_text(
+        "<!-- run: NODE is worker-1 -->\n```sh\nrollout status --node NAME\n```\n"
+    )
     (block,) = blocks(tmp_path / "page.md")
     with pytest.raises(CommentError, match="has no NODE"):
         _ = block.commands

@@ -26,7 +26,9 @@ CONTROL_PLANES = {
     "RKE1": node("a", labels={f"{ROLE}controlplane": "true"}),
     "a taint alone": node("a", taints=(Taint(f"{ROLE}control-plane", "", "NoSchedule"),)),
     "etcd apart": node("a", taints=(Taint(f"{ROLE}etcd", "true", "NoExecute"),)),
-    "Typhoon": node("a", labels={CONTROLLER: "true"}, taints=(Taint(f"{ROLE}controller", "", "NoSchedule"),)),
+    "Typhoon": node(
+        "a", labels={CONTROLLER: "true"}, taints=(Taint(f"{ROLE}controller", "", "NoSchedule"),)
+    ),
 }
 
 

@@ -90,7 +90,9 @@ def _texts(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     if isinstance(node, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "NAME" for part in node.values)
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "NAME" for part in node.values
+        )
 
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -124,9 +126,19 @@ def judge(words: Sequence[str]) -> None:
     pairs = list(zip(words, (*words[1:], ""), strict=True))
     if words[0] in ("lab", "manifests"):
         return
-    typed = {flags[word]: value for word, value in pairs if word in flags and settings()[flags[word]].kind is not bool}
-    said = assignments(value for word, value in pairs if word == "--set" and not value.partition("=")[2].isupper())
-    given(SettingsFile(), said, {name: (value, "a flag") for name, value in typed.items() if not value.isupper()})
+    typed = {
+        flags[word]: value
+        for word, value in pairs
+        if word in flags and settings()[flags[word]].kind is not bool
+    }
+    said = assignments(
+        value for word, value in pairs if word == "--set" and not value.partition("=")[2].isupper()
+    )
+    given(
+        SettingsFile(),
+        said,
+        {name: (value, "a flag") for name, value in typed.items() if not value.isupper()},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +159,11 @@ def parse(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
         (tmp_path / "settings.toml").write_text("")
         # what the program itself does at once, as to install completion, is known by its name
         if words[0] not in flags_of(whole):
-            whole([MEANT.get(word, word) for word in words], prog_name="rollout", standalone_mode=False)
+            whole(
+                [MEANT.get(word, word) for word in words],
+                prog_name="rollout",
+                standalone_mode=False,
+            )
         judge(words)
 
     return read
@@ -164,7 +180,9 @@ def test_the_program_takes_each_line_of_the_documents(page: Path, parse: Parse) 
     assert refused == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "moving.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "moving.md"], ids=lambda page: page.name
+)
 def test_each_flag_in_a_text_is_one(page: Path, whole: Any) -> None:
     """Of the page on moving here `test_moving.py` looks at our side of its tables."""
     known = {flag for _, command in commands(whole) for flag in flags_of(command)} | flags_of(whole)
@@ -182,7 +200,10 @@ def test_each_variable_in_a_text_is_one(page: Path) -> None:
 
 def test_each_flag_that_a_message_names_is_one_of_its_command(whole: Any) -> None:
     wrong = [
-        line for module in sorted((ROOT / "rollout").rglob("*.py")) for line in of_code(module) if odd(line, whole)
+        line
+        for module in sorted((ROOT / "rollout").rglob("*.py"))
+        for line in of_code(module)
+        if odd(line, whole)
     ]
     assert wrong == []
 

@@ -13,11 +13,14 @@ import pytest
 from tests.docs.pages import ROOT
 
 INSTALL = re.compile(
-    r"\b(?:pip3?|pipx|uv pip|uv tool|krew|brew|conda)(?:\s+-\S+)*\s+(?P<verb>install|inject|run|add|download)\s+"
+    r"\b(?:pip3?|pipx|uv pip|uv"
+    r" tool|krew|brew|conda)(?:\s+-\S+)*\s+(?P<verb>install|inject|run|add|download)\s+"
     r"(?P<rest>[^\n`;&|#)]*)"
     r"|\buvx\s+(?P<program>[^\n`;&|#)]*)"
 )
-OURS = re.compile(r"(?:kubectl-)?(?:node[-_.]?rollout|rollout)(?:\[[^\]]*\])?(?:[=<>~!@;\s].*)?", re.IGNORECASE)
+OURS = re.compile(
+    r"(?:kubectl-)?(?:node[-_.]?rollout|rollout)(?:\[[^\]]*\])?(?:[=<>~!@;\s].*)?", re.IGNORECASE
+)
 WITHOUT_INDEX = "--no-index"
 
 
@@ -69,18 +72,30 @@ def test_other_installs_are_left_alone(line: str) -> None:
 
 def tracked() -> list[Path]:
     listed = subprocess.run(
-        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
     ).stdout
-    names = listed.split("\0") if listed else [str(file.relative_to(ROOT)) for file in ROOT.rglob("*")]
+    names = (
+        listed.split("\0") if listed else [str(file.relative_to(ROOT)) for file in ROOT.rglob("*")]
+    )
     skipped = ("tests/", ".venv/", "site/", ".git/")
-    return [ROOT / name for name in names if name and not name.startswith(skipped) and (ROOT / name).is_file()]
+    return [
+        ROOT / name
+        for name in names
+        if name and not name.startswith(skipped) and (ROOT / name).is_file()
+    ]
 
 
 def test_nothing_installs_this_program_from_an_index() -> None:
     texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in tracked()}
     assert ROOT / "rollout" / "lab" / "__init__.py" in texts
     found = {
-        str(file.relative_to(ROOT)): words for file, text in texts.items() if (words := installed_from_an_index(text))
+        str(file.relative_to(ROOT)): words
+        for file, text in texts.items()
+        if (words := installed_from_an_index(text))
     }
     assert found == {}
 

@@ -23,8 +23,27 @@ pytestmark = pytest.mark.slow  # the output of a lab
 FEW = 6
 # All that can be tried is tried, and nothing is waited for long.
 PATIENCE = (
-    *("--set", "ssh.probe-timeout=3s", "--drain-timeout", "3s", "--reboot-timeout", "10s", "--ready-timeout", "5s"),
-    *("--settle-timeout", "2s", "--max-unavailable", "50%", "--max-failures", "100%", "--allow", "blocked", "--force"),
+    *(
+        "--set",
+        "ssh.probe-timeout=3s",
+        "--drain-timeout",
+        "3s",
+        "--reboot-timeout",
+        "10s",
+        "--ready-timeout",
+        "5s",
+    ),
+    *(
+        "--settle-timeout",
+        "2s",
+        "--max-unavailable",
+        "50%",
+        "--max-failures",
+        "100%",
+        "--allow",
+        "blocked",
+        "--force",
+    ),
 )
 # Its user may not begin one.
 WITHOUT_A_RUN = {"no-rights"}
@@ -32,7 +51,9 @@ WITHOUT_A_RUN = {"no-rights"}
 
 def check(name: str, document: Any) -> None:
     """As a program would that has read the schema: fields may have been added."""
-    errors = [error.message for error in Draft202012Validator(published(name)).iter_errors(document)]
+    errors = [
+        error.message for error in Draft202012Validator(published(name)).iter_errors(document)
+    ]
     assert errors == []
     assert_published(name, document)
 
@@ -90,10 +111,21 @@ def test_a_field_that_is_missing_or_of_another_type_is_refused() -> None:
     assert lines.is_valid({**notice, "added": "by a later version"})
 
 
-def test_the_journal_of_a_run_has_the_lines_that_it_prints(start_lab: StartLab, command: Command) -> None:
+def test_the_journal_of_a_run_has_the_lines_that_it_prints(
+    start_lab: StartLab, command: Command
+) -> None:
     """In their order, to the letter; but for the first of each, which says what the rest is."""
     lab = start_lab("rollback", nodes=6, speed=120)
-    words = ("apply", "--yes", "--max-failures", "3", "--set", "output.journal=run.jsonl", "-o", "json")
+    words = (
+        "apply",
+        "--yes",
+        "--max-failures",
+        "3",
+        "--set",
+        "output.journal=run.jsonl",
+        "-o",
+        "json",
+    )
     ended = command(*words, lab=lab)
     journal = lab.directory.parent / "home" / "run.jsonl"
     assert_journal(journal)

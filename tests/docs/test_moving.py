@@ -44,7 +44,9 @@ def flags(text: str) -> set[str]:
 
 
 def test_every_flag_that_stands_on_our_side_exists() -> None:
-    known = {name for _, option in reference.options() for name in (*option.opts, *option.secondary_opts)}
+    known = {
+        name for _, option in reference.options() for name in (*option.opts, *option.secondary_opts)
+    }
     ours = {flag for _, here in rows() for flag in flags(here)}
     assert len(ours) > 8
     assert ours <= known
@@ -66,18 +68,25 @@ def test_every_release_takes_the_example_checks(check: Path, release: str) -> No
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.stem)
-def test_an_example_check_runs_where_rollout_asks_and_may_do_no_more_than_answer(check: Path) -> None:
+def test_an_example_check_runs_where_rollout_asks_and_may_do_no_more_than_answer(
+    check: Path,
+) -> None:
     when = check.stem.removesuffix("-check")
     item = objects(check)
     pod = item["DaemonSet"]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {HookPolicy().prefix + when: "true"}
-    assert item["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
+    assert item["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    ]
     assert pod["serviceAccountName"] == item["ServiceAccount"]["metadata"]["name"]
-    assert f"--set gates.{when}-annotations=checks.example/{when}" in check.read_text(encoding="utf-8")
+    assert f"--set gates.{when}-annotations=checks.example/{when}" in check.read_text(
+        encoding="utf-8"
+    )
     assert f"checks.example/{when}=true" in pod["initContainers"][-1]["args"]
 
 
-# The steps of the page on moving, as an operator takes them: its commands pasted as they stand, in their order.
+# The steps of the page on moving, as an operator takes them: its commands pasted as they stand, in
+# their order.
 
 
 AGENT = "ghcr.io/flatcar/flatcar-linux-update-operator:v0.10"
@@ -86,7 +95,8 @@ AGENT = "ghcr.io/flatcar/flatcar-linux-update-operator:v0.10"
 FLEETLOCK = "quay.io/poseidon/fleetlock:v0.4.0"
 
 
-# By the title of its section: what stands there as its system is installed, and a node that carries its marks.
+# By the title of its section: what stands there as its system is installed, and a node that carries
+# its marks.
 SYSTEMS: dict[str, tuple[str, tuple[tuple[Resource, str, str], ...], str]] = {
     "FLUO or CLUO": (
         "reboot-coordinator",
@@ -128,7 +138,10 @@ def blocks(title: str) -> list[str]:
 
 
 def workload(kind: str, name: str, image: str, namespace: str) -> dict[str, Any]:
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "main", "image": image}]},
+    }
     spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
     return {
         "apiVersion": "apps/v1",
@@ -155,7 +168,8 @@ def names(lab: Lab, kind: Resource) -> set[str]:
 def test_after_the_steps_as_they_are_printed_nothing_of_the_other_system_holds_its_node(
     title: str, start_lab: StartLab, tmp_path: Path
 ) -> None:
-    lab, (namespace, items, node) = start_lab("leftovers"), SYSTEMS[title]
+    lab = start_lab("leftovers")
+    namespace, items, node = SYSTEMS[title]
     lab.call(partial(install, lab, namespace, items))
 
     def planned() -> dict[str, Any]:
@@ -171,13 +185,20 @@ def test_after_the_steps_as_they_are_printed_nothing_of_the_other_system_holds_i
     for block in (*blocks(title), cordons.replace("NODE", node)):
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **lab.environment}
         pasted = subprocess.run(
-            ["bash", "-euc", block], env=environment, capture_output=True, text=True, check=False, timeout=60
+            ["bash", "-euc", block],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         assert pasted.returncode == 0, (block, pasted.stderr)
     after = planned()
     assert not is_held(after)
     assert not any(blocker["kind"] == "rival" for blocker in after["blockers"])
-    assert not {name for _kind, name, _image in items} & (names(lab, DEPLOYMENTS) | names(lab, DAEMONSETS))
+    assert not {name for _kind, name, _image in items} & (
+        names(lab, DEPLOYMENTS) | names(lab, DAEMONSETS)
+    )
     if title == "kured":
         assert "kured" not in names(lab, DAEMONSETS)
     if title == "a FleetLock server":

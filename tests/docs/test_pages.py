@@ -39,13 +39,20 @@ def text_of(page: Path) -> str:
 
 
 def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```$", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(
+        r"^```.*?^```$",
+        lambda match: "\n" * match[0].count("\n"),
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
 
 
 def anchors(page: Path) -> set[str]:
     """The ids that headings get, on the site as on the forges."""
     headings = re.findall(r"^#+ (.+)$", without_code(text_of(page)), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 def links(page: Path) -> Iterator[str]:
@@ -63,13 +70,17 @@ def test_the_readme_is_read_in_a_few_minutes() -> None:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_a_page_is_read_to_its_end(page: Path) -> None:
     """What is generated is looked up, and may be longer; so may what is to be copied."""
-    by_hand = re.sub(r"<!-- begin (.+?) -->.*?<!-- end \1 -->", "", without_code(text_of(page)), flags=re.DOTALL)
+    by_hand = re.sub(
+        r"<!-- begin (.+?) -->.*?<!-- end \1 -->", "", without_code(text_of(page)), flags=re.DOTALL
+    )
     assert len(by_hand.split()) <= MOST_WORDS
 
 
 def test_the_notes_of_a_release_are_read_to_their_end() -> None:
     releases = re.split(r"^## ", text_of(ROOT / "CHANGELOG.md"), flags=re.MULTILINE)[1:]
-    assert [notes.splitlines()[0] for notes in releases if len(notes.split()) > MOST_WORDS_OF_A_RELEASE] == []
+    assert [
+        notes.splitlines()[0] for notes in releases if len(notes.split()) > MOST_WORDS_OF_A_RELEASE
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -123,14 +134,25 @@ def test_the_examples_with_jq_name_fields_of_what_they_read() -> None:
 def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     contracts = [
-        contract["layers"] for contract in project["tool"]["importlinter"]["contracts"] if "layers" in contract
+        contract["layers"]
+        for contract in project["tool"]["importlinter"]["contracts"]
+        if "layers" in contract
     ]
-    pictures = re.findall(r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE)
-    assert [re.sub(r"\brollout\.", "", "\n".join(layers)) for layers in contracts] == pictures[-len(contracts) :]
+    pictures = re.findall(
+        r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE
+    )
+    assert [re.sub(r"\brollout\.", "", "\n".join(layers)) for layers in contracts] == pictures[
+        -len(contracts) :
+    ]
 
 
 def test_every_folder_of_tests_is_told() -> None:
-    told = set(re.findall(r"`tests/(\w+)`", text_of(ROOT / "CONTRIBUTING.md").partition("## Tests, by folder\n")[2]))
+    told = set(
+        re.findall(
+            r"`tests/(\w+)`",
+            text_of(ROOT / "CONTRIBUTING.md").partition("## Tests, by folder\n")[2],
+        )
+    )
     assert {path.parent.name for path in (ROOT / "tests").glob("*/*.py")} <= told
 
 
@@ -139,10 +161,14 @@ def test_tests_that_the_threat_model_has_exist() -> None:
     names = re.findall(r"`([\w/]+\.py)`", table)
     assert len(names) > 10
     folder = ROOT / "tests" / "security"
-    assert not [name for name in names if not (ROOT / name if "/" in name else folder / name).exists()]
+    assert not [
+        name for name in names if not (ROOT / name if "/" in name else folder / name).exists()
+    ]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name
+)
 def test_no_page_sends_its_readers_to_the_tests(page: Path) -> None:
     """Operators have no clone, or do not read it. Comments are not seen."""
     seen = re.sub(r"<!--.*?-->", "", text_of(page), flags=re.DOTALL)
@@ -160,12 +186,15 @@ def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
     assert commands[0].endswith("rollout demo")
 
 
-# The report that the documents show is what this code makes of its journal: `python -m tests.docs.example`.
+# The report that the documents show is what this code makes of its journal: `python -m
+# tests.docs.example`.
 
 
 @pytest.mark.usefixtures("utc")
 def test_the_example_is_that_of_this_code() -> None:
-    assert EXAMPLE.read_text(encoding="utf-8") == made(), "make it anew: python -m tests.docs.example"
+    assert EXAMPLE.read_text(encoding="utf-8") == made(), (
+        "make it anew: python -m tests.docs.example"
+    )
     assert EXAMPLE.stat().st_size < LARGEST
 
 
@@ -186,7 +215,9 @@ def document(name: str) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.parametrize(("name", "schema"), [("github-nodes.yml", "github-workflows"), ("gitlab-ci.yml", "gitlab-ci")])
+@pytest.mark.parametrize(
+    ("name", "schema"), [("github-nodes.yml", "github-workflows"), ("gitlab-ci.yml", "gitlab-ci")]
+)
 def test_it_is_valid(name: str, schema: str) -> None:
     command = [str(CHECK), "--builtin-schema", f"vendor.{schema}", str(EXAMPLES / name)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -200,4 +231,6 @@ def test_both_jobs_have_the_same_secrets_and_remove_them_whatever_happens() -> N
     ]
     assert first[-1]["if"] == second[-1]["if"] == "always()"
     page = document("gitlab-ci.yml")
-    assert not any(key in page[job] for job in ("plan", "apply") for key in ("before_script", "after_script"))
+    assert not any(
+        key in page[job] for job in ("plan", "apply") for key in ("before_script", "after_script")
+    )

@@ -30,7 +30,11 @@ SCENARIO = Scenario(
     ),
     workloads=(
         Workload(kind=WorkloadKind.STATIC_POD, name="etcd", role=Role.CONTROL_PLANE),
-        Workload(kind=WorkloadKind.DAEMON_SET, name="proxy", spec={"tolerations": [{"operator": "Exists"}]}),
+        Workload(
+            kind=WorkloadKind.DAEMON_SET,
+            name="proxy",
+            spec={"tolerations": [{"operator": "Exists"}]},
+        ),
         Workload(
             kind=WorkloadKind.DEPLOYMENT,
             name="web",
@@ -80,6 +84,8 @@ def _populate(api: StandaloneApi, world: World, hosts: dict[str, RealHost]) -> N
     world.settle()
 
 
-def _objects(plans: tuple[HostPlan, ...], uids: dict[str, str]) -> Iterator[tuple[Resource, dict[str, Any]]]:
+def _objects(
+    plans: tuple[HostPlan, ...], uids: dict[str, str]
+) -> Iterator[tuple[Resource, dict[str, Any]]]:
     for workload in SCENARIO.workloads:
         yield from workload_objects(workload, plans, uids)

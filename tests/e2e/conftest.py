@@ -26,7 +26,8 @@ def _why_not() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the making of the machines take its time, and skip where there can be none."""
-    here, reason = Path(__file__).parent, _why_not()
+    here = Path(__file__).parent
+    reason = _why_not()
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.timeout(400))
@@ -43,7 +44,10 @@ PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 @pytest.fixture(scope="session")
 def session_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     directory = tmp_path_factory.mktemp("machines")
-    with free_place() as place, running_machines(NAMES, place, shared_root(), USERS, directory) as machines:
+    with (
+        free_place() as place,
+        running_machines(NAMES, place, shared_root(), USERS, directory) as machines,
+    ):
         yield machines
 
 
@@ -65,7 +69,9 @@ def cluster(machines: Machines, tmp_path: Path) -> Iterator[Cluster]:
 def known_hosts(machines: Machines, tmp_path: Path) -> Path:
     """The machines' host keys, under both of their addresses."""
     path = tmp_path / "known_hosts"
-    path.write_text("".join(f"{each.address},{each.inner_address} {each.host_key}\n" for each in machines))
+    path.write_text(
+        "".join(f"{each.address},{each.inner_address} {each.host_key}\n" for each in machines)
+    )
     return path
 
 
@@ -115,9 +121,23 @@ def play(machines: Machines, known_hosts: Path, tmp_path: Path) -> Play:
 
     def run(name: str, playbook: str, *arguments: str) -> str:
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        command = [program, "-i", f"{machines[name].address},", "-u", "core", str(PLAYBOOKS / playbook), *arguments]
+        command = [
+            program,
+            "-i",
+            f"{machines[name].address},",
+            "-u",
+            "core",
+            str(PLAYBOOKS / playbook),
+            *arguments,
+        ]
         ended = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+            command,
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout

@@ -1,6 +1,7 @@
 """The root that all machines share: a minimal Debian with full systemd, sshd, D-Bus and a stand-in update_engine.
 
-Built once and kept outside the tree under the hash of all that goes into it: the next run starts from it.
+Built once and kept outside the tree under the hash of all that goes into it: the next run starts
+from it.
 """
 
 import fcntl
@@ -29,7 +30,9 @@ PRETTY_NAME="Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
 
 def shared_root() -> Path:
     """The finished root, from the cache or made now (about a minute; seconds where only what lies over it is new)."""
-    cache = Path(os.environ.get("ROLLOUT_E2E_CACHE", Path(tempfile.gettempdir()) / "rollout-e2e-cache"))
+    cache = Path(
+        os.environ.get("ROLLOUT_E2E_CACHE", Path(tempfile.gettempdir()) / "rollout-e2e-cache")
+    )
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         # Two processes that test at the same time need it once.
@@ -77,7 +80,15 @@ def _finish(base: Path, root: Path) -> None:
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     _run("chroot", str(root), "systemctl", "enable", "--quiet", *UNITS)
-    _run("chroot", str(root), "systemctl", "mask", "--quiet", "systemd-networkd-wait-online", "apt-daily.timer")
+    _run(
+        "chroot",
+        str(root),
+        "systemctl",
+        "mask",
+        "--quiet",
+        "systemd-networkd-wait-online",
+        "apt-daily.timer",
+    )
 
 
 def _run(*command: str) -> None:

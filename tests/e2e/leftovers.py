@@ -1,7 +1,8 @@
 """What machines leave on the computer that runs them, and its removal: at the end, and at the next beginning.
 
-A run that was killed could not tidy up after itself. Everything of ours bears our name, so that the next run in the
-same place finds it: control groups with what still runs in them, mounts, network links, and nspawn's own folders.
+A run that was killed could not tidy up after itself. Everything of ours bears our name, so that the
+next run in the same place finds it: control groups with what still runs in them, mounts, network
+links, and nspawn's own folders.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Machines of the tests' own: systemd-nspawn containers with a full systemd on a bridge that leads nowhere else.
 
-Each has its own root (an overlay), address, host key, machine id and, from boot to boot, its own kernel-visible
-boot id. They are reached at addresses of this bridge only; nothing forwards their traffic.
+Each has its own root (an overlay), address, host key, machine id and, from boot to boot, its own
+kernel-visible boot id. They are reached at addresses of this bridge only; nothing forwards their
+traffic.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ from pathlib import Path
 
 from tests.e2e.leftovers import PREFIX, forget, groups_for, sweep
 
-RUNNING_VERSION, STAGED_VERSION = "4081.2.0", "4152.2.1"
+RUNNING_VERSION = "4081.2.0"
+STAGED_VERSION = "4152.2.1"
 _STATE = "var/lib/update_engine"
 _REBOOTS = 133
 _PLACES = 16
@@ -32,7 +34,8 @@ _ENOUGH_INOTIFY = 4096
 class Place:
     """A bridge and its subnets, one for each of the processes that run tests on real machines side by side.
 
-    There is no way from here to the inner subnet: what arrives there has come through another machine.
+    There is no way from here to the inner subnet: what arrives there has come through another
+    machine.
     """
 
     number: int
@@ -57,8 +60,13 @@ class Place:
     @property
     def in_use(self) -> bool:
         """Whether this machine has a way to such addresses already that is not a bridge of ours left behind."""
-        routes = (_said("ip", "route", "show", "root", f"{net}.0/24") for net in (self.subnet, self.inner_subnet))
-        return any(route and self.bridge not in route and "unreachable" not in route for route in routes)
+        routes = (
+            _said("ip", "route", "show", "root", f"{net}.0/24")
+            for net in (self.subnet, self.inner_subnet)
+        )
+        return any(
+            route and self.bridge not in route and "unreachable" not in route for route in routes
+        )
 
 
 @contextlib.contextmanager
@@ -129,14 +137,25 @@ class Machine:
             f"lowerdir={shared_root},upperdir={upper},workdir={work}",
             str(root),
         )
-        network = "".join(f"Address={address}/24\n" for address in (self.address, self.inner_address))
+        network = "".join(
+            f"Address={address}/24\n" for address in (self.address, self.inner_address)
+        )
         (root / "etc/systemd/network/10-rollout-e2e.network").write_text(
             f"[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\n{network}"
         )
         (root / "etc/hostname").write_text(f"{self.name}\n")
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost {self.name}\n")
         (root / "etc/machine-id").write_text(f"{self.machine_id}\n")
-        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / "etc/ssh/ssh_host_ed25519_key"))
+        _run(
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-f",
+            str(root / "etc/ssh/ssh_host_ed25519_key"),
+        )
         for user in users:
             folder = root / "home" / user / ".ssh"
             folder.mkdir()
@@ -154,12 +173,20 @@ class Machine:
         lines = (self.root / "etc/os-release").read_text().splitlines()
         return next(line.removeprefix("VERSION=") for line in lines if line.startswith("VERSION="))
 
+    def has_booted(self) -> bool:
+        """Whether its kubelet is up."""
+        return bool(self.booted)
+
     @property
     def booted(self) -> str:
         """The boot id that its kubelet wrote when it was up; empty while it is not."""
         leader = self._leader()
         try:
-            return Path(f"/proc/{leader}/root/run/kubelet-boot-id").read_text().strip() if leader else ""
+            return (
+                Path(f"/proc/{leader}/root/run/kubelet-boot-id").read_text().strip()
+                if leader
+                else ""
+            )
         except OSError:
             return ""
 
@@ -227,7 +254,10 @@ class Machine:
             forget(self._container)
             with (self._directory / "console").open("ab") as console:
                 self._process = subprocess.Popen(
-                    self._command(), stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
+                    self._command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
                 )
                 self._process.wait()
             if not self._in_use:
@@ -237,13 +267,26 @@ class Machine:
 
     def _command(self) -> list[str]:
         nspawn = [
-            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", f"--directory={self.root}"),
-            *(f"--machine={self._container}", f"--hostname={self.name}", f"--network-bridge={self._bridge}"),
+            *(
+                "systemd-nspawn",
+                "--quiet",
+                "--boot",
+                "--register=no",
+                "--keep-unit",
+                f"--directory={self.root}",
+            ),
+            *(
+                f"--machine={self._container}",
+                f"--hostname={self.name}",
+                f"--network-bridge={self._bridge}",
+            ),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
         ]
-        # In a control group of its own before it starts: machines that share one kill each other's processes.
+        # In a control group of its own before it starts: machines that share one kill each other's
+        # processes.
         files = " ".join(str(folder / "cgroup.procs") for folder in groups_for(self._container))
-        # Told that its supervisor has been killed, it shuts the machine down; killed itself, it would leave it running.
+        # Told that its supervisor has been killed, it shuts the machine down; killed itself, it
+        # would leave it running.
         nspawn = ["setpriv", "--pdeathsig", "TERM", *nspawn]
         return ["sh", "-c", f'for f in {files}; do echo $$ >"$f"; done; exec "$@"', "sh", *nspawn]
 
@@ -290,14 +333,16 @@ def running_machines(
     _INOTIFY.write_text(str(max(_ENOUGH_INOTIFY, int(_INOTIFY.read_text()))))
     key = directory / "id_ed25519"
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
-    machines = Machines([Machine(name, index, directory, place) for index, name in enumerate(names)], key)
+    machines = Machines(
+        [Machine(name, index, directory, place) for index, name in enumerate(names)], key
+    )
     with _bridge(place):
         try:
             for machine in machines:
                 machine.prepare(shared_root, key.with_suffix(".pub").read_text(), users)
                 machine.switch_on()
             for machine in machines:
-                wait_for(lambda machine=machine: bool(machine.booted), f"{machine.name} to boot", 60)  # type: ignore[misc]
+                wait_for(machine.has_booted, f"{machine.name} to boot", 60)
             yield machines
         finally:
             for machine in machines:
@@ -324,7 +369,9 @@ def _bridge(place: Place) -> Iterator[None]:
         _run("ip", "route", "replace", "unreachable", f"{place.inner_subnet}.0/24")
         yield
     finally:
-        subprocess.run(["ip", "route", "delete", "unreachable", f"{place.inner_subnet}.0/24"], check=False)
+        subprocess.run(
+            ["ip", "route", "delete", "unreachable", f"{place.inner_subnet}.0/24"], check=False
+        )
         subprocess.run(["ip", "link", "delete", place.bridge], check=False)
 
 

@@ -19,8 +19,16 @@ class RealHost(Host):
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        settings = HostSettings(version=machine.os_version, update=Update(state=EngineState.IDLE, to=None))
-        super().__init__(machine.name, machine.address, settings, clock=LabClock(), rng=random.Random())  # noqa: S311 - none are drawn
+        settings = HostSettings(
+            version=machine.os_version, update=Update(state=EngineState.IDLE, to=None)
+        )
+        super().__init__(
+            machine.name,
+            machine.address,
+            settings,
+            clock=LabClock(),
+            rng=random.Random(),  # noqa: S311
+        )
         self.machine_id = machine.machine_id
         self.power = Power.RUNNING if machine.booted else Power.OFF
 
@@ -37,7 +45,9 @@ class RealHost(Host):
 class Watch:
     """Looks at the machines all the time and tells the world, in the world's loop, when one goes or comes."""
 
-    def __init__(self, hosts: Sequence[RealHost], call: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, hosts: Sequence[RealHost], call: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._hosts = hosts
         self._call = call
         self._stopping = threading.Event()

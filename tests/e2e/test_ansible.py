@@ -14,7 +14,12 @@ ANSIBLE = ("--executor", "ansible", "-o", "json")
 
 def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     """Two at a time, each wave one run of Ansible; the example playbook looks at every drained machine."""
-    flags = ("--max-unavailable", "2", "--set", f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}")
+    flags = (
+        "--max-unavailable",
+        "2",
+        "--set",
+        f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}",
+    )
     ended = rollout("apply", "--yes", *ANSIBLE, *flags).ends(0)
     assert sorted(ended.summary["succeeded"]) == sorted(NAMES)
     assert {machine.os_version for machine in machines} == {STAGED_VERSION}
@@ -23,10 +28,14 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert seen.reboots == dict.fromkeys(NAMES, 1)
     assert seen.most_unavailable <= 2
     assert not seen.rebooted_undrained
-    assert ("drained", "pre-reboot playbook: Tell where the node is about to go") in ended.steps("worker-1")
+    assert ("drained", "pre-reboot playbook: Tell where the node is about to go") in ended.steps(
+        "worker-1"
+    )
 
 
-def test_host_key_that_changed_during_the_reboot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
+def test_host_key_that_changed_during_the_reboot(
+    rollout: Rollout, cluster: Cluster, machines: Machines
+) -> None:
     before = machines["worker-4"].host_key
     machines["worker-4"].write("next-boot-has-a-new-host-key")
     ended = rollout("apply", "--yes", "--node", "worker-4", *ANSIBLE).ends(4)
@@ -53,7 +62,9 @@ def inventory(machines: Machines, known_hosts: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machines, inventory: Path) -> None:
+def test_through_a_jump_host(
+    rollout: Rollout, cluster: Cluster, machines: Machines, inventory: Path
+) -> None:
     """As an inventory says it, which rollout's own SSH could not follow."""
     nodes = ("--node", "worker-2", "--node", "worker-3")
     rollout("apply", "--yes", *ANSIBLE, "-i", str(inventory), *nodes).ends(0)

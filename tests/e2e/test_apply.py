@@ -31,10 +31,17 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert "4152.2.1" in rollout("status").stdout
 
 
-def test_host_that_does_not_come_back(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
+def test_host_that_does_not_come_back(
+    rollout: Rollout, cluster: Cluster, machines: Machines
+) -> None:
     lost = machines["worker-1"]
     lost.stay_off_after_shutdown()
-    workers = ("-l", "!node-role.kubernetes.io/control-plane", "--set", "drain.prefer-no-schedule-taint=false")
+    workers = (
+        "-l",
+        "!node-role.kubernetes.io/control-plane",
+        "--set",
+        "drain.prefer-no-schedule-taint=false",
+    )
     ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON).ends(4)
     assert [failed["node"] for failed in ended.summary["failed"]] == ["worker-1"]
     assert "not back" in ended.summary["failed"][0]["message"]
@@ -58,11 +65,21 @@ PATIENT = ("-o", "json", "--ready-timeout", "30s")
 MARKER = "/run/reboot-required"
 
 
-def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
+def test_a_marker_file_goes_with_the_boot(
+    rollout: Rollout, cluster: Cluster, machines: Machines
+) -> None:
     machine = machines["worker-1"]
     machine.clear()
-    flags = ("--set", "detect.sources=update-engine,reboot-required,rpm-ostree", "--node", "worker-1")
-    assert json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"] is False
+    flags = (
+        "--set",
+        "detect.sources=update-engine,reboot-required,rpm-ostree",
+        "--node",
+        "worker-1",
+    )
+    assert (
+        json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"]
+        is False
+    )
     machine.put(MARKER, "*** System restart required ***\n")
     machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
     ended = rollout("apply", "--yes", *flags, *PATIENT).ends(0)
@@ -74,7 +91,8 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
     rollout("plan", *flags, "--detailed-exitcode").ends(0)
 
 
-# Machines that are reached through another machine only: there is no other way to their inner addresses.
+# Machines that are reached through another machine only: there is no other way to their inner
+# addresses.
 
 
 @pytest.fixture
@@ -83,17 +101,30 @@ def config(machines: Machines, known_hosts: Path, tmp_path: Path) -> Path:
     hop = f"  User core\n  IdentityFile {machines.key}\n  UserKnownHostsFile {known_hosts}\n"
     second = machines["worker-1"]
     text = f"Host first\n  HostName {machines['control-1'].address}\n{hop}"
-    text += f"Host second\n  HostName {second.inner_address}\n  HostKeyAlias {second.address}\n{hop}"
-    for name, through in (("worker-2", "first"), ("worker-3", "first"), ("worker-4", "first,second")):
-        address, inner = machines[name].address, machines[name].inner_address
-        text += f"Host {address}\n  HostName {inner}\n  HostKeyAlias {address}\n  ProxyJump {through}\n"
+    text += (
+        f"Host second\n  HostName {second.inner_address}\n  HostKeyAlias {second.address}\n{hop}"
+    )
+    for name, through in (
+        ("worker-2", "first"),
+        ("worker-3", "first"),
+        ("worker-4", "first,second"),
+    ):
+        address = machines[name].address
+        inner = machines[name].inner_address
+        text += (
+            f"Host {address}\n  HostName {inner}\n  HostKeyAlias {address}\n  ProxyJump {through}\n"
+        )
     path = tmp_path / "ssh_config"
     path.write_text(text)
     return path
 
 
-@pytest.mark.parametrize(("name", "came_from"), [("worker-2", "control-1"), ("worker-4", "worker-1")])
-def test_chains(machines: Machines, known_hosts: Path, config: Path, name: str, came_from: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "came_from"), [("worker-2", "control-1"), ("worker-4", "worker-1")]
+)
+def test_chains(
+    machines: Machines, known_hosts: Path, config: Path, name: str, came_from: str
+) -> None:
     shell = ParamikoShell(known_hosts=known_hosts, key_file=machines.key)
     host = with_ssh_config({name: Host(name, machines[name].address)}, config)[name]
     result = shell.run(host, "echo $SSH_CONNECTION", timeout=20)
@@ -102,7 +133,9 @@ def test_chains(machines: Machines, known_hosts: Path, config: Path, name: str, 
         shell.run(Host(name, machines[name].inner_address), "true", timeout=5)
 
 
-def test_rollout_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machines, config: Path) -> None:
+def test_rollout_through_a_jump_host(
+    rollout: Rollout, cluster: Cluster, machines: Machines, config: Path
+) -> None:
     nodes = ("--node", "worker-2", "--node", "worker-3")
     rollout("apply", "--yes", "-o", "json", "--ssh-config", str(config), *nodes).ends(0)
     assert {machines[name].os_version for name in ("worker-2", "worker-3")} == {STAGED_VERSION}

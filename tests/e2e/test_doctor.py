@@ -22,7 +22,16 @@ def test_real_machines_pass(rollout: Rollout, machines: Machines) -> None:
     code, found = checks(rollout)
     assert code == 0, [check for check in found.values() if check["verdict"] == "fail"]
     for name in NAMES:
-        for look in ("ssh", "host-key", "user", "sudo", "shutdown", "update-engine", "update-status", "locksmithd"):
+        for look in (
+            "ssh",
+            "host-key",
+            "user",
+            "sudo",
+            "shutdown",
+            "update-engine",
+            "update-status",
+            "locksmithd",
+        ):
             assert found[look, name]["verdict"] == "pass", found[look, name]
         assert "no locksmithd" in found["locksmithd", name]["message"]
 
@@ -35,7 +44,10 @@ def test_units_of_a_real_systemd(rollout: Rollout, machines: Machines, on: Run) 
     try:
         code, found = checks(rollout, "--node", "worker-1,worker-2,worker-3")
         for name, look in (("worker-2", "update-engine"), ("worker-3", "locksmithd")):
-            on(name, found[look, name]["fix"].replace("sudo", "sudo -n").replace("mask --now", "stop"))
+            on(
+                name,
+                found[look, name]["fix"].replace("sudo", "sudo -n").replace("mask --now", "stop"),
+            )
         _, mended = checks(rollout, "--node", "worker-2,worker-3")
     finally:
         on("worker-1", "sudo -n systemctl unmask --quiet update-engine")
@@ -52,9 +64,20 @@ def test_units_of_a_real_systemd(rollout: Rollout, machines: Machines, on: Run) 
 def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run) -> None:
     """A unit that the system's own links start is said to be disabled; a mask in /run is gone with the boot."""
     wants = "/usr/lib/systemd/system/multi-user.target.wants/update-engine.service"
-    on("worker-1", f"sudo -n mkdir -p {wants.rpartition('/')[0]} && sudo -n ln -s ../update-engine.service {wants}")
-    on("worker-1", "sudo -n systemctl disable --quiet update-engine && sudo -n systemctl daemon-reload")
-    on("worker-2", "echo '[Service]\nExecStart=sleep 1' | sudo -n tee /usr/lib/systemd/system/locksmithd.service")
+    on(
+        "worker-1",
+        f"sudo -n mkdir -p {wants.rpartition('/')[0]} && sudo -n ln -s ../update-engine.service"
+        f" {wants}",
+    )
+    on(
+        "worker-1",
+        "sudo -n systemctl disable --quiet update-engine && sudo -n systemctl daemon-reload",
+    )
+    on(
+        "worker-2",
+        "echo '[Service]\nExecStart=sleep 1' | sudo -n tee"
+        " /usr/lib/systemd/system/locksmithd.service",
+    )
     on("worker-2", "sudo -n systemctl mask --runtime --quiet locksmithd")
     try:
         state = on("worker-1", "systemctl is-enabled update-engine || true")
@@ -65,11 +88,18 @@ def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run
         on("worker-1", f"sudo -n rm -f {wants}; sudo -n systemctl enable --quiet update-engine")
         on(
             "worker-2",
-            "sudo -n systemctl unmask --runtime --quiet locksmithd; sudo -n systemctl unmask --quiet locksmithd",
+            "sudo -n systemctl unmask --runtime --quiet locksmithd; sudo -n systemctl unmask"
+            " --quiet locksmithd",
         )
-        on("worker-2", "sudo -n rm /usr/lib/systemd/system/locksmithd.service; sudo -n systemctl daemon-reload")
+        on(
+            "worker-2",
+            "sudo -n rm /usr/lib/systemd/system/locksmithd.service; sudo -n systemctl"
+            " daemon-reload",
+        )
     assert state.strip() == "disabled"
-    assert found["update-engine", "worker-1"]["verdict"] == "pass", found["update-engine", "worker-1"]
+    assert found["update-engine", "worker-1"]["verdict"] == "pass", found[
+        "update-engine", "worker-1"
+    ]
     assert found["locksmithd", "worker-2"]["verdict"] == "warn"
     assert "masked until the next boot only" in found["locksmithd", "worker-2"]["message"]
     assert mended["locksmithd", "worker-2"]["verdict"] == "pass", mended["locksmithd", "worker-2"]
@@ -78,13 +108,18 @@ def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run
 MASK = "sudo -n systemctl mask --runtime --now --quiet update-engine"
 
 
-UNMASK = "sudo -n systemctl unmask --runtime --quiet update-engine; sudo -n systemctl start update-engine"
+UNMASK = (
+    "sudo -n systemctl unmask --runtime --quiet update-engine; sudo -n systemctl start"
+    " update-engine"
+)
 
 
 STATE = "systemctl is-enabled update-engine; systemctl is-active update-engine"
 
 
-def test_a_mask_until_the_next_boot(rollout: Rollout, machines: Machines, on: Run, play: Play) -> None:
+def test_a_mask_until_the_next_boot(
+    rollout: Rollout, machines: Machines, on: Run, play: Play
+) -> None:
     try:
         on("worker-1", MASK)
         on("worker-2", MASK)
@@ -124,11 +159,15 @@ def test_hosts_that_are_asked_stage_what_they_find(rollout: Rollout, offered: Ma
 
 
 @pytest.mark.parametrize("user", ["ops", "narrow"])
-def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machines, user: str) -> None:
+def test_users_whom_the_bus_denies_ask_as_root(
+    rollout: Rollout, offered: Machines, user: str
+) -> None:
     offered["worker-1"].write("trouble", "stalls")
     ended = rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user).ends(0)
     assert hosts_of(ended)["worker-1"]["outcome"] == "asked"
-    again = hosts_of(rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user))["worker-1"]
+    again = hosts_of(rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user))[
+        "worker-1"
+    ]
     assert again["outcome"] == "asked"
     assert "at it already" in again["message"]
 
@@ -136,7 +175,9 @@ def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machin
 def test_users_who_may_not_are_told_why(rollout: Rollout, offered: Machines) -> None:
     ended = rollout("check-update", "-o", "json", ssh_user="careful").ends(4)
     hosts = hosts_of(ended)
-    assert {node: host["outcome"] for node, host in hosts.items()} == dict.fromkeys(NAMES, "refused")
+    assert {node: host["outcome"] for node, host in hosts.items()} == dict.fromkeys(
+        NAMES, "refused"
+    )
     (message,) = {host["message"] for host in hosts.values()}
     assert "Access denied" in message or "not allowed" in message
     assert "sudo asks for a password" in message

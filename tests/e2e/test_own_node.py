@@ -40,7 +40,8 @@ class Pods:
     """Pods of the lab's cluster, by name: what each has beside the account is given."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self._lab, self._folder = lab, folder
+        self._lab = lab
+        self._folder = folder
         config = yaml.safe_load(lab.kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         (folder / "token").write_text(config["users"][0]["user"]["token"])
@@ -69,7 +70,19 @@ class Pods:
     def run(self, name: str, *arguments: str, kernel: str = "") -> Ended:
         """The real program to its end, in a pod of this name."""
         ended = subprocess.run(
-            ["unshare", "--mount", "--uts", "sh", "-c", POD, "sh", sys.executable, "-m", "rollout", *arguments],
+            [
+                "unshare",
+                "--mount",
+                "--uts",
+                "sh",
+                "-c",
+                POD,
+                "sh",
+                sys.executable,
+                "-m",
+                "rollout",
+                *arguments,
+            ],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": "/nowhere",
@@ -79,7 +92,11 @@ class Pods:
                 "POD_ACCOUNT": str(self._folder),
                 "POD_NAME": name,
                 "POD_KERNEL": kernel,
-                **{key: value for key, value in self._lab.environment.items() if key.startswith("ROLLOUT_")},
+                **{
+                    key: value
+                    for key, value in self._lab.environment.items()
+                    if key.startswith("ROLLOUT_")
+                },
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,

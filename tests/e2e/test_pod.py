@@ -27,8 +27,9 @@ from tests.used_rights import grants_of
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
-# What a runtime does before it starts a container: the account and the volumes, and nothing else to write to. The
-# Python that runs is root's, and stands in a folder that only root may enter: reading it is what the capability is for.
+# What a runtime does before it starts a container: the account and the volumes, and nothing else to
+# write to. The Python that runs is root's, and stands in a folder that only root may enter: reading
+# it is what the capability is for.
 POD = f"""
 set -e
 mount -t tmpfs tmpfs /run
@@ -50,9 +51,13 @@ def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, 
     """The printed objects by their kinds; of the roles, what the lab's API server grants from now on."""
     (directory / "cluster.toml").write_text(settings)
     options = ("--known-hosts", str(lab.known_hosts), "--config", "cluster.toml", "-o", "json")
-    ended = invoked(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options)).ends(0)
+    ended = invoked(
+        directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options)
+    ).ends(0)
     documents: list[dict[str, Any]] = json.loads(ended.stdout)["items"]
-    grants = grants_of(document for document in documents if document["kind"] in ("ClusterRole", "Role"))
+    grants = grants_of(
+        document for document in documents if document["kind"] in ("ClusterRole", "Role")
+    )
     lab.call(lambda: setattr(lab.api.access, "grants", tuple(grant.covers for grant in grants)))
     return {document["kind"]: document for document in documents}
 
@@ -69,7 +74,11 @@ class Pod:
         documents = installed(lab, directory, settings)
         self._files = directory / "pod"
         (self._container,) = pod_spec(documents)["containers"]
-        self._own = {"spec.nodeName": "cp-1", "metadata.name": "now-x", "metadata.namespace": "node-rollout"}
+        self._own = {
+            "spec.nodeName": "cp-1",
+            "metadata.name": "now-x",
+            "metadata.namespace": "node-rollout",
+        }
         self._environment = {
             "PATH": os.environ["PATH"],
             "POD_FILES": str(self._files),
@@ -88,21 +97,38 @@ class Pod:
     def _account(self, lab: Lab) -> Mapping[str, str]:
         """The lab's user as a pod's account."""
         config = yaml.safe_load(lab.kubeconfig.read_text())
-        (cluster,), (user,) = config["clusters"], config["users"]
+        (cluster,) = config["clusters"]
+        (user,) = config["users"]
         authority = b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
         self._mount("account", {"token": user["user"]["token"], "ca.crt": authority})
         server = urlsplit(cluster["cluster"]["server"])
-        return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+        return {
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+        }
 
     def start(self) -> "subprocess.Popen[str]":
         """Start it."""
         variables = {
-            entry["name"]: entry.get("value") or self._own[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            entry["name"]: (
+                entry.get("value") or self._own[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            )
             for entry in self._container["env"]
         }
         program = [sys.executable, "-m", "rollout", *self._container["args"]]
         return subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", POD, "sh", *program],
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "sh",
+                "-c",
+                POD,
+                "sh",
+                *program,
+            ],
             cwd=ROOT,
             env={**self._environment, **variables},
             stdin=subprocess.DEVNULL,
@@ -126,7 +152,11 @@ def first_process(process: "subprocess.Popen[str]") -> int:
     """The container's process 1, as it is seen from outside; 0 while it is not there."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     names = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    return int(children[0]) if names and b"rollout" in names[0] and not names[0].startswith(b"sh") else 0
+    return (
+        int(children[0])
+        if names and b"rollout" in names[0] and not names[0].startswith(b"sh")
+        else 0
+    )
 
 
 def test_the_printed_pod_does_its_work(lab: Lab, pod: Pod) -> None:
@@ -137,7 +167,9 @@ def test_the_printed_pod_does_its_work(lab: Lab, pod: Pod) -> None:
         assert "Traceback" not in stderr
         assert "warning" not in stderr
     score = lab.scoreboard()
-    assert {name for name, count in score.reboots.items() if count} == {n for n in score.reboots if "worker" in n}
+    assert {name for name, count in score.reboots.items() if count} == {
+        n for n in score.reboots if "worker" in n
+    }
     assert score.clean
     assert not [record for record in lab.call(lambda: list(lab.requests)) if record.status == 403]
 
@@ -182,7 +214,9 @@ def test_a_real_kubectl_takes_it(lab: Lab, tmp_path: Path) -> None:
     documents = installed(lab, tmp_path)
     lab.call(lambda: setattr(lab.api.access, "grants", None))
     file = tmp_path / "made.yaml"
-    file.write_text(yaml.safe_dump_all([documents["Namespace"], documents["ConfigMap"], documents["Job"]]))
+    file.write_text(
+        yaml.safe_dump_all([documents["Namespace"], documents["ConfigMap"], documents["Job"]])
+    )
     assert "job.batch/node-rollout created" in kubectl(lab, tmp_path, "apply", "-f", str(file))
     namespace = ("-n", "node-rollout")
     key = ("--type=kubernetes.io/ssh-auth", f"--from-file=ssh-privatekey={lab.key}")

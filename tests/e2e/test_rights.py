@@ -15,7 +15,9 @@ OWN = "sudo -n systemctl --force reboot"
 
 
 def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "worker-1") -> HostFacts:
-    found = observe(Host(name, machines[name].address, user=user), shell, probe=USUAL_PROBE, timeout=45)
+    found = observe(
+        Host(name, machines[name].address, user=user), shell, probe=USUAL_PROBE, timeout=45
+    )
     assert isinstance(found, HostFacts), found
     return found
 
@@ -26,7 +28,11 @@ def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: 
     found = facts(shell, machines, user)
     assert found.update.operation is UpdateOperation.NEED_REBOOT
     assert found.update.new_version == STAGED_VERSION
-    assert (found.running_version, found.group, found.os_id) == (RUNNING_VERSION, "stable", "flatcar")
+    assert (found.running_version, found.group, found.os_id) == (
+        RUNNING_VERSION,
+        "stable",
+        "flatcar",
+    )
     assert found.boot_id == machines["worker-1"].booted
     assert found.machine_id == machines["worker-1"].machine_id
     assert found.may_reboot
@@ -53,9 +59,14 @@ def test_who_may_not(shell: ParamikoShell, machines: Machines, user: str, cause:
 
 
 def test_sections_hold_what_the_bus_said(shell: ParamikoShell, machines: Machines) -> None:
-    denied = shell.run(Host("w", machines["worker-1"].address, user="ops"), PROBE_COMMAND, timeout=30)
+    denied = shell.run(
+        Host("w", machines["worker-1"].address, user="ops"), PROBE_COMMAND, timeout=30
+    )
     assert "CURRENT_OP=(null)\nNEW_VERSION=(null)" in denied.stdout
-    assert f'xdssx 1700000000 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "{STAGED_VERSION}" 465362944' in denied.stdout
+    assert (
+        f'xdssx 1700000000 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "{STAGED_VERSION}" 465362944'
+        in denied.stdout
+    )
 
 
 def test_a_host_without_sudo(rollout: Rollout, machines: Machines) -> None:
@@ -74,7 +85,9 @@ def test_a_host_without_sudo(rollout: Rollout, machines: Machines) -> None:
     assert (failed["check"], "Install sudo" in failed["fix"]) == ("sudo", True)
 
 
-def test_hosts_that_are_kept_up_or_shut_down_by_others(rollout: Rollout, machines: Machines, on: Run) -> None:
+def test_hosts_that_are_kept_up_or_shut_down_by_others(
+    rollout: Rollout, machines: Machines, on: Run
+) -> None:
     """A lock and a schedule of the real logind; a lock that only delays a shutdown is none of ours."""
     lock = "systemd-inhibit --what=shutdown --mode={0} --who=backup --why={1} sleep 60"
     hold = "sudo -n systemd-run --quiet --unit=hold-{0} " + lock
@@ -84,7 +97,10 @@ def test_hosts_that_are_kept_up_or_shut_down_by_others(rollout: Rollout, machine
     try:
         wait_for(lambda: "nightly" in on("worker-3", "systemd-inhibit --list"), "the lock", 10)
         wait_for(lambda: "kubelet" in on("worker-4", "systemd-inhibit --list"), "the lock", 10)
-        left_out = {found["node"]: found for found in json.loads(rollout("plan", "-o", "json").stdout)["excluded"]}
+        left_out = {
+            found["node"]: found
+            for found in json.loads(rollout("plan", "-o", "json").stdout)["excluded"]
+        }
     finally:
         on("worker-3", "sudo -n systemctl stop hold-block")
         on("worker-4", "sudo -n systemctl stop hold-delay")
@@ -98,7 +114,9 @@ def test_hosts_that_are_kept_up_or_shut_down_by_others(rollout: Rollout, machine
     assert not json.loads(rollout("plan", "-o", "json").stdout)["excluded"]
 
 
-def test_reboot_answers_before_the_connection_goes(shell: ParamikoShell, machines: Machines) -> None:
+def test_reboot_answers_before_the_connection_goes(
+    shell: ParamikoShell, machines: Machines
+) -> None:
     """logind takes the request over the bus and `systemctl` ends at once; sshd goes down after that."""
     machine = machines["worker-5"]
     for user in ("core", "narrow", "core"):
@@ -112,8 +130,17 @@ def test_reboot_answers_before_the_connection_goes(shell: ParamikoShell, machine
 def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
     """The answer of the operator's own command; where it reboots without logind the connection may go first."""
     refused = rollout(
-        "apply", "--yes", "--node", "worker-4", "--set", "reboot.command=systemctl reboot", "-o", "json"
+        "apply",
+        "--yes",
+        "--node",
+        "worker-4",
+        "--set",
+        "reboot.command=systemctl reboot",
+        "-o",
+        "json",
     ).ends(4)
     assert refused.summary["failed"][0]["outcome"] == "reboot-refused"
-    rollout("apply", "--yes", "--node", "worker-4", "--set", f"reboot.command={OWN}", "-o", "json").ends(0)
+    rollout(
+        "apply", "--yes", "--node", "worker-4", "--set", f"reboot.command={OWN}", "-o", "json"
+    ).ends(0)
     assert machines["worker-4"].os_version == STAGED_VERSION

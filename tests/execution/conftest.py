@@ -81,7 +81,9 @@ def recorder() -> Recorder:
 def drained(api: ClusterApi, recorder: Recorder) -> Drain:
     """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
 
-    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> NodeTask:
+    def run(
+        seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True
+    ) -> NodeTask:
         policy = DrainPolicy(Duration(seconds), disable_eviction=not evicting)
         task = task_of(node, api, recorder, policy, speed=speed)
         drain(task)

@@ -44,7 +44,9 @@ class FasterClock(SystemClock):
         return (super().monotonic() - self._began) * self._speed
 
 
-def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0) -> NodeTask:
+def task_of(
+    node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0
+) -> NodeTask:
     """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
     clock = FasterClock(speed)
     planned = PlannedNode(node, "b", f"uid-{node}", "1", "2", 0, 0)
@@ -82,9 +84,17 @@ def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
 
     def observe(change: Change) -> None:
         metadata = change.obj["metadata"]
-        going = change.resource is PODS and metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        going = (
+            change.resource is PODS
+            and metadata.get("deletionTimestamp")
+            and not metadata.get("finalizers")
+        )
         if going and change.previous and not change.gone:
-            later = server.later if isinstance(server, FakeServer) else asyncio.get_running_loop().call_later
+            later = (
+                server.later
+                if isinstance(server, FakeServer)
+                else asyncio.get_running_loop().call_later
+            )
             later(after, remove, metadata["name"], metadata["namespace"])
 
     def remove(name: str, namespace: str) -> None:
@@ -106,29 +116,47 @@ def stored(server: StandaloneApi, resource: Resource, name: str, namespace: str 
     return found
 
 
-def change(server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json) -> None:
+def change(
+    server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json
+) -> None:
     """Write these fields of its parts, as a controller does."""
 
     def write() -> None:
         found = server.store.get(resource, name, namespace)
         assert found is not None
-        server.store.put(resource, {**found, **{part: {**found.get(part, {}), **new} for part, new in parts.items()}})
+        server.store.put(
+            resource,
+            {**found, **{part: {**found.get(part, {}), **new} for part, new in parts.items()}},
+        )
 
     server.call(write)
 
 
 def add_node(server: StandaloneApi, name: str, *, ready: bool = True) -> None:
-    status = {"conditions": [{"type": "Ready", "status": str(ready), "message": "kubelet stopped posting"}]}
+    status = {
+        "conditions": [
+            {"type": "Ready", "status": str(ready), "message": "kubelet stopped posting"}
+        ]
+    }
     put(server, NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status})
 
 
 def add_daemon_set(server: StandaloneApi, name: str) -> None:
-    spec = {"selector": {"matchLabels": {"ds": name}}, "template": {"metadata": {"labels": {"ds": name}}}}
+    spec = {
+        "selector": {"matchLabels": {"ds": name}},
+        "template": {"metadata": {"labels": {"ds": name}}},
+    }
     put(server, DAEMONSETS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
 
 def owner(kind: str, name: str = "owner", api_version: str = "apps/v1") -> Json:
-    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"u-{name}", "controller": True}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": f"u-{name}",
+        "controller": True,
+    }
 
 
 def add_pod(
@@ -148,7 +176,11 @@ def add_pod(
     if owned is not None:
         meta["ownerReferences"] = [owned]
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
-    spec: Json = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
+    spec: Json = {
+        "nodeName": node,
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": list(volumes),
+    }
     spec["tolerations"] = list(tolerations)
     spec["terminationGracePeriodSeconds"] = grace
     return put(server, PODS, {"metadata": meta, "spec": spec, "status": status})
@@ -180,7 +212,11 @@ def add_budget(
         "expectedPods": needs + 1 if expected is None else expected,
         "conditions": [],
     }
-    demand = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}, **(spec or {})}
+    demand = {
+        "minAvailable": needs,
+        "selector": {"matchLabels": {"app": app or name}},
+        **(spec or {}),
+    }
     metadata = {"name": name, "namespace": "default", "generation": 1}
     put(server, BUDGETS, {"metadata": metadata, "spec": demand, "status": status})
 
@@ -217,5 +253,10 @@ def requests(server: StandaloneApi) -> int:
 def kubectl(server: StandaloneApi, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"KUBECONFIG": str(server.kubeconfig), "HOME": str(home), "PATH": ""}
     return subprocess.run(
-        [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [KUBECTL, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )

@@ -1,8 +1,9 @@
 """A cluster in memory: a `ClusterApi`, and the server behind it, without a socket, a thread or a process.
 
-What it answers is computed by the lab's own endpoints, so that preconditions, budgets, pages and versions are the same
-here and there; only the wire between is missing, and `test_fake_cluster.py` holds the two to each other. Faults that
-are the wire's own (a server that hangs, is away, answers with something else) are for a server with a wire.
+What it answers is computed by the lab's own endpoints, so that preconditions, budgets, pages and
+versions are the same here and there; only the wire between is missing, and `test_fake_cluster.py`
+holds the two to each other. Faults that are the wire's own (a server that hangs, is away, answers
+with something else) are for a server with a wire.
 """
 
 import threading
@@ -44,7 +45,9 @@ class FakeServer(StandaloneApi):
         clock = LabClock()
         server = ApiServer(ObjectStore(now=clock.now, history=history), clock, token="")
         super().__init__(server, cast("Any", None), kubeconfig=Path("/no/kubeconfig"), token="")
-        self.turn = threading.Condition()  # one request, or one `call`, at a time; told of every change
+        self.turn = (
+            threading.Condition()
+        )  # one request, or one `call`, at a time; told of every change
         self.store.subscribe(self._announce)
 
     @override
@@ -99,7 +102,9 @@ class FakeServer(StandaloneApi):
 
     def _note(self, method: str, call: Call, status: int) -> None:
         body = call.payload.decode(errors="replace")
-        record = RequestRecord(time.monotonic(), method, call.target, dict(call.query), status, body=body)
+        record = RequestRecord(
+            time.monotonic(), method, call.target, dict(call.query), status, body=body
+        )
         self.server.requests.append(record)
 
     def _announce(self, _change: Change) -> None:
@@ -127,7 +132,8 @@ class FakeCluster:
         return self._body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        asked, token = {"limit": "500", **(query or {})}, ""
+        asked = {"limit": "500", **(query or {})}
+        token = ""
         while True:
             body = self._body("GET", path, {**asked, "continue": token} if token else asked)
             token = continue_token(body, "GET", path)
@@ -147,27 +153,47 @@ class FakeCluster:
     def delete(self, path: str, body: object | None = None) -> bytes:
         return self._body("DELETE", path, None, body)
 
-    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+    def watch(
+        self, path: str, query: Query, *, seconds: float
+    ) -> AbstractContextManager[Iterator[bytes]]:
         timeout = str(max(1, round(seconds)))
         asked = {"allowWatchBookmarks": "true", **query, "watch": "true", "timeoutSeconds": timeout}
         return Lines(self._behind, lambda: self._asked("GET", path, asked))
 
     def _body(
-        self, method: str, path: str, query: Query | None, body: object = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object = None,
+        kind: str = "application/json",
     ) -> bytes:
         answer = self._asked(method, path, query or {}, body, kind)
         assert isinstance(answer, Answer)
         return answer.payload
 
     def _asked(
-        self, method: str, path: str, query: Query, body: object = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: object = None,
+        kind: str = "application/json",
     ) -> Answer | Watch:
         payload = b"" if body is None else msgspec.json.encode(body)
-        call = Call(parse_target(method, path, query), query, "application/json", kind if payload else "", payload)
+        call = Call(
+            parse_target(method, path, query),
+            query,
+            "application/json",
+            kind if payload else "",
+            payload,
+        )
         answer = self._behind.answer(method, call)
         if isinstance(answer, Answer) and answer.status not in SUCCESS:
             wait = answer.headers.get("Retry-After", "")
-            raise failure(answer.status, answer.payload, request=f"{method} {path}", retry_after=wait)
+            raise failure(
+                answer.status, answer.payload, request=f"{method} {path}", retry_after=wait
+            )
         return answer
 
 
@@ -183,7 +209,8 @@ class Lines:
     def __enter__(self) -> Self:
         watch = self._ask()
         assert isinstance(watch, Watch)
-        self._watch, store = watch, self._behind.store
+        self._watch = watch
+        store = self._behind.store
         with self._behind.turn:
             self._events += watch.first(store)
             store.subscribe(self._observe)
@@ -192,7 +219,10 @@ class Lines:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._behind.turn:
             self._left = True

@@ -86,8 +86,8 @@ class SimulatedStop(StopRequest):
 class World(AbstractContextManager["World"]):
     """Nodes that are away for so many seconds, settle in so many, and end with these outcomes; else they succeed.
 
-    It stands in for the threads of nodes, and for what measures health. `away` are those that others have away at a
-    second; `pools` are the limits of pools.
+    It stands in for the threads of nodes, and for what measures health. `away` are those that
+    others have away at a second; `pools` are the limits of pools.
     """
 
     seconds: Mapping[str, float]
@@ -137,7 +137,11 @@ class World(AbstractContextManager["World"]):
             _, name = heapq.heappop(self._under_way)
             self.ended_at[name] = self.clock.seconds
             outcome = self.outcomes.get(name, Outcome.SUCCEEDED)
-            results.append(NodeResult(name, outcome, Phase.DONE, 1.0, left_cordoned=outcome is Outcome.NOT_BACK))
+            results.append(
+                NodeResult(
+                    name, outcome, Phase.DONE, 1.0, left_cordoned=outcome is Outcome.NOT_BACK
+                )
+            )
         return results
 
     def __enter__(self) -> Self:
@@ -148,15 +152,23 @@ class World(AbstractContextManager["World"]):
 
     # Settler
 
-    def measured(self, nodes: Sequence[str], _in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
+    def measured(
+        self, nodes: Sequence[str], _in_flight: Mapping[str, Before]
+    ) -> Mapping[str, Before]:
         return {node: Before(Health({}, frozenset()), {node: 1}) for node in nodes}
 
     def look(self) -> Self:
         return self
 
-    def missing(self, before: Before, _expected: frozenset[str], _in_flight: Mapping[str, Before]) -> str:
+    def missing(
+        self, before: Before, _expected: frozenset[str], _in_flight: Mapping[str, Before]
+    ) -> str:
         (name,) = before.pods
-        return "" if self.clock.seconds >= self.ended_at[name] + self.settling.get(name, 0) else f"{name} settles"
+        return (
+            ""
+            if self.clock.seconds >= self.ended_at[name] + self.settling.get(name, 0)
+            else f"{name} settles"
+        )
 
     # The run
 

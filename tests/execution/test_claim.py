@@ -75,14 +75,21 @@ class Seen:
     def changed(self, change: Change) -> None:
         if change.resource is NODES:
             name = change.obj["metadata"]["name"]
-            (self.cordoned.add if change.obj["spec"].get("unschedulable") else self.cordoned.discard)(name)
+            (
+                self.cordoned.add
+                if change.obj["spec"].get("unschedulable")
+                else self.cordoned.discard
+            )(name)
             self.most = max(self.most, len(self.cordoned))
 
 
 @pytest.fixture
 def seen(server: StandaloneApi) -> Seen:
     for name in NAMES:
-        status = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"bootID": "b", "machineID": "m"}}
+        status = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": "b", "machineID": "m"},
+        }
         put(server, NODES, {"metadata": {"name": name}, "status": status})
     witness = Seen()
     server.call(lambda: server.store.subscribe(witness.changed))
@@ -97,11 +104,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def context(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> NodeContext:
     clock = SystemClock()
-    cluster, report = PatientApi(cast("ClusterApi", api), clock), Reporter(Observers(()), clock)
+    cluster = PatientApi(cast("ClusterApi", api), clock)
+    report = Reporter(Observers(()), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
-    ways = {"host": cast("Any", None), "gates": NoGates(), "refusal": admission.refusal, "limit": admission.limit}
-    return NodeContext(planned, f"run-{name}", cluster, unfenced, report, **ways, stop=StopRequest())
+    ways = {
+        "host": cast("Any", None),
+        "gates": NoGates(),
+        "refusal": admission.refusal,
+        "limit": admission.limit,
+    }
+    return NodeContext(
+        planned, f"run-{name}", cluster, unfenced, report, **ways, stop=StopRequest()
+    )
 
 
 def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:
@@ -171,7 +186,9 @@ def test_an_outage_before_the_cordon_has_all_of_it_asked_again(
     assert is_unmarked(server, "n1")
 
 
-def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(server: StandaloneApi, api: ClusterApi, seen: Seen) -> None:
+def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
     asked: list[str] = []
 
     def why() -> str:
@@ -187,7 +204,12 @@ def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(server: StandaloneApi
 def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
     server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
-    old = {marks.RUN: "old", marks.PHASE: "failed", marks.BOOT_ID_BEFORE: "a", marks.CORDONED_BY_US: "true"}
+    old = {
+        marks.RUN: "old",
+        marks.PHASE: "failed",
+        marks.BOOT_ID_BEFORE: "a",
+        marks.CORDONED_BY_US: "true",
+    }
     body = {"metadata": {"annotations": old}, "spec": {"unschedulable": True}}
     api.patch("/api/v1/nodes/n1", body)
     asked: list[str] = []
@@ -212,11 +234,15 @@ def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
     assert not node_of(server, "n1")["metadata"].get("annotations")
 
 
-ANOTHERS = {"annotations": {marks.RUN: "another", marks.PHASE: "draining", marks.BOOT_ID_BEFORE: "b"}}
+ANOTHERS = {
+    "annotations": {marks.RUN: "another", marks.PHASE: "draining", marks.BOOT_ID_BEFORE: "b"}
+}
 CHANGES: Mapping[str, Json] = {
     "it is marked by the unfinished rollout another": {"metadata": ANOTHERS},
     "it was cordoned outside this rollout": {"spec": {"unschedulable": True}},
-    "its kubelet has reported another boot": {"status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}},
+    "its kubelet has reported another boot": {
+        "status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}
+    },
     "the Node was deleted and created again": {"metadata": {"uid": "another"}},
 }
 
@@ -241,10 +267,14 @@ def test_a_kubelet_that_reports_a_machine_id_of_its_own_is_claimed(
     assert claimed(api, "n1", Allowed(2))
 
 
-def test_only_a_cordon_of_ours_is_ours_to_undo(server: StandaloneApi, api: ClusterApi, seen: Seen) -> None:
+def test_only_a_cordon_of_ours_is_ours_to_undo(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
     api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
     for name, is_ours in (("n1", False), ("n2", True)):
         assert claimed(api, name, Allowed(2), cordoned=not is_ours)
-        assert (node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true") is is_ours
+        assert (
+            node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true"
+        ) is is_ours
         give_back(context(api, name, Allowed(2)), Outcome.ABORTED, "1")
         assert bool(node_of(server, name)["spec"].get("unschedulable")) is not is_ours

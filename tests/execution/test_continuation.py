@@ -32,21 +32,38 @@ from tests.planning.test_remedies import control_plane
         ((1, 3, 10), 40, (10,)),
     ],
 )
-def test_a_ramp_goes_on_from_where_it_was(sizes: tuple[int, ...], taken: int, left: tuple[int, ...]) -> None:
+def test_a_ramp_goes_on_from_where_it_was(
+    sizes: tuple[int, ...], taken: int, left: tuple[int, ...]
+) -> None:
     assert remaining_ramp(sizes, taken) == tuple(map(Count, left))
 
 
 def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     canary = Pool("canary", "tier=canary", canary=2, max_unavailable=Count(50, percent=True))
     web = Pool("web", "tier=web", canary=0, ramp=(Count(1), Count(3)))
-    nodes = [node(f"{tier}-{number}", labels={"tier": tier}) for tier in ("canary", "web", "x") for number in range(4)]
-    plan = build_plan(inputs(nodes, policy=Policy(pools=(canary, web), canary=1, max_unavailable=Count(9))))
+    nodes = [
+        node(f"{tier}-{number}", labels={"tier": tier})
+        for tier in ("canary", "web", "x")
+        for number in range(4)
+    ]
+    plan = build_plan(
+        inputs(nodes, policy=Policy(pools=(canary, web), canary=1, max_unavailable=Count(9)))
+    )
     record = StoredRecord("this", "", "", ended=False, plan=plan)
-    begun = Begun(next(each for each in plan.nodes if each.name == "web-0"), Phase.DRAINING, "this", cordoned=True)
+    begun = Begun(
+        next(each for each in plan.nodes if each.name == "web-0"),
+        Phase.DRAINING,
+        "this",
+        cordoned=True,
+    )
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
     unfinished = Unfinished(record, begun=(begun,), untouched=pending, done=("canary-0",))
     rest = continuation(
-        unfinished, inputs(nodes), {each.name for each in nodes}, retry_failed=False, skip_blocked=False
+        unfinished,
+        inputs(nodes),
+        {each.name for each in nodes},
+        retry_failed=False,
+        skip_blocked=False,
     ).plan
     left = {pool.name: pool for pool in rest.policy.pools}
     assert (left["canary"].canary, left["canary"].max_unavailable) == (1, Count(2))
@@ -69,7 +86,9 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
     """One that failed does, and so does one without a host: nobody brings it back."""
     given = control_plane("cp-1", "cp-2", "cp-3", unready="cp-1")
     marked = {marks.RUN: "this", marks.PHASE: phase}
-    down = replace(given.snapshot.nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked)
+    down = replace(
+        given.snapshot.nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked
+    )
     plan = build_plan(given)
     item = Begun(plan.nodes[0], phase, "this", cordoned=True)
     failed_nodes = (item,) if phase is Phase.FAILED else ()
@@ -81,7 +100,9 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
     )
     now = replace(given, snapshot=replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:])))
     rest = continuation(unfinished, now, reachable, retry_failed=False, skip_blocked=False).plan
-    blocked = {entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY}
+    blocked = {
+        entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY
+    }
     assert blocked == stopped
 
 
@@ -90,16 +111,32 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     *, cordoned_by_us: bool, blocked: set[str]
 ) -> None:
     nodes = [node("w-1"), node("w-2")]
-    pods, budgets = [pod("a", "w-2"), pod("b", "w-2")], [budget("web", allowed=1, expected=2)]
+    pods = [pod("a", "w-2"), pod("b", "w-2")]
+    budgets = [budget("web", allowed=1, expected=2)]
     plan = build_plan(inputs(nodes, pods=pods, budgets=budgets))
-    marked = {marks.RUN: "this", marks.PHASE: "rebooting", **({marks.CORDONED_BY_US: "true"} if cordoned_by_us else {})}
+    marked = {
+        marks.RUN: "this",
+        marks.PHASE: "rebooting",
+        **({marks.CORDONED_BY_US: "true"} if cordoned_by_us else {}),
+    }
     taints = (Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),)
-    down = replace(nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked, taints=taints)
-    begun = Begun(next(each for each in plan.nodes if each.name == "w-1"), Phase.REBOOTING, "this", cordoned=True)
+    down = replace(
+        nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked, taints=taints
+    )
+    begun = Begun(
+        next(each for each in plan.nodes if each.name == "w-1"),
+        Phase.REBOOTING,
+        "this",
+        cordoned=True,
+    )
     pending = tuple(each for each in plan.nodes if each.name == "w-2")
-    unfinished = Unfinished(StoredRecord("this", "", "", ended=False, plan=plan), begun=(begun,), untouched=pending)
+    unfinished = Unfinished(
+        StoredRecord("this", "", "", ended=False, plan=plan), begun=(begun,), untouched=pending
+    )
     given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
-    rest = continuation(unfinished, given, {"w-1", "w-2"}, retry_failed=False, skip_blocked=False).plan
+    rest = continuation(
+        unfinished, given, {"w-1", "w-2"}, retry_failed=False, skip_blocked=False
+    ).plan
     assert {entry.node for entry in rest.blockers} == blocked
 
 
@@ -108,7 +145,10 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
     nodes = [node(f"w-{number}") for number in range(8)]
     policy = Policy(max_unavailable=Count(2), canary=0)
     plan = build_plan(inputs(nodes, policy=policy))
-    items = [Begun(each, Phase.REBOOTING, "this", cordoned=True) for each in plan.nodes[done : done + begun]]
+    items = [
+        Begun(each, Phase.REBOOTING, "this", cordoned=True)
+        for each in plan.nodes[done : done + begun]
+    ]
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan),
         begun=tuple(items),
@@ -116,7 +156,9 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
         done=tuple(each.name for each in plan.nodes[:done]),
     )
     given = inputs(nodes, policy=policy)
-    rest = continuation(unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False).plan
+    rest = continuation(
+        unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False
+    ).plan
     return [(wave.index, len(wave.nodes)) for wave in rest.waves], rest.last_wave
 
 
@@ -129,14 +171,19 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
         (3, 1, [(2, 1), (3, 2), (4, 2)]),
     ],
 )
-def test_the_waves_of_a_resumed_rollout_keep_their_numbers(done: int, begun: int, waves: list[tuple[int, int]]) -> None:
+def test_the_waves_of_a_resumed_rollout_keep_their_numbers(
+    done: int, begun: int, waves: list[tuple[int, int]]
+) -> None:
     assert waves_of_the_rest(done=done, begun=begun) == (waves, 4)
 
 
 def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     """A rollout of eight nodes that an operating process left, none of them rebooted."""
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
-    return Unfinished(StoredRecord("this", "", "", ended=ended, plan=plan, operating=True), untouched=plan.nodes[1:])
+    return Unfinished(
+        StoredRecord("this", "", "", ended=ended, plan=plan, operating=True),
+        untouched=plan.nodes[1:],
+    )
 
 
 def test_the_gates_of_a_rollout_with_nothing_under_way_are_todays() -> None:

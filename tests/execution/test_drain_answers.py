@@ -36,14 +36,19 @@ from tests.scripted_api import Kubeconfig, scripted
 from tests.standalone_api import StandaloneApi
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
-RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
+RS = owner("ReplicaSet")
+STATEFUL = owner("StatefulSet")
 
 
 PATIENT = DrainPolicy(Duration(300))
 
 
-def fault(server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 1, retry_after: int = 1) -> None:
-    rule = ApiFault(answer=answer, resource="pods/eviction", requests=requests, retry_after=retry_after)
+def fault(
+    server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 1, retry_after: int = 1
+) -> None:
+    rule = ApiFault(
+        answer=answer, resource="pods/eviction", requests=requests, retry_after=retry_after
+    )
     server.call(lambda: server.server.faults.add(rule))
 
 
@@ -60,7 +65,9 @@ def disrupted(server: StandaloneApi, budget: str) -> dict[str, str]:
         (FaultAnswer.DROP, 0),
     ],
 )
-def test_what_passes_is_tried_again(answer: FaultAnswer, status: int, server: StandaloneApi, drained: Drain) -> None:
+def test_what_passes_is_tried_again(
+    answer: FaultAnswer, status: int, server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, answer, requests=2)
     drained()
@@ -83,7 +90,9 @@ def test_a_webhook_that_denies_puts_off_its_pod_alone(
     answer: FaultAnswer, server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
     """What moves a pod in its own way, a virtual machine say, denies its eviction for as long as that takes."""
-    add_pod(server, NODE, "machine", owned=owner("VirtualMachineInstance", api_version="kubevirt.io/v1"))
+    add_pod(
+        server, NODE, "machine", owned=owner("VirtualMachineInstance", api_version="kubevirt.io/v1")
+    )
     for number in range(20):
         add_pod(server, NODE, f"p{number}", owned=RS)
     rule = ApiFault(answer=answer, resource="pods/eviction", name="machine")
@@ -98,18 +107,27 @@ def test_a_webhook_that_denies_puts_off_its_pod_alone(
     assert 2 <= len(statuses(server, "machine")) <= 6
     told = [event for event in recorder.events if isinstance(event, PodBlocked)]
     assert {(event.pod, event.budget) for event in told} == {("default/machine", "")}
-    assert {(event.webhook, event.message) for event in told} == {("evictions.lab", "the pod is being moved")}
+    assert {(event.webhook, event.message) for event in told} == {
+        ("evictions.lab", "the pod is being moved")
+    }
 
 
-def test_a_drain_that_a_webhook_denies_fails_with_its_name_and_its_words(server: StandaloneApi, drained: Drain) -> None:
+def test_a_drain_that_a_webhook_denies_fails_with_its_name_and_its_words(
+    server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, FaultAnswer.FORBIDDEN, requests=None)
     with pytest.raises(DrainError) as failed:
         drained(20)
-    assert "default/p: held back by the admission webhook policy.lab: it is frozen" in failed.value.message
+    assert (
+        "default/p: held back by the admission webhook policy.lab: it is frozen"
+        in failed.value.message
+    )
 
 
-def test_a_webhook_that_no_longer_denies_lets_the_drain_end(server: StandaloneApi, drained: Drain) -> None:
+def test_a_webhook_that_no_longer_denies_lets_the_drain_end(
+    server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, FaultAnswer.FORBIDDEN, requests=2)
     drained()
@@ -118,7 +136,12 @@ def test_a_webhook_that_no_longer_denies_lets_the_drain_end(server: StandaloneAp
 
 @pytest.mark.parametrize(
     "answer",
-    [FaultAnswer.FORBIDDEN, FaultAnswer.DENIED, FaultAnswer.CONFLICT, FaultAnswer.TOO_MANY_REQUESTS],
+    [
+        FaultAnswer.FORBIDDEN,
+        FaultAnswer.DENIED,
+        FaultAnswer.CONFLICT,
+        FaultAnswer.TOO_MANY_REQUESTS,
+    ],
 )
 def test_no_pause_lasts_beyond_the_deadline(
     answer: FaultAnswer, server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +156,9 @@ def test_no_pause_lasts_beyond_the_deadline(
 
 
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
-def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi, drained: Drain) -> None:
+def test_what_is_final_ends_the_drain(
+    answer: FaultAnswer, server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, answer, requests=None)
     with pytest.raises(DrainError, match="will not evict default/p"):
@@ -172,15 +197,23 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     assert request_removal(api, pod, policy).answer is Answer.LATER
     assert pods_on(server, "n2") == {"db-0"}
     assert request_removal(api, pod, policy, again=True).answer is Answer.GONE
-    asked_for = asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
+    asked_for = (
+        asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
+    )
     assert [record.status for record in asked_for] == [409]
 
 
-def test_a_conflict_is_looked_into_before_anything_is_sent_again(server: StandaloneApi, drained: Drain) -> None:
+def test_a_conflict_is_looked_into_before_anything_is_sent_again(
+    server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, FaultAnswer.CONFLICT)
     drained()
-    log = [record.target.verb for record in server.call(lambda: list(server.server.requests)) if record.target.name]
+    log = [
+        record.target.verb
+        for record in server.call(lambda: list(server.server.requests))
+        if record.target.name
+    ]
     assert log == ["create", "get", "create"]
 
 
@@ -196,11 +229,24 @@ GROUP = "poddisruptionbudgets.policy"
 GUARD = 'admission webhook "guard.example.com" denied the request'
 
 
-def status(code: int, reason: str, message: str, *causes: tuple[str, str], wait: int = 0) -> tuple[int, bytes]:
-    details: dict[str, Any] = {"causes": [{"reason": word, "message": told} for word, told in causes]} if causes else {}
+def status(
+    code: int, reason: str, message: str, *causes: tuple[str, str], wait: int = 0
+) -> tuple[int, bytes]:
+    details: dict[str, Any] = (
+        {"causes": [{"reason": word, "message": told} for word, told in causes]} if causes else {}
+    )
     details |= {"retryAfterSeconds": wait} if wait else {}
-    body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
-    body |= {"code": code} | ({"reason": reason} if reason else {}) | ({"details": details} if details else {})
+    body: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+    }
+    body |= (
+        {"code": code}
+        | ({"reason": reason} if reason else {})
+        | ({"details": details} if details else {})
+    )
     return code, json.dumps(body).encode()
 
 
@@ -214,12 +260,17 @@ def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
 
 def policy(code: int, reason: str, name: str) -> tuple[int, bytes]:
     """As a ValidatingAdmissionPolicy denies: with a cause, and with the status that its reason stands for."""
-    denied = f"ValidatingAdmissionPolicy '{name}' with binding '{name}-all' denied request: no evictions"
+    denied = (
+        f"ValidatingAdmissionPolicy '{name}' with binding '{name}-all' denied request: no evictions"
+    )
     return status(code, reason, f'pods "web-0" is forbidden: {denied}', ("", denied))
 
 
 def rights(why: str) -> tuple[int, bytes]:
-    message = f'User "ann" cannot create resource "pods/eviction" in API group "" in the namespace "shop": {why}'
+    message = (
+        'User "ann" cannot create resource "pods/eviction" in API group "" in the namespace'
+        f' "shop": {why}'
+    )
     return status(403, "Forbidden", f'pods "web-0" is forbidden: {message}')
 
 
@@ -230,19 +281,35 @@ def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str
         return request_removal(api, pod("web-0", "w-1"), DrainPolicy())
 
 
-# What each answer to an eviction means, by the words of real API servers and of what stands before them.
+# What each answer to an eviction means, by the words of real API servers and of what stands before
+# them.
 MEANINGS = [
     ((201, b'{"kind":"Status","status":"Success","code":201}'), Answer.ACCEPTED),
     (status(404, "NotFound", 'pods "web-0" not found'), Answer.GONE),
-    (status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web needs 2 healthy pods")), Answer.BLOCKED),
+    (
+        status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web needs 2 healthy pods")),
+        Answer.BLOCKED,
+    ),
     ((429, b"Too many requests, please try again later.\n"), Answer.AWAY),
-    (webhook(429, "virt-launcher-eviction-interceptor.kubevirt.io", "it is being moved"), Answer.DENIED),
-    (webhook(500, "drain-cleaner.strimzi.io", "The pod will be rolled by the operator"), Answer.DENIED),
-    *((webhook(code, "guard.example.com", "not now"), Answer.DENIED) for code in (400, 403, 404, 409, 410, 422, 503)),
+    (
+        webhook(429, "virt-launcher-eviction-interceptor.kubevirt.io", "it is being moved"),
+        Answer.DENIED,
+    ),
+    (
+        webhook(500, "drain-cleaner.strimzi.io", "The pod will be rolled by the operator"),
+        Answer.DENIED,
+    ),
+    *(
+        (webhook(code, "guard.example.com", "not now"), Answer.DENIED)
+        for code in (400, 403, 404, 409, 410, 422, 503)
+    ),
     (status(403, "Forbidden", f"{GUARD} without explanation"), Answer.DENIED),
     (status(403, "Forbidden", f'pods "web-0" is forbidden: {GUARD}: not now'), Answer.DENIED),
     (status(500, "InternalError", f"Internal error occurred: {GUARD}: not now"), Answer.DENIED),
-    (status(429, "TooManyRequests", f"{GUARD}: not now", ("DisruptionBudget", "its own")), Answer.DENIED),
+    (
+        status(429, "TooManyRequests", f"{GUARD}: not now", ("DisruptionBudget", "its own")),
+        Answer.DENIED,
+    ),
     (status(400, "BadRequest", f"{GUARD}: moved\nby its operator"), Answer.DENIED),
     (policy(422, "Invalid", "freeze"), Answer.DENIED),
     (policy(403, "Forbidden", "freeze"), Answer.DENIED),
@@ -250,24 +317,57 @@ MEANINGS = [
     (rights(f"{GUARD}: not now"), Answer.REFUSED),
     (status(403, "Forbidden", 'pods "web-0" is forbidden: exceeded quota: pods'), Answer.REFUSED),
     (status(400, "BadRequest", 'admission webhook "g" does not support dry run'), Answer.REFUSED),
-    (status(500, "", "This pod has more than one PodDisruptionBudget, which is not supported."), Answer.REFUSED),
-    (status(500, "", 'Internal error occurred: failed calling webhook "g": context deadline exceeded'), Answer.AWAY),
-    (status(504, "Timeout", 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'), Answer.LATER),
+    (
+        status(500, "", "This pod has more than one PodDisruptionBudget, which is not supported."),
+        Answer.REFUSED,
+    ),
+    (
+        status(
+            500,
+            "",
+            'Internal error occurred: failed calling webhook "g": context deadline exceeded',
+        ),
+        Answer.AWAY,
+    ),
+    (
+        status(
+            504, "Timeout", 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'
+        ),
+        Answer.LATER,
+    ),
     (status(504, "Timeout", "request did not complete within the allotted timeout"), Answer.AWAY),
     (page(502, "Bad Gateway"), Answer.AWAY),
     (page(404, "Not Found"), Answer.AWAY),
     (status(409, "Conflict", f'Operation cannot be fulfilled on {GROUP} "web"'), Answer.LATER),
-    (status(403, "Forbidden", 'pods "web-0" is forbidden', ("NamespaceTerminating", "it goes")), Answer.DENIED),
-    (status(403, "Forbidden", f'{GROUP} "web" is forbidden: DisruptedPods map too big'), Answer.LATER),
-    (status(403, "Forbidden", f'{GROUP} "web" is forbidden: pdb disruptions allowed is negative'), Answer.LATER),
+    (
+        status(403, "Forbidden", 'pods "web-0" is forbidden', ("NamespaceTerminating", "it goes")),
+        Answer.DENIED,
+    ),
+    (
+        status(403, "Forbidden", f'{GROUP} "web" is forbidden: DisruptedPods map too big'),
+        Answer.LATER,
+    ),
+    (
+        status(
+            403, "Forbidden", f'{GROUP} "web" is forbidden: pdb disruptions allowed is negative'
+        ),
+        Answer.LATER,
+    ),
     (status(403, "Forbidden", 'User "ann" cannot create resource "pods/eviction"'), Answer.REFUSED),
     (page(302, "Found"), Answer.REFUSED),
-    (status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", f"needs {'9' * 5000} healthy pods")), Answer.BLOCKED),
+    (
+        status(
+            429, "TooManyRequests", BUDGET, ("DisruptionBudget", f"needs {'9' * 5000} healthy pods")
+        ),
+        Answer.BLOCKED,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("answer", "meaning"), MEANINGS)
-def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer, tmp_path: Path) -> None:
+def test_each_answer_has_its_meaning(
+    answer: tuple[int, bytes], meaning: Answer, tmp_path: Path
+) -> None:
     attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message
 
@@ -282,7 +382,10 @@ DENIALS = [
         AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com"),
     ),
     (status(400, "", f"{GUARD}:"), AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com")),
-    (policy(422, "Invalid", "freeze"), AdmissionDenial(DenierKind.POLICY, "freeze", "no evictions")),
+    (
+        policy(422, "Invalid", "freeze"),
+        AdmissionDenial(DenierKind.POLICY, "freeze", "no evictions"),
+    ),
     (
         webhook(401, "guard.example.com", "\x1b]0;title\x07\x1b[31mred\x1b[0m"),
         AdmissionDenial(DenierKind.WEBHOOK, "guard.example.com", "red"),
@@ -308,7 +411,17 @@ def test_a_denial_has_its_name_and_its_message(
     ("answer", "headers", "seconds"),
     [
         ((429, b"Too many requests, please try again later."), {"Retry-After": "1"}, 1),
-        (status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web is still being processed"), wait=10), {}, 10),
+        (
+            status(
+                429,
+                "TooManyRequests",
+                BUDGET,
+                ("DisruptionBudget", "web is still being processed"),
+                wait=10,
+            ),
+            {},
+            10,
+        ),
         (page(503, "Service Unavailable"), {"Retry-After": "Sat, 21 Nov 2026 12:00:00 GMT"}, None),
         (page(503, "Service Unavailable"), {"Retry-After": "10"}, 10),
         (status(504, "Timeout", "not now", wait=-5), {}, None),

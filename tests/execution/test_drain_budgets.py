@@ -53,14 +53,21 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     told = blocked(recorder)
     assert {event.pod for event in told} == {f"default/p{number}" for number in range(5)}
     first = told[0]
-    assert (first.budget, first.needs, first.has, first.owner) == ("default/web", 4, 4, "ReplicaSet/owner")
+    assert (first.budget, first.needs, first.has, first.owner) == (
+        "default/web",
+        4,
+        4,
+        "ReplicaSet/owner",
+    )
     assert 0 < first.seconds_left < 300
     for number in range(1, 6):
         allow(server, "web", 1)
         wait_until(lambda number=number: len(statuses(server)) == number)  # type: ignore[misc]
     thread.join()
     assert statuses(server) == [201] * 5
-    assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
+    assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {
+        e.pod for e in told
+    }
 
 
 def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained: Drain) -> None:
@@ -84,24 +91,34 @@ def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "p", allowed=0)
     for verb in ("list", "watch"):
-        server.call(lambda verb=verb: server.server.access.denials.add(Denial(verb, "poddisruptionbudgets")))  # type: ignore[misc]
-    with pytest.raises(DrainError, match="default/p: held back by default/p, which needs 1 healthy pods and has 1"):
+        server.call(
+            lambda verb=verb: server.server.access.denials.add(Denial(verb, "poddisruptionbudgets"))  # type: ignore[misc]
+        )
+    with pytest.raises(
+        DrainError, match="default/p: held back by default/p, which needs 1 healthy pods and has 1"
+    ):
         drained(30)
     assert 2 <= len(statuses(server)) <= 6
     assert (blocked(recorder)[0].needs, blocked(recorder)[0].budget) == (1, "default/p")
 
 
-def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, drained: Drain) -> None:
+def test_two_budgets_are_known_before_any_pod_is_touched(
+    server: StandaloneApi, drained: Drain
+) -> None:
     add_pod(server, NODE, "p", owned=RS)
     add_pod(server, NODE, "other", owned=RS)
     add_budget(server, "one", allowed=1, app="p")
     add_budget(server, "two", allowed=1, app="p")
-    with pytest.raises(DrainError, match=r"no pod was touched.*more than one budget.*default/p \(one, two\)"):
+    with pytest.raises(
+        DrainError, match=r"no pod was touched.*more than one budget.*default/p \(one, two\)"
+    ):
         drained()
     assert statuses(server) == []
 
 
-def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
+def test_a_budget_is_made_in_the_middle(
+    server: StandaloneApi, draining: Draining, recorder: Recorder
+) -> None:
     """It holds back whoever was not asked for yet."""
     add_pod(server, NODE, "other", owned=RS)
     add_pod(server, NODE, "p", owned=RS)
@@ -110,7 +127,8 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
     wait_until(lambda: statuses(server) == [201])
     add_budget(server, "late", allowed=0)
     allow(server, "p", 0, has=1)
-    # The drain hears of budgets in their order; of pods it hears by a watch of their own, which may be ahead.
+    # The drain hears of budgets in their order; of pods it hears by a watch of their own, which may
+    # be ahead.
     wait_until(lambda: [event.has for event in blocked(recorder)][-1:] == [1])
     add_pod(server, NODE, "late", owned=RS)
     wait_until(lambda: {event.pod for event in blocked(recorder)} == {"default/p", "default/late"})
@@ -122,13 +140,16 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
 
 
 @pytest.mark.parametrize(
-    ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
+    ("policy", "has", "goes"),
+    [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)],
 )
 def test_unready_pods_go_as_their_budget_says(
     policy: str, has: int, server: StandaloneApi, drained: Drain, *, goes: bool
 ) -> None:
     add_pod(server, NODE, "p", owned=RS, ready=False)
-    add_budget(server, "p", allowed=0, needs=1, has=has, spec={"unhealthyPodEvictionPolicy": policy})
+    add_budget(
+        server, "p", allowed=0, needs=1, has=has, spec={"unhealthyPodEvictionPolicy": policy}
+    )
     if goes:
         drained()
         assert statuses(server) == [201]
@@ -159,7 +180,8 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
         remove_pod(server, name)
 
 
-# Of several drains that want one budget's permits, the node that is nearest to being empty goes first.
+# Of several drains that want one budget's permits, the node that is nearest to being empty goes
+# first.
 
 
 def update(drains: Precedence, **standings: tuple[int, int]) -> None:
@@ -212,16 +234,30 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
         for number in range(1, 8):
             allow(server, "web", 1)
             wait_until(lambda number=number: len(evicted(server)) == number)  # type: ignore[misc]
-    assert [name.rpartition("-")[0] for name in evicted(server)] == ["b-near", *["c-mid"] * 2, *["a-far"] * 4]
+    assert [name.rpartition("-")[0] for name in evicted(server)] == [
+        "b-near",
+        *["c-mid"] * 2,
+        *["a-far"] * 4,
+    ]
     told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
-    assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
+    assert all(
+        "needs 8 healthy pods" in message or "nearer to being empty" in message for message in told
+    )
 
 
 @pytest.mark.sample
-def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> None:
+def test_what_the_first_cannot_use_is_not_lost(
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
+) -> None:
     """The nearest node's pod is refused again and again: the other's goes all the same."""
     add_budget(server, "web", allowed=1, needs=8, has=9)
-    rule = ApiFault(verb="create", resource="pods/eviction", name="b-near-0", answer=FaultAnswer.CONFLICT, requests=2)
+    rule = ApiFault(
+        verb="create",
+        resource="pods/eviction",
+        name="b-near-0",
+        answer=FaultAnswer.CONFLICT,
+        requests=2,
+    )
     server.call(lambda: server.server.faults.add(rule))
     with drains(server, api, recorder, {"a-far": 2, "b-near": 1}):
         wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server))
@@ -234,7 +270,9 @@ def test_drains_side_by_side_keep_what_is_critical_together(
     """No API server keeps the rule: each eviction of one drain counts for the others, seen yet or not."""
     policy = DrainPolicy(Duration(120), critical=(Critical("default", "app=web", 2),))
     with drains(server, api, recorder, {"a": 2, "b": 2, "c": 1}, policy):
-        wait_until(lambda: len(evicted(server)) == 3 and {"critical/default/app=web"} == budgets(recorder))
+        wait_until(
+            lambda: len(evicted(server)) == 3 and {"critical/default/app=web"} == budgets(recorder)
+        )
         add_pod(server, "d", "late-0", owned=None, metadata={"labels": {"app": "web"}}, ready=False)
         looks = len(asked(server, "list", "pods"))
         wait_until(lambda: len(asked(server, "list", "pods")) > looks + 2)
@@ -249,4 +287,6 @@ def budgets(recorder: Recorder) -> set[str]:
 
 
 def evicted(server: StandaloneApi) -> list[str]:
-    return [each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201]
+    return [
+        each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201
+    ]

@@ -37,8 +37,11 @@ pytestmark = pytest.mark.kubectl
 
 _NODES_A_PROCESS = 2
 WAYS = ("pods/eviction", "pods")
-REMOVED, KEPT, REFUSED = "removed", "kept", "refused"
-GRACE, OVERDUE = 7, 20
+REMOVED = "removed"
+KEPT = "kept"
+REFUSED = "refused"
+GRACE = 7
+OVERDUE = 20
 
 EMPTY_DIR = ({"name": "d", "emptyDir": {}},)
 MEMORY = ({"name": "d", "emptyDir": {"medium": "Memory"}},)
@@ -64,11 +67,9 @@ class Shape:
 
 DS = owner("DaemonSet", "agent")
 GONE_DS = owner("DaemonSet", "gone")
-RS, RC, JOB = (
-    owner("ReplicaSet"),
-    owner("ReplicationController", api_version="v1"),
-    owner("Job", api_version="batch/v1"),
-)
+RS = owner("ReplicaSet")
+RC = owner("ReplicationController", api_version="v1")
+JOB = owner("Job", api_version="batch/v1")
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "x"}}
 WEB = {"labels": {"tier": "web"}}
 
@@ -186,11 +187,21 @@ def place(server: StandaloneApi, node: str, name: str, shape: Shape) -> None:
     """The pod, on that node."""
     metadata = dict(shape.metadata)
     if shape.deleted_ago is not None:
-        # Stored with its deletion already on it: nobody ends it until it is touched again, or time has passed.
+        # Stored with its deletion already on it: nobody ends it until it is touched again, or time
+        # has passed.
         metadata |= {"deletionTimestamp": ago(shape.deleted_ago), "deletionGracePeriodSeconds": 30}
     owned = None if shape.owned is None else dict(shape.owned)
     volumes = [dict(volume) for volume in shape.volumes]
-    add_pod(server, node, name, owned=owned, phase=shape.phase, ready=shape.ready, volumes=volumes, metadata=metadata)
+    add_pod(
+        server,
+        node,
+        name,
+        owned=owned,
+        phase=shape.phase,
+        ready=shape.ready,
+        volumes=volumes,
+        metadata=metadata,
+    )
 
 
 @pytest.fixture
@@ -218,28 +229,41 @@ def outcome(server: StandaloneApi, node: str, *, failed: bool) -> str:
     return KEPT if pods_on(server, node) or node.endswith("-none") else REMOVED
 
 
-def by_kubectl(server: StandaloneApi, home: Path, nodes: Mapping[str, str], flags: Flags) -> dict[str, str]:
+def by_kubectl(
+    server: StandaloneApi, home: Path, nodes: Mapping[str, str], flags: Flags
+) -> dict[str, str]:
     """What becomes of each shape; a few nodes a process, for kubectl slows itself down to five requests a second."""
     every = list(nodes.values())
-    groups = [every[start : start + _NODES_A_PROCESS] for start in range(0, len(every), _NODES_A_PROCESS)]
+    groups = [
+        every[start : start + _NODES_A_PROCESS] for start in range(0, len(every), _NODES_A_PROCESS)
+    ]
     with ThreadPoolExecutor(4) as pool:
-        failed = set().union(*pool.map(lambda group: failed_by_kubectl(server, home, group, flags), groups))
+        failed = set().union(
+            *pool.map(lambda group: failed_by_kubectl(server, home, group, flags), groups)
+        )
     return {shape: outcome(server, node, failed=node in failed) for shape, node in nodes.items()}
 
 
-def failed_by_kubectl(server: StandaloneApi, home: Path, nodes: list[str], flags: Flags) -> set[str]:
-    ended = kubectl(server, home, "drain", *nodes, "--ignore-daemonsets", "--timeout=60s", *flags.words)
+def failed_by_kubectl(
+    server: StandaloneApi, home: Path, nodes: list[str], flags: Flags
+) -> set[str]:
+    ended = kubectl(
+        server, home, "drain", *nodes, "--ignore-daemonsets", "--timeout=60s", *flags.words
+    )
     assert "timeout" not in ended.stderr, ended.stderr
     failed = {node for node in nodes if f'unable to drain node "{node}"' in ended.stderr}
     assert (ended.returncode != 0) == bool(failed), ended.stderr
     return failed
 
 
-def by_us(server: StandaloneApi, nodes: Mapping[str, str], flags: Flags, recorder: Recorder) -> dict[str, str]:
+def by_us(
+    server: StandaloneApi, nodes: Mapping[str, str], flags: Flags, recorder: Recorder
+) -> dict[str, str]:
     api = connect(server.kubeconfig, None, timeouts=Timeouts(connect=2, read=5))
 
     def one(name: str) -> str:
-        shape, node = SHAPES[name], nodes[name]
+        shape = SHAPES[name]
+        node = nodes[name]
         try:
             with ending_soon(server, node, ends=is_waited_for(shape, flags)):
                 drain(task_of(node, api, recorder, flags.policy))
@@ -257,11 +281,16 @@ def test_every_shape_ends_as_with_kubectl(
     flags: Flags, quick: StandaloneApi, tmp_path: Path, recorder: Recorder
 ) -> None:
     """But for pods that are told to go already: that was decided by others, and is no reason to refuse their node."""
-    nodes_of_theirs, nodes_of_ours = prepare(quick, "theirs"), prepare(quick, "ours")
+    nodes_of_theirs = prepare(quick, "theirs")
+    nodes_of_ours = prepare(quick, "ours")
     with ending_what_is_asked_for(quick):
         theirs = by_kubectl(quick, tmp_path, nodes_of_theirs, flags)
     ours = by_us(quick, nodes_of_ours, flags, recorder)
-    going = {name for name, shape in SHAPES.items() if shape is not None and shape.deleted_ago is not None}
+    going = {
+        name
+        for name, shape in SHAPES.items()
+        if shape is not None and shape.deleted_ago is not None
+    }
     decided = {name: REMOVED for name in going if theirs[name] == REFUSED}
     assert ours == {**theirs, **decided}
     check_requests(quick, flags)
@@ -274,7 +303,11 @@ def ending_what_is_asked_for(server: StandaloneApi) -> Iterator[None]:
     async def end() -> None:
         while True:
             await asyncio.sleep(0.05)
-            named = {record.target.name for record in server.server.requests if record.target.plural in WAYS}
+            named = {
+                record.target.name
+                for record in server.server.requests
+                if record.target.plural in WAYS
+            }
             for pod in list(server.store.items(PODS)):
                 metadata = pod["metadata"]
                 if metadata.get("deletionTimestamp") and metadata["name"] in named:
@@ -311,6 +344,8 @@ def check_requests(server: StandaloneApi, flags: Flags) -> None:
     ways = {True: asked(server, "delete", "pods"), False: asked(server, "create", "pods/eviction")}
     ours = [record for record in ways[flags.deleting] if record.target.name.startswith("ours")]
     assert ours
-    assert not [record for record in ways[not flags.deleting] if record.target.name.startswith("ours")]
+    assert not [
+        record for record in ways[not flags.deleting] if record.target.name.startswith("ours")
+    ]
     assert len({record.target.name for record in ours}) == len(ours)
     assert {f'"gracePeriodSeconds":{GRACE}' in record.body for record in ours} == {flags.grace}

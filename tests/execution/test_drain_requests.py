@@ -7,22 +7,14 @@ import pytest
 from rollout.errors import DrainError
 from rollout.model.progress import NodeStep, Notice
 from tests.execution.conftest import Drain, Draining, Recorder
-from tests.execution.drains import (
-    NODE,
-    add_budget,
-    add_node,
-    allow,
-    asked,
-    fill,
-    pods_on,
-    requests,
-)
+from tests.execution.drains import NODE, add_budget, add_node, allow, asked, fill, pods_on, requests
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("kubelet", "node")
 
-# Of a drain that meets no trouble: discovery, the pods and their watch, the DaemonSets, the budgets and their watch.
+# Of a drain that meets no trouble: discovery, the pods and their watch, the DaemonSets, the budgets
+# and their watch.
 CONSTANT = 6
 
 
@@ -49,7 +41,9 @@ def test_a_pod_costs_one_request_and_one_that_may_have_a_namesake_another(
     assert costs(server) <= 20 + reads + CONSTANT
 
 
-def test_an_hour_of_waiting_costs_little_more_than_a_minute(server: StandaloneApi, drained: Drain) -> None:
+def test_an_hour_of_waiting_costs_little_more_than_a_minute(
+    server: StandaloneApi, drained: Drain
+) -> None:
     """Eighty held-back pods for an hour by the drain's clock: now and then one that is asked for."""
     fill(server, 80)
     add_budget(server, "web", allowed=0, needs=80, has=80)
@@ -74,13 +68,19 @@ def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     wait_until(lambda: watches(server) == 8)
     allow(server, "web", 5)
     thread.join()
-    assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 1
+    assert (
+        len(asked(server, "list", "pods"))
+        == len(asked(server, "list", "poddisruptionbudgets"))
+        == 1
+    )
     assert costs(server) <= 5 + CONSTANT + 2 * 3
     assert [event for event in recorder.events if isinstance(event, Notice)] == []
 
 
 @pytest.mark.parametrize("history", [20])
-def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, draining: Draining) -> None:
+def test_a_version_that_is_too_old_asks_for_one_list(
+    server: StandaloneApi, draining: Draining
+) -> None:
     """The connection breaks, and the server has forgotten by then what happened in between: 410."""
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
@@ -94,7 +94,11 @@ def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, drai
     server.come_back()
     thread.join(20)
     assert pods_on(server, NODE) == set()
-    assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 2
+    assert (
+        len(asked(server, "list", "pods"))
+        == len(asked(server, "list", "poddisruptionbudgets"))
+        == 2
+    )
     assert costs(server) <= 5 + CONSTANT + 2 * 3
 
 

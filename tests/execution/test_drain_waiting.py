@@ -12,7 +12,14 @@ import pytest
 
 from rollout.errors import DrainError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.model.progress import EvictedPod, NodeStep, Notice, PodBlocked, PodReleased, PodsEvicted
+from rollout.model.progress import (
+    EvictedPod,
+    NodeStep,
+    Notice,
+    PodBlocked,
+    PodReleased,
+    PodsEvicted,
+)
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
@@ -35,7 +42,9 @@ pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet")]
 
 RS = owner("ReplicaSet")
 HELD = {"finalizers": ["example.org/hold"]}
-TOLERANT = ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},)
+TOLERANT = (
+    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+)
 
 
 def told(recorder: Recorder, kind: type[PodBlocked | PodReleased]) -> set[str]:
@@ -47,7 +56,9 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSecond
 
 
 @pytest.mark.parametrize("metadata", [{}, GOING])
-def test_what_another_party_removes_is_only_waited_for(metadata: Json, server: StandaloneApi, drained: Drain) -> None:
+def test_what_another_party_removes_is_only_waited_for(
+    metadata: Json, server: StandaloneApi, drained: Drain
+) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS, metadata=metadata)
     add_budget(server, "p", allowed=0)
@@ -63,7 +74,9 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
 ) -> None:
     add_node(server, "n1", ready=False)
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
-    with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting") as failed:
+    with pytest.raises(
+        DrainError, match=r"the Node is not Ready.*kubelet stopped posting"
+    ) as failed:
         drained(80, speed=50)
     assert re.search(
         r"default/p is still terminating after \w+, \w+ longer than its 30s grace period "
@@ -74,23 +87,35 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
     assert "finalizers (example.org/hold): not even --force" in failed.value.hint
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
-    assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
+    assert (
+        details[-1]
+        == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
+    )
 
 
-def test_the_failure_says_how_much_longer_a_pod_may_take_and_what_to_do(server: StandaloneApi, drained: Drain) -> None:
+def test_the_failure_says_how_much_longer_a_pod_may_take_and_what_to_do(
+    server: StandaloneApi, drained: Drain
+) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS, metadata=HELD, grace=3600)
     with pytest.raises(DrainError) as failed:
         drained(60, speed=50)
-    said = re.search(r"after (\w+) and may take another (\w+) of its 1h grace period", failed.value.message)
+    said = re.search(
+        r"after (\w+) and may take another (\w+) of its 1h grace period", failed.value.message
+    )
     assert said, failed.value.message
     assert Duration.parse(said[1]) + Duration.parse(said[2]) == 3600
-    assert failed.value.hint == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period."
+    assert (
+        failed.value.hint
+        == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period."
+    )
     # The rest of the grace period after the timeout of 60 s, and a margin.
     assert failed.value.needed_seconds == pytest.approx(60 + Duration.parse(said[2]) + 10, abs=2)
 
 
-def test_what_somebody_else_deleted_is_measured_by_the_servers_clock(server: StandaloneApi, drained: Drain) -> None:
+def test_what_somebody_else_deleted_is_measured_by_the_servers_clock(
+    server: StandaloneApi, drained: Drain
+) -> None:
     """The drain began long after the pod was deleted: only the API server knows when that was."""
     add_node(server, "n1")
     gone_in = datetime.now(UTC) + timedelta(seconds=5000)
@@ -98,7 +123,9 @@ def test_what_somebody_else_deleted_is_measured_by_the_servers_clock(server: Sta
     add_pod(server, "n1", "p", owned=RS, metadata=HELD | going)
     with pytest.raises(DrainError) as failed:
         drained(20, speed=50)
-    said = re.search(r"after (\w+) and may take another \w+ of its 2h grace period", failed.value.message)
+    said = re.search(
+        r"after (\w+) and may take another \w+ of its 2h grace period", failed.value.message
+    )
     assert said, failed.value.message
     assert 2190 <= Duration.parse(said[1]) <= 2230
 
@@ -114,18 +141,25 @@ def test_an_accepted_eviction_that_deletes_nothing_is_told_as_such(
     server.call(lambda: server.server.faults.add(rule))
     with pytest.raises(DrainError) as failed:
         drained(80, speed=50)
-    said = re.search(r"default/p was not deleted, although its eviction was accepted (\w+) ago", failed.value.message)
+    said = re.search(
+        r"default/p was not deleted, although its eviction was accepted (\w+) ago",
+        failed.value.message,
+    )
     assert said, failed.value.message
     # since the first of several evictions
     assert Duration.parse(said[1]) > 60
     assert "terminating" not in failed.value.message
-    assert failed.value.hint.endswith("kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
+    assert failed.value.hint.endswith(
+        "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    )
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 0 terminating; evicted but not deleted: default/p"
 
 
 def evicted(recorder: Recorder) -> list[EvictedPod]:
-    return [pod for event in recorder.events if isinstance(event, PodsEvicted) for pod in event.pods]
+    return [
+        pod for event in recorder.events if isinstance(event, PodsEvicted) for pod in event.pods
+    ]
 
 
 def test_every_evicted_pod_is_told_with_its_owner_and_how_long_it_took(
@@ -165,7 +199,9 @@ def test_a_pod_that_somebody_else_removes_was_not_evicted(
     assert evicted(recorder) == []
 
 
-def test_many_pods_are_told_in_few_events(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
+def test_many_pods_are_told_in_few_events(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
     add_node(server, "n1")
     for number in range(60):
         add_pod(server, "n1", f"p{number}", owned=RS)
@@ -174,12 +210,18 @@ def test_many_pods_are_told_in_few_events(server: StandaloneApi, drained: Drain,
     assert sum(isinstance(event, PodsEvicted) for event in recorder.events) <= 10
 
 
-def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
+def test_a_pod_that_must_not_go_comes_in_the_middle(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
-    come = once(lambda: bool(told(recorder, PodBlocked)), lambda: add_pod(server, "n1", "naked", owned=None))
-    with pytest.raises(DrainError, match="new pods have arrived that must not be touched: default/naked"):
+    come = once(
+        lambda: bool(told(recorder, PodBlocked)), lambda: add_pod(server, "n1", "naked", owned=None)
+    )
+    with pytest.raises(
+        DrainError, match="new pods have arrived that must not be touched: default/naked"
+    ):
         drained(400)
     come.join()
 
@@ -244,7 +286,9 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
     names = [record.target.name for record in asked(server, "create", "pods/eviction")]
     assert names == ["again-0", "again-1"]
     told = [event.message for event in recorder.events if isinstance(event, Notice)]
-    assert [message for message in told if "default/again-2 is left to the reboot" in message] == told
+    assert [
+        message for message in told if "default/again-2 is left to the reboot" in message
+    ] == told
     assert len(told) == 1
     assert context.returning == {"u-owner"}
 
@@ -279,8 +323,14 @@ def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cor
     later(0.0, partial(end_after, replaced, server))
     context = drained(400)
     assert pods_on(server, "n1") == set()
-    evictions = [record for record in asked(server, "create", "pods/eviction") if record.target.name != "other"]
-    assert [record.target.name for record in evictions] == [f"again-{number}" for number in range(6)]
+    evictions = [
+        record
+        for record in asked(server, "create", "pods/eviction")
+        if record.target.name != "other"
+    ]
+    assert [record.target.name for record in evictions] == [
+        f"again-{number}" for number in range(6)
+    ]
     # twenty times as fast: 2, 4, 8 and 16 seconds
     pauses = [after.at - before.at for before, after in pairwise(evictions)]
     assert all(pause >= rest / 20 for pause, rest in zip(pauses[1:], (2, 4, 8, 16), strict=True))

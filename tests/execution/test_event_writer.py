@@ -23,14 +23,22 @@ NODE = PlannedNode("n1", "b", "uid-n1", "1", "2", 3, 0)
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def tell(writer: NodeEvents, reason: str = "Draining", *, at: datetime = AT, message: str = "Evicting 3 pods") -> None:
+def tell(
+    writer: NodeEvents,
+    reason: str = "Draining",
+    *,
+    at: datetime = AT,
+    message: str = "Evicting 3 pods",
+) -> None:
     writer.tell("n1", reason, message, at)
 
 
 def writing(
     api: ClusterApi, closing_seconds: float = 10, run: str = "run-1", told: Recorder | None = None
 ) -> NodeEvents:
-    return NodeEvents(api, run, [NODE], told or Recorder(), SystemClock(), closing_seconds=closing_seconds)
+    return NodeEvents(
+        api, run, [NODE], told or Recorder(), SystemClock(), closing_seconds=closing_seconds
+    )
 
 
 def written(api: ClusterApi) -> list[dict[str, Any]]:
@@ -46,7 +54,12 @@ def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: Cluste
     with writing(api) as writer:
         tell(writer)
     (event,) = written(api)
-    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "n1",
+        "uid": "uid-n1",
+    }
     assert (event["type"], event["reason"], event["message"]) == (
         "Normal",
         "Draining",
@@ -70,7 +83,10 @@ def test_what_is_told_again_is_brought_up_to_date_by_any_process_of_the_run(
     # the rights that a rollout is granted are to create and to patch Events
     assert asked(server, "get", "events") == []
     first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
-    assert (first["message"], first["lastTimestamp"]) == ("Evicting 1 pod (rollout run-1)", "2026-03-04T05:11:07Z")
+    assert (first["message"], first["lastTimestamp"]) == (
+        "Evicting 1 pod (rollout run-1)",
+        "2026-03-04T05:11:07Z",
+    )
     assert first["firstTimestamp"] == second["lastTimestamp"] == "2026-03-04T05:06:07Z"
 
 
@@ -79,20 +95,32 @@ def test_one_of_the_pods_that_a_budget_holds_back_is_told_until_it_goes(api: Clu
         return PodBlocked(AT, "n1", pod, "shop/web", AT, "needs 2 healthy pods and has 2", 9.0)
 
     with writing(api) as events:
-        for event in (held("shop/a"), held("shop/b"), PodReleased(AT, "n1", "shop/a", "shop/web", AT), held("shop/c")):
+        for event in (
+            held("shop/a"),
+            held("shop/b"),
+            PodReleased(AT, "n1", "shop/a", "shop/web", AT),
+            held("shop/c"),
+        ):
             events.notify(event)
     (told,) = written(api)
     assert (told["type"], told["reason"]) == ("Warning", "DrainBlocked")
-    assert told["message"] == "Pod shop/c is held back by shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
+    assert (
+        told["message"]
+        == "Pod shop/c is held back by shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
+    )
 
 
 def test_a_denied_eviction_names_the_webhook_and_its_message(api: ClusterApi) -> None:
-    denied = PodBlocked(AT, "n1", "shop/a", "", AT, "it is being moved", 9.0, webhook="guard.example.com")
+    denied = PodBlocked(
+        AT, "n1", "shop/a", "", AT, "it is being moved", 9.0, webhook="guard.example.com"
+    )
     with writing(api) as events:
         events.notify(denied)
     (told,) = written(api)
     holder = "admission webhook guard.example.com"
-    assert told["message"] == f"Pod shop/a is held back by {holder}: it is being moved (rollout run-1)"
+    assert (
+        told["message"] == f"Pod shop/a is held back by {holder}: it is being moved (rollout run-1)"
+    )
 
 
 @pytest.mark.wire
@@ -126,7 +154,9 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 
 @pytest.mark.wire
 @pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
-def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterApi, server: StandaloneApi) -> None:
+def test_leaving_waits_no_longer_than_it_may(
+    answer: FaultAnswer, api: ClusterApi, server: StandaloneApi
+) -> None:
     fault(server, answer)
     with writing(api, 0.5) as writer:
         tell(writer)

@@ -21,13 +21,23 @@ POD_LIST = "/api/v1/namespaces/default/pods"
 
 
 def lease(api: ClusterApi, **spec: Any) -> dict[str, Any]:
-    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": spec}
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "a"},
+        "spec": spec,
+    }
     made: dict[str, Any] = json.loads(api.create(LEASES, body))
     return made
 
 
 def evict(api: ClusterApi, name: str, **options: Any) -> bytes:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": options,
+    }
     return api.create(f"{POD_LIST}/{name}/eviction", body)
 
 
@@ -43,11 +53,15 @@ def test_what_was_changed_meanwhile_is_not_replaced(api: ClusterApi) -> None:
     read["spec"]["holderIdentity"] = "eve"
     refused = refusal(lambda: api.replace(f"{LEASES}/a", read))
     assert (type(refused), refused.status, refused.reason) == (ApiConflictError, 409, "Conflict")
-    read["metadata"]["resourceVersion"] = json.loads(api.get(f"{LEASES}/a"))["metadata"]["resourceVersion"]
+    read["metadata"]["resourceVersion"] = json.loads(api.get(f"{LEASES}/a"))["metadata"][
+        "resourceVersion"
+    ]
     assert json.loads(api.replace(f"{LEASES}/a", read))["spec"]["holderIdentity"] == "eve"
 
 
-def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server: StandaloneApi) -> None:
+def test_an_eviction_asks_the_budget_and_whose_pod_it_is(
+    api: ClusterApi, server: StandaloneApi
+) -> None:
     fill(server, 2)
     add_budget(server, "web", allowed=1, needs=1, has=2)
     uid = json.loads(api.get(f"{POD_LIST}/p0"))["metadata"]["uid"]
@@ -64,26 +78,39 @@ def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server
     assert refusal(lambda: evict(api, "p1")).status == 500
 
 
-def test_a_watch_tells_of_all_since_a_version_and_ends_with_its_time(api: ClusterApi, server: StandaloneApi) -> None:
+def test_a_watch_tells_of_all_since_a_version_and_ends_with_its_time(
+    api: ClusterApi, server: StandaloneApi
+) -> None:
     fill(server, 1)
     version = json.loads(api.get(POD_LIST))["metadata"]["resourceVersion"]
     api.patch(f"{POD_LIST}/p0", {"metadata": {"labels": {"app": "db"}}})
-    query = {"resourceVersion": version, "labelSelector": "app=web", "fieldSelector": f"spec.nodeName={NODE}"}
+    query = {
+        "resourceVersion": version,
+        "labelSelector": "app=web",
+        "fieldSelector": f"spec.nodeName={NODE}",
+    }
     began = time.monotonic()
     with api.watch(POD_LIST, query, seconds=1) as lines:
         first = json.loads(next(lines))
         add_pod(server, NODE, "new", owned=None, metadata={"labels": {"app": "web"}})
         add_pod(server, "another", "elsewhere", owned=None, metadata={"labels": {"app": "web"}})
         told = [first, *map(json.loads, lines)]
-    assert [(event["type"], event["object"]["metadata"]["name"]) for event in told if event["type"] != "BOOKMARK"] == [
-        ("DELETED", "p0"),
-        ("ADDED", "new"),
-    ]
+    assert [
+        (event["type"], event["object"]["metadata"]["name"])
+        for event in told
+        if event["type"] != "BOOKMARK"
+    ] == [("DELETED", "p0"), ("ADDED", "new")]
     assert time.monotonic() - began >= 1
 
 
 @pytest.mark.parametrize(
-    "answer", [FaultAnswer.UNAVAILABLE, FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.DROP, FaultAnswer.LOSE_ANSWER]
+    "answer",
+    [
+        FaultAnswer.UNAVAILABLE,
+        FaultAnswer.TOO_MANY_REQUESTS,
+        FaultAnswer.DROP,
+        FaultAnswer.LOSE_ANSWER,
+    ],
 )
 def test_faults_strike_it(api: ClusterApi, server: StandaloneApi, answer: FaultAnswer) -> None:
     fill(server, 1)

@@ -95,15 +95,22 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
 def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
-    pools = (Pool("web", "app=web", window=("mon 23:00 2h",)), Pool("db", "app=db", window=("sun 22:00 1h",)))
+    pools = (
+        Pool("web", "app=web", window=("mon 23:00 2h",)),
+        Pool("db", "app=db", window=("sun 22:00 1h",)),
+    )
     gate = GatePolicy(windows=WindowPolicy(("mon 22:00 2h",), wait=True))
     nodes = [node(app, labels={"app": app}) for app in ("web", "db", "other")]
     plan = build_plan(inputs(nodes, policy=Policy(gates=gate, pools=pools)))
     gates, notes = gates_of(plan, clock, GatePorts())
-    web, db, other = (next(one for one in plan.nodes if one.name == name) for name in ("web", "db", "other"))
+    web, db, other = (
+        next(one for one in plan.nodes if one.name == name) for name in ("web", "db", "other")
+    )
     assert not gates.hold(other).why
     assert not gates.hold(web).is_general
-    assert notes.told == ["web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"]
+    assert notes.told == [
+        "web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"
+    ]
     # never within the rollout's own
     assert gates.hold(db).final
     assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
@@ -121,7 +128,10 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     held = [gates.hold(first), gates.hold(first)]
     assert all(hold.why and not hold.final for hold in held)
     assert notes.told == [
-        "no node is started: outside the maintenance window; the next opens Mon 2026-03-02 22:00 GMT",
+        (
+            "no node is started: outside the maintenance window; the next opens Mon 2026-03-02"
+            " 22:00 GMT"
+        )
     ]
     assert gates.before_wave(plan.waves[0]) == ""
     clock.forward(minutes=1)
@@ -133,13 +143,16 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
 def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
-    asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
+    asks = GatePolicy(
+        windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",))
+    )
     plan = plan_with(asks)
     gates, _notes = gates_of(plan, clock, GatePorts())
     monkeypatch.setattr(steps, "check", lambda *_: clock.forward(minutes=59))
     monkeypatch.setattr(steps, "_mark_draining", lambda _context: None)
     context = SimpleNamespace(planned=plan.nodes[0], policy=plan.policy, gates=gates, own=None)
-    start, cordoned = steps._STEPS[Phase.CORDONED], Progress(Phase.CORDONED)
+    start = steps._STEPS[Phase.CORDONED]
+    cordoned = Progress(Phase.CORDONED)
     start(cast("NodeContext", context), cordoned)
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
         start(cast("NodeContext", context), cordoned)
@@ -167,12 +180,14 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
 
 
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:
-    clock, alerts = MovedClock(), Alerts(("DiskFull",))
+    clock = MovedClock()
+    alerts = Alerts(("DiskFull",))
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, second, third = plan.nodes[:3]
     assert "DiskFull" in gates.hold(first).why
-    alerts.names, alerts.away = (), True
+    alerts.names = ()
+    alerts.away = True
     clock.forward(seconds=10)
     assert "no answer" in gates.hold(first).why
     alerts.away = False
@@ -190,7 +205,8 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
 
 
 def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
-    clock, alerts = MovedClock(), Alerts(away=True)
+    clock = MovedClock()
+    alerts = Alerts(away=True)
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, *others = plan.nodes
@@ -198,11 +214,14 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     clock.forward(seconds=61)
     ends = [gates.hold(planned) for planned in (first, *others)]
     assert all(hold.final for hold in ends)
-    assert {hold.why for hold in ends} == {"alerts cannot be read: no answer, for longer than gates.timeout 1m"}
+    assert {hold.why for hold in ends} == {
+        "alerts cannot be read: no answer, for longer than gates.timeout 1m"
+    }
 
 
 def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
-    clock, alerts = MovedClock(), Alerts(away=True)
+    clock = MovedClock()
+    alerts = Alerts(away=True)
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, second = plan.nodes[:2]
@@ -238,14 +257,21 @@ def test_time_that_is_up_stops_and_says_why() -> None:
     stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
     assert (stop.requested, stop.reverting, stop.wait(0)) == (False, False, False)
     clock.seconds = 60
-    assert (stop.requested, stop.reverting, stop.wait(1000), stop.asked) == (True, True, True, False)
+    assert (stop.requested, stop.reverting, stop.wait(1000), stop.asked) == (
+        True,
+        True,
+        True,
+        False,
+    )
     assert "--active-deadline" in stop.why
 
 
 # The patience that all steps of a run share with one outage.
 
 
-def fail(cluster: PatientApi, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0) -> None:
+def fail(
+    cluster: PatientApi, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0
+) -> None:
     """A request that is not answered, after so many seconds."""
     with pytest.raises(ApiUnavailableError), cluster.heard(asker):  # noqa: PT012 - time passes within
         clock.seconds += seconds

@@ -21,7 +21,16 @@ from rollout.model.progress import NodeStep, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
-from tests.execution.drains import NODE, add_daemon_set, add_pod, change, owner, put, stored, task_of
+from tests.execution.drains import (
+    NODE,
+    add_daemon_set,
+    add_pod,
+    change,
+    owner,
+    put,
+    stored,
+    task_of,
+)
 from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.in_memory
@@ -79,9 +88,15 @@ def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: NodeTask) 
         last_look(replace(task, check=Fence(good=1)))
 
 
-def test_volumes_are_waited_for_and_told_of(server: StandaloneApi, task: NodeTask, recorder: Recorder) -> None:
+def test_volumes_are_waited_for_and_told_of(
+    server: StandaloneApi, task: NodeTask, recorder: Recorder
+) -> None:
     spec = {"attacher": "csi.example", "nodeName": NODE, "source": {"persistentVolumeName": "pv-1"}}
-    put(server, VOLUMEATTACHMENTS, {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}})
+    put(
+        server,
+        VOLUMEATTACHMENTS,
+        {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}},
+    )
     last_look(task)
     told = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert "waiting for 1 volumes to detach" in told

@@ -50,7 +50,11 @@ def lease(api: KubeApi) -> dict[str, object]:
 
 def test_it_is_held_renewed_and_released_and_what_others_write_on_it_stays(api: KubeApi) -> None:
     """As a controller does that labels everything: taken away, it would be written again and again."""
-    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
+    theirs = {
+        "labels": {"team": "a"},
+        "annotations": {"example.com/b": "c"},
+        "finalizers": ["example.com/hold"],
+    }
     with lock(api, "ann") as held:
         first = lease(api)
         assert first["holderIdentity"] == "ann"
@@ -61,15 +65,25 @@ def test_it_is_held_renewed_and_released_and_what_others_write_on_it_stays(api: 
         held.check()
         assert lease(api)["acquireTime"] == first["acquireTime"]
         metadata = json.loads(api.get(PATH))["metadata"]
-        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
-        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
+        assert (metadata["labels"], metadata["finalizers"]) == (
+            theirs["labels"],
+            theirs["finalizers"],
+        )
+        assert metadata["annotations"] == {
+            "example.com/b": "c",
+            "node-rollout.dev/run": "run-of-ann",
+        }
     with pytest.raises(FencedError, match="the lock was given up"):
         held.check()
     assert (lease(api)["holderIdentity"], lease(api)["annotations"]) == ("", {"example.com/b": "c"})
 
 
 def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
-    with lock(api, "ann"), pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob"):
+    with (
+        lock(api, "ann"),
+        pytest.raises(BlockedError, match="a rollout is running on ann"),
+        lock(api, "bob"),
+    ):
         pass
     with lock(api, "bob"):
         assert lease(api)["holderIdentity"] == "bob"
@@ -80,11 +94,16 @@ def test_a_dead_holders_is_taken_though_others_write_beside_it(api: KubeApi) -> 
     with lock(api, "ann"):
         dead = json.loads(api.get(PATH))
     api.replace(PATH, {**json.loads(api.get(PATH)), "spec": dead["spec"]})
-    renewed, over = read_lease(api, "kube-system").written, threading.Event()
+    renewed = read_lease(api, "kube-system").written
+    over = threading.Event()
 
     def write() -> None:
         while not over.wait(0.05):
-            api.patch(PATH, {"metadata": {"labels": {"at": str(time.monotonic_ns())}}}, {"fieldManager": "labeller"})
+            api.patch(
+                PATH,
+                {"metadata": {"labels": {"at": str(time.monotonic_ns())}}},
+                {"fieldManager": "labeller"},
+            )
 
     def writes() -> set[str]:
         return {entry["time"] for entry in json.loads(api.get(PATH))["metadata"]["managedFields"]}
@@ -106,7 +125,11 @@ def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: Kube
     with lock(api, "ann"):
         pass
     dead = json.loads(api.get(PATH))
-    dead["spec"] |= {"holderIdentity": "ann", "leaseDurationSeconds": 1, "renewTime": "2099-01-01T00:00:00.000000Z"}
+    dead["spec"] |= {
+        "holderIdentity": "ann",
+        "leaseDurationSeconds": 1,
+        "renewTime": "2099-01-01T00:00:00.000000Z",
+    }
     api.replace(PATH, dead)
     started = time.monotonic()
     with lock(api, "bob") as held:
@@ -118,7 +141,8 @@ def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: Kube
 def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
     """The wish comes just when it has begun to look on; a lease of ten minutes would otherwise be waited out."""
     hold_by_hand(api, "ann", seconds=600)
-    stop, notices = StopRequest(), list[str]()
+    stop = StopRequest()
+    notices = list[str]()
 
     def notice(message: str) -> None:
         notices.append(message)
@@ -134,12 +158,15 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
     assert lease(api)["holderIdentity"] == "ann"
 
 
-def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(
+    api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the longest way."""
     stop = StopRequest()
     with lock(api, "ann", patience=60, seconds=1, stop=stop) as held:
         stop.request()
-        outages, get = [ApiUnavailableError("away"), ApiUnavailableError("away")], KubeApi.get
+        outages = [ApiUnavailableError("away"), ApiUnavailableError("away")]
+        get = KubeApi.get
 
         def away_twice(asked: KubeApi, path: str) -> bytes:
             if outages:
@@ -179,7 +206,9 @@ def steal(api: KubeApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lose", "why"), [(steal, "held by bob"), (lambda api: api.delete(PATH), "is free now")], ids=["stolen", "deleted"]
+    ("lose", "why"),
+    [(steal, "held by bob"), (lambda api: api.delete(PATH), "is free now")],
+    ids=["stolen", "deleted"],
 )
 def test_whoever_loses_it_is_fenced_and_leaves_it_alone(
     lose: Callable[[KubeApi], object], why: str, api: KubeApi
@@ -203,7 +232,9 @@ def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more
         assert lease(api)["holderIdentity"] == "ann"
 
 
-def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
+def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(
+    api: KubeApi, server: StandaloneApi
+) -> None:
     told = list[BaseException]()
     with lock(api, "ann", told=told.append, seconds=1) as held:
         server.outage(2.5)
@@ -219,7 +250,13 @@ def wait_for_a_fence(held: LeaseLock) -> None:
         time.sleep(0.1)
 
 
-GARBLED = [FaultAnswer.HTML, FaultAnswer.EMPTY, FaultAnswer.WRONG_KIND, FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF]
+GARBLED = [
+    FaultAnswer.HTML,
+    FaultAnswer.EMPTY,
+    FaultAnswer.WRONG_KIND,
+    FaultAnswer.TRUNCATED,
+    FaultAnswer.BROKEN_OFF,
+]
 
 
 def inflict(server: StandaloneApi, fault: ApiFault) -> ApiFault:
@@ -238,7 +275,9 @@ def test_no_answers_shape_ends_the_renewing(
 ) -> None:
     told = list[BaseException]()
     with lock(api, "ann", told=told.append, seconds=1) as held:
-        fault = inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=2, done=done))
+        fault = inflict(
+            server, ApiFault(answer=answer, verb="update", resource="leases", requests=2, done=done)
+        )
         wait_until(lambda: struck(server, fault) == 2)
         renewed = lease(api)["renewTime"]
         wait_until(lambda: lease(api)["renewTime"] != renewed)
@@ -250,7 +289,8 @@ def test_no_answers_shape_ends_the_renewing(
 def test_not_even_a_failure_that_nobody_thought_of_ends_the_renewing(
     api: KubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures, replace = [RuntimeError("a bug"), RecursionError(), KeyError("x")], KubeApi.replace
+    failures = [RuntimeError("a bug"), RecursionError(), KeyError("x")]
+    replace = KubeApi.replace
 
     def fail(asked: KubeApi, path: str, body: object) -> bytes:
         if failures:
@@ -272,30 +312,51 @@ def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: Stan
     with lock(api, "ann", seconds=6) as held:
         fault = inflict(server, hung(requests=1))
         wait_until(lambda: struck(server, fault) == 1)
-        with pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob", seconds=6):
+        with (
+            pytest.raises(BlockedError, match="a rollout is running on ann"),
+            lock(api, "bob", seconds=6),
+        ):
             pass
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
 
 
 def hung(requests: int) -> ApiFault:
-    return ApiFault(answer=FaultAnswer.HANG, verb="update", resource="leases", requests=requests, delay=100_000)
+    return ApiFault(
+        answer=FaultAnswer.HANG, verb="update", resource="leases", requests=requests, delay=100_000
+    )
 
 
-@pytest.mark.parametrize("answer", [*GARBLED, FaultAnswer.HANG, FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.DROP])
+@pytest.mark.parametrize(
+    "answer", [*GARBLED, FaultAnswer.HANG, FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.DROP]
+)
 def test_it_is_given_up_whatever_the_first_answer_to_that_is(
     api: KubeApi, server: StandaloneApi, answer: FaultAnswer
 ) -> None:
     with lock(api, "ann", seconds=4):
-        inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=1, delay=100_000, done=True))
+        inflict(
+            server,
+            ApiFault(
+                answer=answer,
+                verb="update",
+                resource="leases",
+                requests=1,
+                delay=100_000,
+                done=True,
+            ),
+        )
     assert lease(api)["holderIdentity"] == ""
 
 
-def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
+def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(
+    api: KubeApi,
+) -> None:
     """What was planned before another held it fits no more; a holder that was seen to be gone is not waited for."""
     hold_by_hand(api, "ann", seconds=600)
     clock = SetClock()
-    free, other, same = LeaseWatch(clock), LeaseWatch(clock), LeaseWatch(clock)
+    free = LeaseWatch(clock)
+    other = LeaseWatch(clock)
+    same = LeaseWatch(clock)
     other.look(LeaseState("eve", "1", 1.0))
     same.look(read_lease(api, "kube-system"))
     clock.seconds = 600
@@ -317,9 +378,12 @@ def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
         second.check()
 
 
-def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(
+    api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its holder is frozen or forgotten, and stirs once more between the look at it and the taking."""
-    replace, stirs = KubeApi.replace, ["2099-01-01T00:00:00.000000Z"]
+    replace = KubeApi.replace
+    stirs = ["2099-01-01T00:00:00.000000Z"]
 
     def late(asked: KubeApi, path: str, body: object) -> bytes:
         if stirs:
@@ -338,7 +402,9 @@ def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, mon
                 wait_for_a_fence(first)
 
 
-def test_one_whose_first_answer_was_lost_is_renewed_before_the_first_act(api: KubeApi, server: StandaloneApi) -> None:
+def test_one_whose_first_answer_was_lost_is_renewed_before_the_first_act(
+    api: KubeApi, server: StandaloneApi
+) -> None:
     """Others may have seen it taken long before it is known to be ours, and count from there."""
     lost = ApiFault(answer=FaultAnswer.LOSE_ANSWER, verb="create", resource="leases", requests=1)
     inflict(server, lost)

@@ -47,7 +47,11 @@ def api(server: KubeApi) -> Iterator[KubeApi]:
 
 
 def hold(api: KubeApi, seconds: int | None, holder: str = "ann") -> None:
-    spec = {"holderIdentity": holder, "renewTime": "2001-01-01T00:00:00.000000Z", "leaseDurationSeconds": seconds}
+    spec = {
+        "holderIdentity": holder,
+        "renewTime": "2001-01-01T00:00:00.000000Z",
+        "leaseDurationSeconds": seconds,
+    }
     api.create(LEASES, {"metadata": {"name": "node-rollout"}, "spec": spec})
 
 
@@ -59,7 +63,9 @@ def looked(api: KubeApi, renewed_at: float | None = None) -> tuple[bool, float]:
     return state is Holder.ALIVE, passing.seconds
 
 
-@pytest.mark.parametrize(("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)])
+@pytest.mark.parametrize(
+    ("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)]
+)
 def test_a_dead_one_is_watched_for_as_long_as_its_renewal_could_take(
     seconds: int | None, longest: float, api: KubeApi
 ) -> None:
@@ -70,7 +76,9 @@ def test_a_dead_one_is_watched_for_as_long_as_its_renewal_could_take(
 
 
 @pytest.mark.parametrize(("seconds", "renewed_at"), [(3, 1), (30, 10), (120, 40), (600, 200)])
-def test_a_living_one_is_seen_at_its_next_renewal(seconds: int, renewed_at: float, api: KubeApi) -> None:
+def test_a_living_one_is_seen_at_its_next_renewal(
+    seconds: int, renewed_at: float, api: KubeApi
+) -> None:
     hold(api, seconds)
     assert looked(api, renewed_at) == (True, renewed_at)
 
@@ -92,7 +100,9 @@ def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     assert watch.look(LeaseState("", "5", 10)) is Holder.NOBODY
 
 
-def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> None:
+def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> (
+    None
+):
     clock = SetClock()
     for ago, state in [(6, Holder.ALIVE), (13, Holder.UNKNOWN), (3600, Holder.UNKNOWN)]:
         lease = LeaseState("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
@@ -134,7 +144,9 @@ def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
         (-3600, False, True),
     ],
 )
-def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(ago: float, *, one_clock: bool, alive: object) -> None:
+def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(
+    ago: float, *, one_clock: bool, alive: object
+) -> None:
     assert glanced(ago, one_clock=one_clock).alive is alive
 
 

@@ -20,7 +20,10 @@ NAMESPACE = "kube-system"
 
 
 def of_node(failures: str, at: str) -> str:
-    return f'{{"format_version": "1.0", "nodes": {{"w-1": {{"failures": {failures}, "at": "{at}", "outcome": "x"}}}}}}'
+    return (
+        f'{{"format_version": "1.0", "nodes": {{"w-1": {{"failures": {failures}, "at": "{at}",'
+        ' "outcome": "x"}}}'
+    )
 
 
 NOW = "2026-11-28T00:00:00Z"
@@ -39,7 +42,9 @@ TEXTS = {
     "a fraction": of_node("1.5", NOW),
     "a time before all rests": of_node("1", "0001-01-01T00:00:00Z"),
     "a time after all rests": of_node("1", "9999-12-31T23:59:59Z"),
-    "no node name": '{"format_version": "1.0", "nodes": {"../x": {"failures": 1, "at": "", "outcome": ""}}}',
+    "no node name": (
+        '{"format_version": "1.0", "nodes": {"../x": {"failures": 1, "at": "", "outcome": ""}}}'
+    ),
 }
 
 
@@ -56,19 +61,18 @@ def assert_unreadable(api: ClusterApi) -> None:
 
 @pytest.mark.in_memory
 @pytest.mark.parametrize("what", TEXTS)
-def test_it_is_refused_left_as_it_is_and_reset(what: str, server: StandaloneApi, api: ClusterApi) -> None:
+def test_it_is_refused_left_as_it_is_and_reset(
+    what: str, server: StandaloneApi, api: ClusterApi
+) -> None:
     put(server, CONFIGMAPS, config_map(data={"memory.json": TEXTS[what], "own": "kept"}))
     assert_unreadable(api)
     with pytest.raises(ApiError, match="left as it is"):
         change_memory(api, NAMESPACE, lambda memory: memory)
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"] == TEXTS[what]
     assert change_memory(api, NAMESPACE, lambda memory: memory, anew=True) == NO_MEMORY
-    assert json.loads(stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"]) == {
-        "format_version": "1.0",
-        "nodes": {},
-        "versions": {},
-        "evidence": {},
-    }
+    assert json.loads(
+        stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"]
+    ) == {"format_version": "1.0", "nodes": {}, "versions": {}, "evidence": {}}
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["own"] == "kept"
     require_memory(read_memory(api, NAMESPACE))
 

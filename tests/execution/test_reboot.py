@@ -12,7 +12,13 @@ from rollout.errors import DrainError, SshUnreachableError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
-from rollout.execution.node.context import NodeContext, NodeHost, Progress, RememberingShell, until_given_back
+from rollout.execution.node.context import (
+    NodeContext,
+    NodeHost,
+    Progress,
+    RememberingShell,
+    until_given_back,
+)
 from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
@@ -41,14 +47,17 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
 OLD, NEW = (f"{digit * 8}-1111-1111-1111-111111111111" for digit in "ab")
-MACHINE, OTHER = "c" * 32, "d" * 32
+MACHINE = "c" * 32
+OTHER = "d" * 32
 TARGETS = {Source.UPDATE_ENGINE: "2.0.0"}
 PLANNED = PlannedNode(NODE, OLD, f"uid-{NODE}", "1.0.0", "2.0.0", 0, 0, machine_id=MACHINE)
 
 
 def said(boot_id: str, machine_id: str = MACHINE, version: str = "2.0.0") -> CommandResult:
     parts = {"boot": boot_id, "machine": machine_id, "release": f"VERSION={version}"}
-    return CommandResult(0, "".join(f"\n{MARKER} {name}\n{value}\n" for name, value in parts.items()), "")
+    return CommandResult(
+        0, "".join(f"\n{MARKER} {name}\n{value}\n" for name, value in parts.items()), ""
+    )
 
 
 @dataclass
@@ -69,7 +78,13 @@ class Answers:
         return answer
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         answer = self.run(host, question, timeout=timeout)
         if not agreed(answer):
@@ -88,9 +103,18 @@ Asking = Callable[[Answers], NodeContext]
 @pytest.fixture
 def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking:
     """A node that is drained, with a host that answers so."""
-    annotations = {marks.RUN: "run-1", marks.PHASE: "drained", marks.BOOT_ID_BEFORE: OLD, marks.MACHINE_ID: MACHINE}
+    annotations = {
+        marks.RUN: "run-1",
+        marks.PHASE: "drained",
+        marks.BOOT_ID_BEFORE: OLD,
+        marks.MACHINE_ID: MACHINE,
+    }
     metadata = {"name": NODE, "uid": f"uid-{NODE}", "annotations": annotations}
-    put(server, NODES, {"metadata": metadata, "spec": {"unschedulable": True}, "status": status(OLD, ready=True)})
+    put(
+        server,
+        NODES,
+        {"metadata": metadata, "spec": {"unschedulable": True}, "status": status(OLD, ready=True)},
+    )
 
     def made(answers: Answers) -> NodeContext:
         draining = task_of(NODE, api, recorder, DrainPolicy())
@@ -99,9 +123,22 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell)
         limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
         nothing = cast("Any", None)
-        around = {"host": host, "gates": NoGates(), "refusal": nothing, "limit": nothing, "stop": nothing}
+        around = {
+            "host": host,
+            "gates": NoGates(),
+            "refusal": nothing,
+            "limit": nothing,
+            "stop": nothing,
+        }
         return NodeContext(
-            PLANNED, "run-1", cluster, draining.check, draining.report, policy=limits, **around, is_taken_up=True
+            PLANNED,
+            "run-1",
+            cluster,
+            draining.check,
+            draining.report,
+            policy=limits,
+            **around,
+            is_taken_up=True,
         )
 
     return made
@@ -127,12 +164,19 @@ def test_only_another_boot_of_the_same_machine_counts(asking: Asking) -> None:
     host = Answers([said(OLD), None, said("no id"), said(OLD), said(NEW)])
     assert await_boot(asking(host), TARGETS) == BootFacts(NEW, MACHINE, "2.0.0")
     assert host.asked == 5
-    assert ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])), TARGETS)) is Outcome.NOT_BACK
+    assert (
+        ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])), TARGETS))
+        is Outcome.NOT_BACK
+    )
     assert ended(lambda: await_boot(asking(Answers([said(OLD)])), TARGETS)) is Outcome.NOT_REBOOTED
-    assert ended(lambda: await_boot(asking(Answers([said(OLD), None])), TARGETS)) is Outcome.NOT_BACK
+    assert (
+        ended(lambda: await_boot(asking(Answers([said(OLD), None])), TARGETS)) is Outcome.NOT_BACK
+    )
 
 
-def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(asking: Asking, server: StandaloneApi) -> None:
+def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(
+    asking: Asking, server: StandaloneApi
+) -> None:
     ask_for_reboot(asking(host := Answers([None, said(OLD), said(OLD)])), TARGETS)
     assert host.rebooted == 1
     ask_for_reboot(asking(host := Answers([said(NEW)])), TARGETS)
@@ -161,7 +205,11 @@ def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(asking: Aski
     ],
 )
 def test_a_node_is_taken_up_where_its_boot_says(
-    answer: CommandResult | None, phase: Phase, goes_on: Phase, asking: Asking, server: StandaloneApi
+    answer: CommandResult | None,
+    phase: Phase,
+    goes_on: Phase,
+    asking: Asking,
+    server: StandaloneApi,
 ) -> None:
     context = asking(Answers([answer]))
     mark_as(server, phase.value)
@@ -169,7 +217,9 @@ def test_a_node_is_taken_up_where_its_boot_says(
     assert (taken.phase, taken.in_doubt) == (goes_on, phase is Phase.REBOOTING)
 
 
-def test_marks_that_are_not_understood_by_its_turn_are_left_as_they_are(asking: Asking, server: StandaloneApi) -> None:
+def test_marks_that_are_not_understood_by_its_turn_are_left_as_they_are(
+    asking: Asking, server: StandaloneApi
+) -> None:
     context = asking(Answers([said(OLD)]))
     mark_as(server, "levitating")
     assert ended(lambda: take_up(context)) is Outcome.STRANDED
@@ -230,7 +280,11 @@ def delete(server: StandaloneApi, context: NodeContext) -> None:
 
 def register(server: StandaloneApi, *, boot_id: str = NEW, machine_id: str = MACHINE) -> None:
     """As its kubelet does when it starts: nothing of ours stands on it."""
-    put(server, NODES, {"metadata": {"name": NODE}, "status": status(boot_id, ready=True, machine_id=machine_id)})
+    put(
+        server,
+        NODES,
+        {"metadata": {"name": NODE}, "status": status(boot_id, ready=True, machine_id=machine_id)},
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.CORDONED, Phase.DRAINING, Phase.DRAINED])
@@ -243,7 +297,10 @@ def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
     delete(server, context)
     with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
         check()
-    assert (skipped.value.outcome, skipped.value.reason) == (Outcome.SKIPPED, ExclusionReason.DELETING)
+    assert (skipped.value.outcome, skipped.value.reason) == (
+        Outcome.SKIPPED,
+        ExclusionReason.DELETING,
+    )
 
 
 def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
@@ -253,18 +310,25 @@ def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
     change(server, NODES, NODE, spec={"taints": [taint], "unschedulable": True})
     wait_until(lambda: context.watched is not None and bool(context.watched.why_removed))
-    with pytest.raises(NodeFailure, match="the cluster autoscaler is about to remove it") as skipped:
+    with pytest.raises(
+        NodeFailure, match="the cluster autoscaler is about to remove it"
+    ) as skipped:
         until_given_back(context, Phase.DRAINING).check()
     assert skipped.value.reason is ExclusionReason.DELETING
 
 
-def test_a_host_that_stays_away_without_its_node_was_taken_away(watching: Watching, server: StandaloneApi) -> None:
+def test_a_host_that_stays_away_without_its_node_was_taken_away(
+    watching: Watching, server: StandaloneApi
+) -> None:
     context = watching(Answers([None]))
     delete(server, context)
     began = context.now
     with pytest.raises(NodeFailure, match="its host did not come back") as removed:
         await_boot(context, TARGETS)
-    assert (removed.value.outcome, removed.value.reason) == (Outcome.SKIPPED, ExclusionReason.DELETING)
+    assert (removed.value.outcome, removed.value.reason) == (
+        Outcome.SKIPPED,
+        ExclusionReason.DELETING,
+    )
     assert context.now - began < context.policy.reboot_timeout / 2
 
 
@@ -289,7 +353,9 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
     assert node["metadata"]["annotations"] == expected
 
 
-def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(watching: Watching, server: StandaloneApi) -> None:
+def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(
+    watching: Watching, server: StandaloneApi
+) -> None:
     """As where the first answer is lost."""
     context = watching(Answers([None]))
     delete(server, context)
@@ -299,7 +365,9 @@ def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(watching: Watc
     assert stored(server, NODES, NODE)["metadata"]["annotations"][marks.CORDONED_BY_US] == "true"
 
 
-def test_a_node_that_is_registered_by_another_machine_proves_nothing(watching: Watching, server: StandaloneApi) -> None:
+def test_a_node_that_is_registered_by_another_machine_proves_nothing(
+    watching: Watching, server: StandaloneApi
+) -> None:
     context = watching(Answers([None]))
     delete(server, context)
     register(server, boot_id="of-another", machine_id=OTHER)
@@ -309,7 +377,9 @@ def test_a_node_that_is_registered_by_another_machine_proves_nothing(watching: W
     assert "annotations" not in stored(server, NODES, NODE)["metadata"]
 
 
-def test_marks_that_somebody_removed_are_not_restored(watching: Watching, server: StandaloneApi) -> None:
+def test_marks_that_somebody_removed_are_not_restored(
+    watching: Watching, server: StandaloneApi
+) -> None:
     context = watching(Answers([None]))
     change(server, NODES, NODE, metadata={"annotations": {}})
     with pytest.raises(MarksGoneError):
@@ -321,10 +391,16 @@ def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
 ) -> None:
     context = asking(Answers([None]))
     change(server, NODES, NODE, status=status(NEW, ready=False))
-    remover = once(lambda: bool(asked(server, "watch", "nodes")), lambda: server.store.remove(NODES, NODE))
+    remover = once(
+        lambda: bool(asked(server, "watch", "nodes")), lambda: server.store.remove(NODES, NODE)
+    )
     began = context.now
     with pytest.raises(NodeFailure, match="deleted after its reboot") as removed:
-        await_ready(replace(context, cluster=PatientApi(context.cluster.api, SystemClock())), BOOT, Duration(600))
+        await_ready(
+            replace(context, cluster=PatientApi(context.cluster.api, SystemClock())),
+            BOOT,
+            Duration(600),
+        )
     remover.join()
     assert removed.value.reason is ExclusionReason.DELETING
     assert context.now == began
@@ -332,7 +408,12 @@ def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
 
 @pytest.mark.parametrize(
     ("staged", "version", "proven"),
-    [("2.0.0", "2.0.0", True), ("2.0.0", "1.0.0", False), ("2.0.0", "3.0.0", False), ("", "1.0.0", False)],
+    [
+        ("2.0.0", "2.0.0", True),
+        ("2.0.0", "1.0.0", False),
+        ("2.0.0", "3.0.0", False),
+        ("", "1.0.0", False),
+    ],
 )
 def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, proven: bool) -> None:
     boot = BootFacts(NEW, MACHINE, version)
@@ -375,21 +456,33 @@ def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
     planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
     assert blamed(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False) == planned
     assert blamed(planned, Outcome.NOT_READY, "2.0", is_refused=False) == planned
-    assert blamed(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False) == replace(planned, staged_version="")
+    assert blamed(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False) == replace(
+        planned, staged_version=""
+    )
 
 
-MARKS = {marks.RUN: "run-1", marks.PHASE: "rebooting", marks.BOOT_ID_BEFORE: OLD, marks.CORDONED_BY_US: "true"}
+MARKS = {
+    marks.RUN: "run-1",
+    marks.PHASE: "rebooting",
+    marks.BOOT_ID_BEFORE: OLD,
+    marks.CORDONED_BY_US: "true",
+}
 Undo = Callable[[str, bool], Aborted]
 
 
 @pytest.fixture
 def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
     """Abort what left a node in its reboot; it reports so while its host is asked once, and does not answer."""
-    node = {"metadata": {"name": NODE, "uid": "u", "annotations": MARKS}, "spec": {"unschedulable": True}}
+    node = {
+        "metadata": {"name": NODE, "uid": "u", "annotations": MARKS},
+        "spec": {"unschedulable": True},
+    }
     put(server, NODES, {**node, "status": status(OLD, ready=False)})
 
     def run(boot_id: str, ready: bool) -> Aborted:  # noqa: FBT001 - as it is reported
-        host = Answers([None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready)))
+        host = Answers(
+            [None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready))
+        )
         ports = Ports(api, cast("Any", host), SystemClock(), recorder)
         return abort({NODE: Host(NODE, "127.0.0.1")}, ports, RunOptions(1, "ann"), wait=0)
 
@@ -401,8 +494,12 @@ def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo) -> No
     assert (aborted.reverted, aborted.left_cordoned) == ((NODE,), {})
 
 
-@pytest.mark.parametrize(("boot_id", "ready", "state"), [(OLD, True, "Ready"), (NEW, False, "not Ready")])
-def test_one_that_is_away_is_left_with_how_it_stands_then(boot_id: str, state: str, undo: Undo, *, ready: bool) -> None:
+@pytest.mark.parametrize(
+    ("boot_id", "ready", "state"), [(OLD, True, "Ready"), (NEW, False, "not Ready")]
+)
+def test_one_that_is_away_is_left_with_how_it_stands_then(
+    boot_id: str, state: str, undo: Undo, *, ready: bool
+) -> None:
     aborted = undo(boot_id, ready)
     assert aborted.reverted == ()
     assert aborted.left_cordoned[NODE] == f"it may be rebooting right now and is {state}"

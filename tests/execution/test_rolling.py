@@ -33,10 +33,15 @@ MIXED = [30, 30, 30, 600] * 15
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 15])
-def test_slow_hosts_and_quick_ones_side_by_side_take_no_longer_than_their_work_asks_for(limit: int) -> None:
+def test_slow_hosts_and_quick_ones_side_by_side_take_no_longer_than_their_work_asks_for(
+    limit: int,
+) -> None:
     """In the order of a plan whose nodes remember their last runs: the slow ones first."""
     seconds = named(MIXED)
-    part = Batch(tuple(NodeDemand(name, "", control_plane=False, load={}) for name in seconds), rolling=Rolling(limit))
+    part = Batch(
+        tuple(NodeDemand(name, "", control_plane=False, load={}) for name in seconds),
+        rolling=Rolling(limit),
+    )
     order = slow_first(part, {name: int(each) for name, each in seconds.items()}).names
     world = World({name: seconds[name] for name in order}, policy=quick())
     world.run(Rolling(limit), limit=limit)
@@ -60,7 +65,11 @@ def test_good_looks_have_to_follow_one_another_in_time() -> None:
 
 
 def test_what_does_not_settle_in_its_time_ends_it_once_those_in_flight_have_finished() -> None:
-    world = World(named([10, 500, 10]), settling={"node-1": 10_000}, policy=quick(settle_timeout=Duration(60)))  # type: ignore[arg-type]
+    world = World(
+        named([10, 500, 10]),
+        settling={"node-1": 10_000},
+        policy=quick(settle_timeout=Duration(60)),  # type: ignore[arg-type]
+    )
     world.run(Rolling(2), limit=2)
     assert {result.node for result in world.ledger.finished} == {"node-1", "node-2"}
     (left,) = world.ledger.not_started
@@ -87,21 +96,27 @@ class Watching:
     """What must hold whenever time passes: no set that is not allowed, and nobody waits who might begin."""
 
     def __init__(self, rules: Rolling, order: list[str]) -> None:
-        self.rules, self.order = rules, order
+        self.rules = rules
+        self.order = order
 
     def __call__(self, world: World) -> None:
         flying = world.nodes
         self.check_allowed(flying)
         settling = {
-            name for name, at in world.ended_at.items() if world.clock.seconds < at + world.settling.get(name, 0) + 2
+            name
+            for name, at in world.ended_at.items()
+            if world.clock.seconds < at + world.settling.get(name, 0) + 2
         }
         waiting = [name for name in self.order if name not in world.begun]
         idle = [name for name in waiting if may_begin(self.rules, flying | settling, name)]
-        assert all(self.is_kept_for_another(name, waiting) for name in idle), f"{idle} wait beside {flying | settling}"
+        assert all(self.is_kept_for_another(name, waiting) for name in idle), (
+            f"{idle} wait beside {flying | settling}"
+        )
 
     def check_allowed(self, flying: frozenset[str]) -> None:
         assert len(flying) <= self.rules.in_flight
-        used, takers = Counter[str](), Counter[str]()
+        used = Counter[str]()
+        takers = Counter[str]()
         for name in flying:
             used.update(self.rules.holds.get(name, {}))
             takers.update(self.rules.holds.get(name, {}).keys())
@@ -111,7 +126,10 @@ class Watching:
         """Whether one before it, passed by as many as may be in flight, needs something that it needs."""
         needs = self.rules.holds.get(name, {}).keys()
         before = waiting[: waiting.index(name)]
-        return any(needs & self.rules.holds.get(other, {}).keys() and self.passed(other, waiting) for other in before)
+        return any(
+            needs & self.rules.holds.get(other, {}).keys() and self.passed(other, waiting)
+            for other in before
+        )
 
     def passed(self, name: str, waiting: list[str]) -> bool:
         later = self.order[self.order.index(name) :]
@@ -120,7 +138,9 @@ class Watching:
 
 @settings(max_examples=30, deadline=None)
 @given(cases())
-def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn(case: Cases) -> None:
+def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn(
+    case: Cases,
+) -> None:
     seconds, rules, settling = case
     world = World(seconds, settling, policy=quick(), idle=Watching(rules, list(seconds)))
     world.run(rules, limit=rules.in_flight)
@@ -128,7 +148,9 @@ def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn
     assert_none_is_passed_too_often(rules, list(seconds), world.begun)
 
 
-def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Mapping[str, float]) -> None:
+def assert_none_is_passed_too_often(
+    rules: Rolling, order: list[str], begun: Mapping[str, float]
+) -> None:
     """Of those that need something it needs, no more pass a node than may be in flight."""
     for place, name in enumerate(order):
         needs = rules.holds.get(name, {}).keys()

@@ -31,7 +31,8 @@ class Contended(FakeCluster):
 
     def __init__(self, behind: FakeServer, times: int) -> None:
         super().__init__(behind)
-        self._server, self._times = behind, times
+        self._server = behind
+        self._times = times
         self.written = dict.fromkeys(NAMES, 0)
 
     @override
@@ -44,7 +45,10 @@ class Contended(FakeCluster):
 
 
 def put_taint(server: FakeServer, name: str, key: str) -> None:
-    more = [*(stored(server, NODES, name).get("spec", {}).get("taints") or ()), {"key": key, "effect": "NoSchedule"}]
+    more = [
+        *(stored(server, NODES, name).get("spec", {}).get("taints") or ()),
+        {"key": key, "effect": "NoSchedule"},
+    ]
     change(server, NODES, name, spec={"taints": more})
 
 
@@ -83,14 +87,19 @@ def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
 ) -> None:
     first = tainting(2)
     with first.while_waiting(NAMES, ()):
-        assert {name: taints(server, name) for name in NAMES} == {name: [*others(2), OURS] for name in NAMES}
+        assert {name: taints(server, name) for name in NAMES} == {
+            name: [*others(2), OURS] for name in NAMES
+        }
     assert {name: taints(server, name) for name in NAMES} == {name: others(2) for name in NAMES}
     assert recorder.events == []
 
 
 @pytest.mark.in_memory
 def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
-    server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer,
+    tainting: Callable[[int], Tainting],
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rollout.execution.node.marking._CONTENDED_SECONDS", 0.1)
     with tainting(1000).while_waiting(NAMES, ()):

@@ -53,7 +53,9 @@ def test_as_many_begin_as_the_limit_has_room_for(limit: int, foreign: int) -> No
 
 
 @pytest.mark.parametrize(("limit", "foreign"), [(1, 1), (3, 3), (3, 5)])
-def test_none_begins_while_others_use_it_up_and_one_does_once_there_is_room_for_one(limit: int, foreign: int) -> None:
+def test_none_begins_while_others_use_it_up_and_one_does_once_there_is_room_for_one(
+    limit: int, foreign: int
+) -> None:
     world = World(nodes(10, 10), away=others({100: FOREIGN[:foreign], inf: FOREIGN[: limit - 1]}))
     world.run(limit=limit)
     assert 100 <= world.begun["node-1"] <= 100 + SOON
@@ -68,9 +70,14 @@ def test_those_that_go_away_while_nodes_are_under_way_count_at_the_next_beginnin
 
 
 @pytest.mark.parametrize("left_before", [frozenset[str](), frozenset({"old"})])
-def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_before: frozenset[str]) -> None:
-    limit, ledger = 1 + len(left_before), Ledger(cordoned_before=left_before)
-    world = World(nodes(10, 10, 10), outcomes={"node-1": Outcome.NOT_BACK}, ledger=ledger, policy=IMPATIENT)
+def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(
+    left_before: frozenset[str],
+) -> None:
+    limit = 1 + len(left_before)
+    ledger = Ledger(cordoned_before=left_before)
+    world = World(
+        nodes(10, 10, 10), outcomes={"node-1": Outcome.NOT_BACK}, ledger=ledger, policy=IMPATIENT
+    )
     world.run(limit=limit, failures=9)
     assert world.begun.keys() == {"node-1"}
     names = ", ".join(sorted({*left_before, "node-1"}))
@@ -95,7 +102,10 @@ def test_nodes_whose_pool_stays_full_are_given_up_with_who_fills_it() -> None:
     world.run(limit=4)
     assert world.begun.keys() == {"node-3"}
     why = "max-unavailable 1 of the pool db is used up by u"
-    assert [(entry.node, entry.message) for entry in world.ledger.not_started] == [("node-1", why), ("node-2", why)]
+    assert [(entry.node, entry.message) for entry in world.ledger.not_started] == [
+        ("node-1", why),
+        ("node-2", why),
+    ]
 
 
 def why_not(world: World, failures: int) -> set[str]:
@@ -108,7 +118,9 @@ def why_not(world: World, failures: int) -> set[str]:
 def test_none_begins_once_there_is_a_reason_to_stop() -> None:
     fenced = World(nodes(1, 1, 1), outcomes={"node-1": Outcome.FENCED})
     stopped = World(nodes(1, 1, 1), idle=lambda world: world.stop.request())
-    failed = World(nodes(1, 1, 1), outcomes=dict.fromkeys(("node-1", "node-2", "node-3"), Outcome.DRAIN_FAILED))
+    failed = World(
+        nodes(1, 1, 1), outcomes=dict.fromkeys(("node-1", "node-2", "node-3"), Outcome.DRAIN_FAILED)
+    )
     assert why_not(fenced, failures=9) == {"the Lease was lost"}
     assert why_not(stopped, failures=9) == {"stopped on request"}
     assert why_not(failed, failures=2) == {"2 failed, and --max-failures is 2"}
@@ -179,7 +191,9 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
     with pytest.raises(RuntimeError):
         hanging.run()
     assert hanging.has_ended
-    assert hanging.notices == ["internal error: no further node is started, those in flight are finished: node-1"]
+    assert hanging.notices == [
+        "internal error: no further node is started, those in flight are finished: node-1"
+    ]
 
 
 # When the next may begin: so many good looks in a row.
@@ -202,8 +216,12 @@ class Looks(Settler):
         return Look(frozenset(unready), lambda _node: Counter(), lambda was: was)
 
 
-@pytest.mark.parametrize(("checks", "bad", "looks"), [(1, (), 1), (2, (), 2), (3, (), 3), (3, (1, 3), 6)])
-def test_good_looks_have_to_follow_one_another(checks: int, bad: tuple[int, ...], looks: int) -> None:
+@pytest.mark.parametrize(
+    ("checks", "bad", "looks"), [(1, (), 1), (2, (), 2), (3, (), 3), (3, (1, 3), 6)]
+)
+def test_good_looks_have_to_follow_one_another(
+    checks: int, bad: tuple[int, ...], looks: int
+) -> None:
     clock = PassingClock()
     report = Reporter(Silent(), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
@@ -225,9 +243,17 @@ def settler(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> Settler:
 def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) -> None:
     """A ReplicaSet with a pod on the node n1."""
     labels = {"matchLabels": {"app": name}}
-    spec = {"replicas": desired, "selector": labels, "template": {"metadata": {"labels": {"app": name}}}}
-    made = put(server, REPLICASETS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-    change(server, REPLICASETS, name, "default", status={"replicas": desired, "readyReplicas": ready})
+    spec = {
+        "replicas": desired,
+        "selector": labels,
+        "template": {"metadata": {"labels": {"app": name}}},
+    }
+    made = put(
+        server, REPLICASETS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    )
+    change(
+        server, REPLICASETS, name, "default", status={"replicas": desired, "readyReplicas": ready}
+    )
     owned = {**owner("ReplicaSet", name), "uid": made["metadata"]["uid"]}
     add_pod(server, "n1", f"{name}-1", owned=owned)
 
@@ -237,12 +263,19 @@ Meanwhile = Callable[[StandaloneApi], None]
 
 def ready_pods(number: int, desired: int = 3) -> Meanwhile:
     return lambda server: change(
-        server, REPLICASETS, "web", "default", spec={"replicas": desired}, status={"readyReplicas": number}
+        server,
+        REPLICASETS,
+        "web",
+        "default",
+        spec={"replicas": desired},
+        status={"readyReplicas": number},
     )
 
 
 def readiness(node: str, *, ready: bool) -> Meanwhile:
-    return lambda server: change(server, NODES, node, status={"conditions": [{"type": "Ready", "status": str(ready)}]})
+    return lambda server: change(
+        server, NODES, node, status={"conditions": [{"type": "Ready", "status": str(ready)}]}
+    )
 
 
 def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
@@ -272,7 +305,12 @@ def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
     ],
 )
 def test_only_what_was_well_before_is_waited_for(
-    before: int, meanwhile: Meanwhile, missing: str, server: StandaloneApi, api: ClusterApi, recorder: Recorder
+    before: int,
+    meanwhile: Meanwhile,
+    missing: str,
+    server: StandaloneApi,
+    api: ClusterApi,
+    recorder: Recorder,
 ) -> None:
     """n3 was not Ready before; n4 is one of those that failed, and expected to be away."""
     for name in ("n1", "n2", "n4"):

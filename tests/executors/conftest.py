@@ -40,7 +40,9 @@ class Program:
         return end_of(self.start(lab, *arguments, **variables))
 
     @contextmanager
-    def ended_at(self, lab: Lab, phase: str, number: signal.Signals, *arguments: str) -> Iterator[str]:
+    def ended_at(
+        self, lab: Lab, phase: str, number: signal.Signals, *arguments: str
+    ) -> Iterator[str]:
         """A command that gets this signal once it tells of a node in this phase; that node."""
         process = self.start(lab, *arguments, "-o", "json")
         assert process.stdout is not None
@@ -64,9 +66,17 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Program:
 def with_faults(start_lab: StartLab) -> StartLab:
     """Labs by number of nodes, with something wrong with the hosts that are named."""
 
-    def start(nodes: int, faults: Mapping[str, HostFaults] | None = None, *, scenario_name: str = "default") -> Lab:
+    def start(
+        nodes: int,
+        faults: Mapping[str, HostFaults] | None = None,
+        *,
+        scenario_name: str = "default",
+    ) -> Lab:
         scenario = scale(load_scenario(scenario_name), nodes)
-        hosts = (HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items())
+        hosts = (
+            HostOverride(select=Selection(names=(name,)), faults=fault)
+            for name, fault in (faults or {}).items()
+        )
         return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *hosts)))
 
     return start

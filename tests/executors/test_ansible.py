@@ -19,7 +19,16 @@ from tests.executors.conftest import Program
 from tests.state import write
 
 PROGRAMS = Path(sys.executable).parent
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--disable-eviction", "--force")
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--control-plane",
+    "exclude",
+    "--disable-eviction",
+    "--force",
+)
 
 
 @pytest.fixture
@@ -31,25 +40,39 @@ def ansible(tmp_path: Path) -> Program:
 
 def statuses(ended: Ended) -> dict[str, str]:
     assert ended.code == 0, ended.stderr
-    return {node["node"]: node["error"] or node["operation"] for node in json.loads(ended.stdout)["nodes"]}
+    return {
+        node["node"]: node["error"] or node["operation"]
+        for node in json.loads(ended.stdout)["nodes"]
+    }
 
 
 def hosts_of(lab: Lab) -> dict[str, dict[str, object]]:
     groups = yaml.safe_load(lab.inventory.read_text())["all"]["children"]
-    return {name: variables for group in groups.values() for name, variables in group["hosts"].items()}
+    return {
+        name: variables for group in groups.values() for name, variables in group["hosts"].items()
+    }
 
 
-def test_the_users_own_inventory_with_vault_jump_and_configuration(ansible: Program, with_faults: StartLab) -> None:
+def test_the_users_own_inventory_with_vault_jump_and_configuration(
+    ansible: Program, with_faults: StartLab
+) -> None:
     """The key is in a vault, one host is reached through another program; known hosts are the configuration's."""
     lab = with_faults(3)
     (ansible.home / "password").write_text("secret\n")
     (ansible.home / "ansible.cfg").write_text(
-        "[defaults]\nvault_password_file = password\nremote_user = core\n"
-        f"[ssh_connection]\nssh_args = -o ControlMaster=no -o UserKnownHostsFile={lab.known_hosts}\n"
+        "[defaults]\nvault_password_file = password\nremote_user ="
+        " core\n[ssh_connection]\nssh_args = -o ControlMaster=no -o"
+        f" UserKnownHostsFile={lab.known_hosts}\n"
     )
     environment = {"PATH": os.environ["PATH"], "HOME": str(ansible.home), "LC_ALL": "C.UTF-8"}
     sealed = subprocess.run(
-        [str(PROGRAMS / "ansible-vault"), "encrypt_string", "--name", "ansible_ssh_private_key_file", str(lab.key)],
+        [
+            str(PROGRAMS / "ansible-vault"),
+            "encrypt_string",
+            "--name",
+            "ansible_ssh_private_key_file",
+            str(lab.key),
+        ],
         env=environment,
         cwd=ansible.home,
         stdin=subprocess.DEVNULL,
@@ -114,8 +137,14 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
         "--max-unavailable",
         "3",
     )
-    ended = ansible.run(lab, *APPLY, *flags, "--node", "worker-1,worker-2,worker-3", "--max-failures", "9")
-    assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "check-failed", "worker-3": "check-failed"}, ended
+    ended = ansible.run(
+        lab, *APPLY, *flags, "--node", "worker-1,worker-2,worker-3", "--max-failures", "9"
+    )
+    assert ended.outcomes == {
+        "worker-1": "succeeded",
+        "worker-2": "check-failed",
+        "worker-3": "check-failed",
+    }, ended
     for node, occasion in (("worker-2", "pre-reboot"), ("worker-3", "post-reboot")):
         said = f"the {occasion} playbook failed: task 'Ask the disks': the disks are full"
         assert ended.failures[node]["message"] == said
@@ -126,7 +155,9 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
     assert ("ready", "post-reboot playbook: Look at the node itself") in ended.steps("worker-1")
 
 
-def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, with_faults: StartLab) -> None:
+def test_an_installation_without_ansible_says_how_to_mend_it(
+    ansible: Program, with_faults: StartLab
+) -> None:
     lab = with_faults(3)
     hidden = ansible.home / "hidden"
     hidden.mkdir()
@@ -136,14 +167,20 @@ def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, w
     assert "-m pip install ansible-core ansible-runner" in ended.stderr
 
 
-def test_nothing_is_left_of_it_and_no_secret_is_written_down(ansible: Program, with_faults: StartLab) -> None:
+def test_nothing_is_left_of_it_and_no_secret_is_written_down(
+    ansible: Program, with_faults: StartLab
+) -> None:
     lab = with_faults(3)
     folder = ansible.home / "tmp"
     folder.mkdir()
-    process = ansible.start(lab, "status", TMPDIR=str(folder), ROLLOUT_SSH_KEY_PASSPHRASE="hunter-2")
+    process = ansible.start(
+        lab, "status", TMPDIR=str(folder), ROLLOUT_SSH_KEY_PASSPHRASE="hunter-2"
+    )
     seen = set[str]()
     while process.poll() is None:
-        for path in (Path(place) / name for place, _folders, files in os.walk(folder) for name in files):
+        for path in (
+            Path(place) / name for place, _folders, files in os.walk(folder) for name in files
+        ):
             with suppress(OSError):
                 assert "hunter-2" not in path.read_text(errors="replace")
                 seen.add(path.name)
@@ -160,10 +197,31 @@ def test_rollout_may_be_process_1(ansible: Program, with_faults: StartLab) -> No
     unshare = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("takes a process namespace of its own")
-    command = [*unshare, sys.executable, "-m", "rollout", "status", "-o", "json", "--executor", "ansible"]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(ansible.home), "LC_ALL": "C.UTF-8", **lab.environment}
+    command = [
+        *unshare,
+        sys.executable,
+        "-m",
+        "rollout",
+        "status",
+        "-o",
+        "json",
+        "--executor",
+        "ansible",
+    ]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(ansible.home),
+        "LC_ALL": "C.UTF-8",
+        **lab.environment,
+    }
     ended = subprocess.run(
-        command, env=environment, cwd=ansible.home, capture_output=True, text=True, check=False, timeout=100
+        command,
+        env=environment,
+        cwd=ansible.home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     operations = statuses(Ended(ended.returncode, ended.stdout, ended.stderr))
     assert set(operations.values()) == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}

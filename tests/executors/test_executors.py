@@ -21,8 +21,24 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.sample
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
-TWO = (*APPLY, "--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force")
-EVERYTHING = (*APPLY, "--max-unavailable", "100%", "--max-failures", "100%", "--disable-eviction", "--force")
+TWO = (
+    *APPLY,
+    "--node",
+    "worker-1,worker-2",
+    "--max-unavailable",
+    "2",
+    "--disable-eviction",
+    "--force",
+)
+EVERYTHING = (
+    *APPLY,
+    "--max-unavailable",
+    "100%",
+    "--max-failures",
+    "100%",
+    "--disable-eviction",
+    "--force",
+)
 
 
 def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: StartLab) -> None:
@@ -49,7 +65,9 @@ def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: S
     assert "changed" in errors["worker-3"]
     assert "the host did not run the command" in errors["worker-4"]
     assert nodes["worker-5"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
-    reasons = {name: node["reason"].partition(":")[0] for name, node in nodes.items() if node["reason"]}
+    reasons = {
+        name: node["reason"].partition(":")[0] for name, node in nodes.items() if node["reason"]
+    }
     assert reasons["worker-6"] == "no-sudo"
     assert reasons["worker-7"] == "unknown-status"
     assert {reasons[name] for name in errors} <= {"unreachable", "unknown-status"}
@@ -100,13 +118,19 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
     stdout = process.stdout.read()
     process.communicate(timeout=60)
     (entry,) = json.loads(stdout.splitlines()[-1])["failed"]
-    assert (process.returncode, entry["outcome"], entry["left_cordoned"]) == (4, "reboot-refused", False)
+    assert (process.returncode, entry["outcome"], entry["left_cordoned"]) == (
+        4,
+        "reboot-refused",
+        False,
+    )
     assert "not allowed" in entry["message"]
     assert lab.scoreboard().reboots["worker-1"] == 0
     assert lab.scoreboard().cordons_left == ()
 
 
-def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(program: Program, with_faults: StartLab) -> None:
+def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(
+    program: Program, with_faults: StartLab
+) -> None:
     """An answer without a boot id says nothing about the boot: neither that it is over, nor that it stands."""
     lab = with_faults(5)
     process = program.start(lab, *APPLY, "--node", "worker-1", "--reboot-timeout", "60s")
@@ -135,7 +159,9 @@ def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: Sta
     assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
 
 
-def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: Program, with_faults: StartLab) -> None:
+def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(
+    program: Program, with_faults: StartLab
+) -> None:
     lab = with_faults(6)
     with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
         score = lab.scoreboard()
@@ -156,7 +182,9 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     )
     ended = program.run(lab, "status", "-o", "json", *detect)
     rows = {row["node"]: row for row in json.loads(ended.stdout)["nodes"]}
-    assert {name: ",".join(row["detected_by"]) for name, row in rows.items() if row["needs_reboot"]} == {
+    assert {
+        name: ",".join(row["detected_by"]) for name, row in rows.items() if row["needs_reboot"]
+    } == {
         "cp-1": "reboot-required",
         **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),
         **dict.fromkeys(("worker-1", "worker-2", "worker-3"), "annotation"),
@@ -165,6 +193,11 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     }
     assert rows["worker-9"]["detail"] == 'the detect.command exited with 0: {{ needs }} a "restart"'
     applied = program.run(
-        lab, *APPLY, "--set", "detect.sources=rpm-ostree,reboot-required", "--node", "worker-4,worker-6"
+        lab,
+        *APPLY,
+        "--set",
+        "detect.sources=rpm-ostree,reboot-required",
+        "--node",
+        "worker-4,worker-6",
     ).ends(0)
     assert set(applied.summary["succeeded"]) == {"worker-4", "worker-6"}

@@ -9,7 +9,16 @@ import pytest
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, decode_watch_line
-from rollout.model.cluster import Budget, LabelSelector, Node, OwnerRef, Pod, PodPhase, ReadyState, Resources
+from rollout.model.cluster import (
+    Budget,
+    LabelSelector,
+    Node,
+    OwnerRef,
+    Pod,
+    PodPhase,
+    ReadyState,
+    Resources,
+)
 from rollout.model.selectors import Requirement, SelectorOperator
 
 Json = dict[str, Any]
@@ -42,12 +51,32 @@ def sidecar(**requests: str) -> Json:
     [
         ({}, 0, 0),
         ({"containers": [asks(cpu="100m", memory="1Gi"), asks(cpu="1")]}, 1100, 1 << 30),
-        ({"containers": [asks(cpu="100m")], "initContainers": [asks(cpu="1", memory="5k")]}, 1000, 5000),
-        ({"containers": [asks(cpu="2")], "initContainers": [asks(cpu="1"), asks(cpu="1500m")]}, 2000, 0),
+        (
+            {"containers": [asks(cpu="100m")], "initContainers": [asks(cpu="1", memory="5k")]},
+            1000,
+            5000,
+        ),
+        (
+            {"containers": [asks(cpu="2")], "initContainers": [asks(cpu="1"), asks(cpu="1500m")]},
+            2000,
+            0,
+        ),
         ({"containers": [asks(cpu="1")], "initContainers": [sidecar(cpu="500m")]}, 1500, 0),
-        ({"containers": [asks(cpu="1")], "initContainers": [sidecar(cpu="500m"), asks(cpu="2")]}, 2500, 0),
-        ({"containers": [asks(cpu="1")], "initContainers": [asks(cpu="2"), sidecar(cpu="500m")]}, 2000, 0),
-        ({"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}, 1250, 120 << 20),
+        (
+            {"containers": [asks(cpu="1")], "initContainers": [sidecar(cpu="500m"), asks(cpu="2")]},
+            2500,
+            0,
+        ),
+        (
+            {"containers": [asks(cpu="1")], "initContainers": [asks(cpu="2"), sidecar(cpu="500m")]},
+            2000,
+            0,
+        ),
+        (
+            {"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "120Mi"}},
+            1250,
+            120 << 20,
+        ),
         ({"containers": [asks(cpu="1", memory="1Gi")], **asks(cpu="3")}, 3000, 1 << 30),
         ({"containers": [{"resources": {"requests": {"cpu": 2, "memory": 1000}}}]}, 2000, 1000),
     ],
@@ -56,7 +85,9 @@ def test_requests_are_summed_as_the_scheduler_sums_them(spec: Json, cpu: int, me
     assert pod({"metadata": {"name": "p"}, "spec": spec}).requests == Resources(cpu, memory, 1)
 
 
-GPU, DISK, PAGES = "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"
+GPU = "nvidia.com/gpu"
+DISK = "ephemeral-storage"
+PAGES = "hugepages-2Mi"
 
 
 @pytest.mark.parametrize(
@@ -64,26 +95,54 @@ GPU, DISK, PAGES = "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"
     [
         ({"containers": [asks(**{GPU: "1", "cpu": "1"}), asks(**{GPU: "2"})]}, ((GPU, 3),)),
         (
-            {"containers": [asks(**{GPU: "1"})], "initContainers": [asks(**{GPU: "2", DISK: "1Gi"})]},
+            {
+                "containers": [asks(**{GPU: "1"})],
+                "initContainers": [asks(**{GPU: "2", DISK: "1Gi"})],
+            },
             ((DISK, 1 << 30), (GPU, 2)),
         ),
-        ({"containers": [asks(**{GPU: "1"})], "initContainers": [sidecar(**{GPU: "2"})]}, ((GPU, 3),)),
-        ({"containers": [asks(**{PAGES: "4Mi"})], **asks(**{PAGES: "8Mi"})}, ((PAGES, 8 << 20),)),
-        ({"containers": [asks(**{GPU: "1"})], "overhead": {"cpu": "1", DISK: "1k"}}, ((DISK, 1000), (GPU, 1))),
-        ({"containers": [{"ports": [{"containerPort": 80}]}]}, ()),
-        ({"containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}]}]}, (("host port 8080/TCP", 1),)),
         (
-            {"containers": [{"ports": [{"hostPort": 53, "protocol": "UDP"}, {"hostPort": 53, "hostIP": "::"}]}]},
+            {"containers": [asks(**{GPU: "1"})], "initContainers": [sidecar(**{GPU: "2"})]},
+            ((GPU, 3),),
+        ),
+        ({"containers": [asks(**{PAGES: "4Mi"})], **asks(**{PAGES: "8Mi"})}, ((PAGES, 8 << 20),)),
+        (
+            {"containers": [asks(**{GPU: "1"})], "overhead": {"cpu": "1", DISK: "1k"}},
+            ((DISK, 1000), (GPU, 1)),
+        ),
+        ({"containers": [{"ports": [{"containerPort": 80}]}]}, ()),
+        (
+            {"containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}]}]},
+            (("host port 8080/TCP", 1),),
+        ),
+        (
+            {
+                "containers": [
+                    {
+                        "ports": [
+                            {"hostPort": 53, "protocol": "UDP"},
+                            {"hostPort": 53, "hostIP": "::"},
+                        ]
+                    }
+                ]
+            },
             (("host port 53/TCP", 1), ("host port 53/UDP", 1)),
         ),
         ({"containers": [{"ports": [{"hostPort": 80, "hostIP": "127.0.0.1"}]}]}, ()),
         (
-            {"initContainers": [{"ports": [{"hostPort": 1}]}, {**sidecar(), "ports": [{"hostPort": 2}]}]},
+            {
+                "initContainers": [
+                    {"ports": [{"hostPort": 1}]},
+                    {**sidecar(), "ports": [{"hostPort": 2}]},
+                ]
+            },
             (("host port 2/TCP", 1),),
         ),
     ],
 )
-def test_whatever_else_is_counted_is_summed_too(spec: Json, others: tuple[tuple[str, int], ...]) -> None:
+def test_whatever_else_is_counted_is_summed_too(
+    spec: Json, others: tuple[tuple[str, int], ...]
+) -> None:
     assert pod({"metadata": {"name": "p"}, "spec": spec}).requests.others == others
 
 
@@ -100,7 +159,13 @@ def test_a_pod_in_full() -> None:
                 "finalizers": ["example.com/hold"],
                 "ownerReferences": [
                     {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u8"},
-                    {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u9", "controller": True},
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "StatefulSet",
+                        "name": "db",
+                        "uid": "u9",
+                        "controller": True,
+                    },
                 ],
                 "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:x": {}}}],
             },
@@ -156,10 +221,15 @@ def test_how_long_a_pod_took_from_its_node_to_being_ready(
         {"type": "Ready", "status": "True", "lastTransitionTime": ready},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": scheduled},
     ]
-    made: Json = {"metadata": {"name": "p"}, "status": {"phase": "Running", "conditions": conditions}}
+    made: Json = {
+        "metadata": {"name": "p"},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
     assert pod(made).start_seconds == seconds
     unready = [{**conditions[0], "status": "False"}, conditions[1]]
-    assert pod({**made, "status": {"phase": "Running", "conditions": unready}}).start_seconds is None
+    assert (
+        pod({**made, "status": {"phase": "Running", "conditions": unready}}).start_seconds is None
+    )
 
 
 def test_a_pod_of_which_next_to_nothing_is_known() -> None:
@@ -177,8 +247,16 @@ def test_a_pod_of_which_next_to_nothing_is_known() -> None:
 def test_what_is_null_is_absent() -> None:
     """Also a level below, and in parts that are read later."""
     bare = pod({"metadata": {"name": "p"}})
-    nulls = {"containers": None, "volumes": None, "tolerations": None, "affinity": {"podAffinity": None}}
-    assert pod({"metadata": {"name": "p", "labels": None, "uid": None}, "spec": nulls, "status": None}) == bare
+    nulls = {
+        "containers": None,
+        "volumes": None,
+        "tolerations": None,
+        "affinity": {"podAffinity": None},
+    }
+    assert (
+        pod({"metadata": {"name": "p", "labels": None, "uid": None}, "spec": nulls, "status": None})
+        == bare
+    )
     assert pod({"metadata": {"name": "p"}, "spec": {"affinity": {"podAffinity": None}}}) == bare
 
 
@@ -234,12 +312,17 @@ def test_a_budget_in_full() -> None:
         b"{}",
         b'{"metadata": {"name": 5}}',
         b'{"metadata": {"name": "p"}, "spec": {"containers": {"a": 1}}}',
-        b'{"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}',
+        (
+            b'{"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests":'
+            b' {"cpu": "much"}}}]}}'
+        ),
     ],
 )
 def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
     project = partial(decode.pod, shared=decode.Shared())
-    with pytest.raises(ApiError, match="the answer to /api/v1/pods is not what an API server gives"):
+    with pytest.raises(
+        ApiError, match="the answer to /api/v1/pods is not what an API server gives"
+    ):
         decode.one(body, wire.WirePod, project, "/api/v1/pods")
 
 
@@ -255,18 +338,26 @@ def line(kind: str, /, **body: Any) -> bytes:
 
 
 def test_an_expired_version_inside_a_watch_is_gone() -> None:
-    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (9)"}
+    status = {
+        "kind": "Status",
+        "code": 410,
+        "reason": "Expired",
+        "message": "too old resource version: 1 (9)",
+    }
     with pytest.raises(ApiGoneError, match=r"^too old resource version: 1 \(9\)$"):
         read(line("ERROR", **status))
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"type": "NEW", "object": {}}', b'{"type": "ADDED"}', b"x"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'{"type": "NEW", "object": {}}', b'{"type": "ADDED"}', b"x"]
+)
 def test_a_garbled_line_is_an_error(body: bytes) -> None:
     with pytest.raises(ApiError, match=f"the answer to {PODS} is not what an API server gives"):
         read(body)
 
 
-# Many threads that meet the same structs for the first time, in a process of their own: the failure is a crash.
+# Many threads that meet the same structs for the first time, in a process of their own: the failure
+# is a crash.
 
 
 RACE = """
@@ -300,7 +391,9 @@ for number in range(150):
 
 def test_first_meetings_in_many_threads_crash_nothing() -> None:
     """With msgspec alone it ends with a segmentation fault, every time."""
-    ended = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=100)
+    ended = subprocess.run(
+        [sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=100
+    )
     assert ended.returncode == 0, ended.stderr
 
 

@@ -7,11 +7,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
-from rollout.gather.cluster.rights import (
-    allowed,
-    missing_rights,
-    plan_rights,
-)
+from rollout.gather.cluster.rights import allowed, missing_rights, plan_rights
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
@@ -52,7 +48,8 @@ def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"), [("WantedBy=multi-user.target\r", True), ("WantedBy=\r", False), ("", False)]
+    ("line", "wanted"),
+    [("WantedBy=multi-user.target\r", True), ("WantedBy=\r", False), ("", False)],
 )
 def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT001 - a row of the table
     text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "")
@@ -62,7 +59,9 @@ def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT
 
 
 def test_what_kept_systemd_from_telling_is_told_safely() -> None:
-    said = CommandResult(0, answer("", ""), f"{MARKER} update-engine\nFailed to connect to bus\x1b[0m\n")
+    said = CommandResult(
+        0, answer("", ""), f"{MARKER} update-engine\nFailed to connect to bus\x1b[0m\n"
+    )
     facts = parse_probe(FACTS.host, said, Probe(units=True))
     assert isinstance(facts, HostFacts)
     (check,) = [one for one in host_checks("worker-1", facts) if "units" in one.message]
@@ -79,12 +78,18 @@ def test_what_kept_systemd_from_telling_is_told_safely() -> None:
         (UnitState("loaded", "active", "disabled", wanted=True), Verdict.PASS, ""),
         (UnitState("loaded", "failed", "enabled"), Verdict.FAIL, "enable --now"),
         (UnitState("masked", "inactive", "masked"), Verdict.FAIL, "unmask update-engine"),
-        (UnitState("masked", "inactive", "masked-runtime"), Verdict.FAIL, "unmask --runtime update-engine"),
+        (
+            UnitState("masked", "inactive", "masked-runtime"),
+            Verdict.FAIL,
+            "unmask --runtime update-engine",
+        ),
         (UnitState("not-found", "inactive", ""), Verdict.FAIL, "--exclude"),
         (UnitState(), Verdict.WARN, "systemctl status"),
     ],
 )
-def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState, verdict: Verdict, fix: str) -> None:
+def test_update_engine_has_to_be_unmasked_enabled_and_running(
+    engine: UnitState, verdict: Verdict, fix: str
+) -> None:
     check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
     assert check.verdict is verdict
     assert fix in check.fix

@@ -30,7 +30,10 @@ def match(nodes: list[Node], *hosts: Host) -> Mapping[str, Host]:
 @pytest.mark.parametrize(
     ("addresses", "chosen"),
     [
-        ([("Hostname", "n1"), ("ExternalIP", "198.51.100.1"), ("InternalIP", "192.0.2.1")], "192.0.2.1"),
+        (
+            [("Hostname", "n1"), ("ExternalIP", "198.51.100.1"), ("InternalIP", "192.0.2.1")],
+            "192.0.2.1",
+        ),
         ([("Hostname", "n1"), ("ExternalIP", "198.51.100.1")], "198.51.100.1"),
         ([("InternalDNS", "n1.internal"), ("Hostname", "n1")], "n1"),
         ([("InternalIP", "2001:db8::1"), ("InternalIP", "192.0.2.1")], "2001:db8::1"),
@@ -59,7 +62,9 @@ def test_by_name_then_address_then_label() -> None:
     assert found == {"n1": by_name, "n2": by_address, "n3": by_label}
 
 
-@pytest.mark.parametrize("second", [Host("b", "192.0.2.1"), Host("b", "b.example")], ids=["by address", "by label"])
+@pytest.mark.parametrize(
+    "second", [Host("b", "192.0.2.1"), Host("b", "b.example")], ids=["by address", "by label"]
+)
 def test_two_hosts_claim_one_node(second: Host) -> None:
     nodes = [node("n1", ("InternalIP", "192.0.2.1"), hostname="b")]
     with pytest.raises(InventoryError, match="hosts n1 and b of the inventory are both node n1"):
@@ -104,7 +109,9 @@ NAMES = st.lists(st.sampled_from("abcde"), unique=True)
 
 
 @given(NAMES, NAMES, st.data())
-def test_nobody_is_doubled_or_made_up(node_names: list[str], host_names: list[str], data: st.DataObject) -> None:
+def test_nobody_is_doubled_or_made_up(
+    node_names: list[str], host_names: list[str], data: st.DataObject
+) -> None:
     addresses = st.sampled_from(["192.0.2.1", "192.0.2.2", "192.0.2.3", "x"])
     nodes = [node(name, ("InternalIP", data.draw(addresses))) for name in node_names]
     hosts = [Host(name, data.draw(addresses)) for name in host_names]
@@ -134,8 +141,11 @@ def test_short_names_are_no_match() -> None:
     assert found == {}
 
 
-def test_a_host_that_fails_or_surprises_costs_its_own_answer_and_so_many_are_asked_at_once() -> None:
-    failures, room = {"h3": SshTimeoutError("slow"), "h4": RuntimeError("a bug")}, threading.Semaphore(4)
+def test_a_host_that_fails_or_surprises_costs_its_own_answer_and_so_many_are_asked_at_once() -> (
+    None
+):
+    failures = {"h3": SshTimeoutError("slow"), "h4": RuntimeError("a bug")}
+    room = threading.Semaphore(4)
 
     def ask(host: Host) -> str:
         assert room.acquire(blocking=False), "more are asked than was meant"

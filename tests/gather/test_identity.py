@@ -46,7 +46,9 @@ def test_a_boot_id_of_another_node_is_the_wrong_host_whatever_the_machine_ids_ar
     assert kinds(nodes, facts("a", boot_id="boot-b"))["a"] is ProbeFailureKind.WRONG_HOST
 
 
-def test_another_boot_of_a_host_whose_kubelet_reports_a_shared_machine_id_is_not_reported_yet() -> None:
+def test_another_boot_of_a_host_whose_kubelet_reports_a_shared_machine_id_is_not_reported_yet() -> (
+    None
+):
     nodes = [node("a", machine_id=IMAGE), node("b", machine_id=IMAGE)]
     assert kinds(nodes, facts("a", boot_id="new"))["a"] is ProbeFailureKind.UNREPORTED
 
@@ -70,7 +72,9 @@ def test_fleetlock_names_the_cause_when_nodes_share_a_machine_id() -> None:
 
 
 def test_fleetlock_names_the_cause_when_a_node_has_no_machine_id() -> None:
-    assert "nodeInfo has no machine ID" in denied_to("unknown", [node("a", machine_id=""), node("b")])
+    assert "nodeInfo has no machine ID" in denied_to(
+        "unknown", [node("a", machine_id=""), node("b")]
+    )
 
 
 def test_fleetlock_blames_no_machine_id_that_is_a_nodes_own() -> None:

@@ -15,7 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 def of(variables: dict[str, Any], *, by_ansible: bool = False, name: str = "a") -> Inventory:
-    document = {"_meta": {"hostvars": {name: variables}}, "all": {"children": ["x"]}, "x": {"hosts": [name]}}
+    document = {
+        "_meta": {"hostvars": {name: variables}},
+        "all": {"children": ["x"]},
+        "x": {"hosts": [name]},
+    }
     return inventory_of(document, SshDefaults("admin", 2200, "/keys/id"), by_ansible=by_ansible)
 
 
@@ -23,14 +27,26 @@ def of(variables: dict[str, Any], *, by_ansible: bool = False, name: str = "a") 
     ("variables", "host"),
     [
         ({}, Host("a", "a", 2200, "admin", "/keys/id")),
-        ({"ansible_host": "192.0.2.1", "ansible_port": 23}, Host("a", "192.0.2.1", 23, "admin", "/keys/id")),
+        (
+            {"ansible_host": "192.0.2.1", "ansible_port": 23},
+            Host("a", "192.0.2.1", 23, "admin", "/keys/id"),
+        ),
         ({"ansible_port": "23", "ansible_user": " u "}, Host("a", "a", 23, "u", "/keys/id")),
-        ({"ansible_host": "192.0.2.2", "ansible_ssh_host": "::1"}, Host("a", "::1", 2200, "admin", "/keys/id")),
+        (
+            {"ansible_host": "192.0.2.2", "ansible_ssh_host": "::1"},
+            Host("a", "::1", 2200, "admin", "/keys/id"),
+        ),
         ({"ansible_host": "[2001:db8::1]"}, Host("a", "2001:db8::1", 2200, "admin", "/keys/id")),
-        ({"ansible_ssh_host": "[::1]", "ansible_port": 23}, Host("a", "::1", 23, "admin", "/keys/id")),
+        (
+            {"ansible_ssh_host": "[::1]", "ansible_port": 23},
+            Host("a", "::1", 23, "admin", "/keys/id"),
+        ),
         ({"ansible_private_key_file": "/my keys/id"}, Host("a", "a", 2200, "admin", "/my keys/id")),
         ({"ansible_user": {"__ansible_unsafe": "a{{b"}}, Host("a", "a", 2200, "a{{b", "/keys/id")),
-        ({"ansible_connection": "ssh", "other": "{{ x }}", "more": [1]}, Host("a", "a", 2200, "admin", "/keys/id")),
+        (
+            {"ansible_connection": "ssh", "other": "{{ x }}", "more": [1]},
+            Host("a", "a", 2200, "admin", "/keys/id"),
+        ),
     ],
 )
 def test_variables_say_how_a_host_is_reached(variables: dict[str, Any], host: Host) -> None:
@@ -38,7 +54,10 @@ def test_variables_say_how_a_host_is_reached(variables: dict[str, Any], host: Ho
 
 
 ONLY_BY_ANSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"ansible_connection": "docker"}, "host a: ansible_connection='docker': rollout's own SSH cannot"),
+    (
+        {"ansible_connection": "docker"},
+        "host a: ansible_connection='docker': rollout's own SSH cannot",
+    ),
     ({"ansible_ssh_common_args": "-o ProxyJump=bastion"}, "follows no jump hosts"),
     ({"ansible_ssh_extra_args": "-J bastion"}, "follows no jump hosts"),
     ({"ansible_ssh_args": "-o Port=23"}, "follows no jump hosts"),
@@ -53,7 +72,9 @@ ONLY_BY_ANSIBLE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("variables", "message"), ONLY_BY_ANSIBLE)
-def test_what_only_ansible_can_follow_is_refused_or_left_to_it(variables: dict[str, Any], message: str) -> None:
+def test_what_only_ansible_can_follow_is_refused_or_left_to_it(
+    variables: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InventoryError) as caught:
         of(variables)
     assert message in caught.value.message
@@ -69,7 +90,9 @@ def test_a_port_that_is_none_is_refused(port: object, by_ansible: bool) -> None:
 
 
 def read(path: Path) -> Inventory:
-    settings = AnsibleSettings(folder=path.parent, environment={"HOME": str(path.parent), "PATH": "/bin"})
+    settings = AnsibleSettings(
+        folder=path.parent, environment={"HOME": str(path.parent), "PATH": "/bin"}
+    )
     return read_inventory(path, settings, SshDefaults(), by_ansible=False)
 
 

@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.gather.hosts.probe import parse_probe
-from rollout.gather.hosts.probe_command import MARKER, PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
+from rollout.gather.hosts.probe_command import (
+    MARKER,
+    PROBE_COMMAND,
+    REBOOT_COMMAND,
+    USUAL_PROBE,
+    Probe,
+)
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Sign, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.ports import CommandResult
@@ -34,7 +40,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 def written(sections: Mapping[str, str | None]) -> str:
-    return "".join(f"\n{MARKER} {name}\n{text}" for name, text in sections.items() if text is not None)
+    return "".join(
+        f"\n{MARKER} {name}\n{text}" for name, text in sections.items() if text is not None
+    )
 
 
 def answer(case: Mapping[str, Any]) -> CommandResult:
@@ -53,7 +61,9 @@ def answer(case: Mapping[str, Any]) -> CommandResult:
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.yaml")))
 def test_answer(name: str) -> None:
     case = load(name)
-    observation = parse_probe(HOST, answer(case), Probe(tuple(map(Source, case.get("detect", DEFAULT_SOURCES)))))
+    observation = parse_probe(
+        HOST, answer(case), Probe(tuple(map(Source, case.get("detect", DEFAULT_SOURCES))))
+    )
     if "failure" in case:
         assert isinstance(observation, ProbeFailure), observation
         assert {key: getattr(observation, key) for key in case["failure"]} == case["failure"]
@@ -64,7 +74,9 @@ def test_answer(name: str) -> None:
     update = expected.get("update", {})
     assert {key: got["update"][key] for key in update} == update
     signs = expected.get("signs", got["signs"])
-    assert [{key: sign[key] for key in wanted} for sign, wanted in zip(got["signs"], signs, strict=True)] == list(signs)
+    assert [
+        {key: sign[key] for key in wanted} for sign, wanted in zip(got["signs"], signs, strict=True)
+    ] == list(signs)
     rest = {key: value for key, value in expected.items() if key not in {"update", "signs"}}
     assert {key: got[key] for key in rest} == rest
 
@@ -92,7 +104,15 @@ SECTIONS = (*load("healthy")["sections"], *ASKED)
 DEPLOYMENT = '{"deployments": [{"checksum": "\\u001b[2J", "booted": true, "version": "\\u202e"}]}'
 
 
-WORDS = ("CURRENT_OP=", "CURRENT_OP=(null)", 'xdssx 0 0 "" "" 0', "@@exit 999", "PROGRESS=--", "GROUP='", 'ID="')
+WORDS = (
+    "CURRENT_OP=",
+    "CURRENT_OP=(null)",
+    'xdssx 0 0 "" "" 0',
+    "@@exit 999",
+    "PROGRESS=--",
+    "GROUP='",
+    'ID="',
+)
 
 
 VALUES = st.text() | st.sampled_from((*WORDS, "needed", "@@exit 0", DEPLOYMENT))
@@ -120,13 +140,18 @@ printf 'NEW_VERSION=3815.2.1\\nNEW_SIZE=5\\n'
 """
 
 
-DENIED = "printf 'LAST_CHECKED_TIME=0\\nPROGRESS=0.000000\\nCURRENT_OP=(null)\\nNEW_VERSION=(null)\\nNEW_SIZE=0\\n'"
+DENIED = (
+    "printf"
+    " 'LAST_CHECKED_TIME=0\\nPROGRESS=0.000000\\nCURRENT_OP=(null)\\nNEW_VERSION=(null)\\nNEW_SIZE=0\\n'"
+)
 
 
 BUS = """printf 'xdssx 1 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "3815.2.1" 5\\n'"""
 
 
-SUDO = '[ "$1" = -n ] && shift; if [ "$1" = -l ]; then echo "/usr/bin/$2 $3"; else AS_ROOT=1 "$@"; fi'
+SUDO = (
+    '[ "$1" = -n ] && shift; if [ "$1" = -l ]; then echo "/usr/bin/$2 $3"; else AS_ROOT=1 "$@"; fi'
+)
 
 
 ONLY_ROOT = "if [ -z \"$AS_ROOT\" ]; then echo 'Call failed: Access denied' >&2; exit 1; fi; "
@@ -154,7 +179,11 @@ def script(folder: Path, name: str, body: str) -> None:
 def run(shell: str, tools: Path, command: str = PROBE_COMMAND) -> CommandResult:
     environment = {"PATH": str(tools), "CALLS": str(tools / "calls"), "HOME": os.devnull}
     done = subprocess.run(
-        [str(shutil.which(shell)), "-c", command], env=environment, capture_output=True, text=True, check=False
+        [str(shutil.which(shell)), "-c", command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
@@ -178,13 +207,16 @@ def test_client_answers(shell: str, tools: Path) -> None:
     assert facts.update.new_version == "3815.2.1"
     assert facts.may_reboot
     assert not facts.locksmithd_active
-    # Nothing but the question about units: asking is not rebooting, and an answered question is not asked again.
+    # Nothing but the question about units: asking is not rebooting, and an answered question is not
+    # asked again.
     assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("client", [DENIED, None], ids=["denied", "missing"])
-def test_bus_is_asked_where_the_client_does_not_answer(shell: str, tools: Path, client: str | None) -> None:
+def test_bus_is_asked_where_the_client_does_not_answer(
+    shell: str, tools: Path, client: str | None
+) -> None:
     if client:
         script(tools, "update_engine_client", client)
     script(tools, "busctl", BUS)
@@ -196,7 +228,9 @@ def test_bus_is_asked_where_the_client_does_not_answer(shell: str, tools: Path, 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
-    ("client", "bus"), [(DENIED, ONLY_ROOT + BUS), (ONLY_ROOT + STAGED, None)], ids=["bus", "client"]
+    ("client", "bus"),
+    [(DENIED, ONLY_ROOT + BUS), (ONLY_ROOT + STAGED, None)],
+    ids=["bus", "client"],
 )
 def test_root_is_asked_last(shell: str, tools: Path, client: str, bus: str | None) -> None:
     script(tools, "update_engine_client", client)
@@ -207,7 +241,9 @@ def test_root_is_asked_last(shell: str, tools: Path, client: str, bus: str | Non
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(shell: str, tools: Path) -> None:
+def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(
+    shell: str, tools: Path
+) -> None:
     (tools / "timeout").unlink()
     script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.2 "$@"')
     script(tools, "update_engine_client", STAGED)
@@ -221,7 +257,9 @@ def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(shell: str, 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize(("user", "through"), [("0", "systemctl reboot"), ("500", "sudo -n systemctl reboot")])
+@pytest.mark.parametrize(
+    ("user", "through"), [("0", "systemctl reboot"), ("500", "sudo -n systemctl reboot")]
+)
 def test_reboot(shell: str, tools: Path, user: str, through: str) -> None:
     script(tools, "id", f"echo {user}")
     script(tools, "sudo", 'echo "sudo $*" >> "$CALLS"')
@@ -250,7 +288,11 @@ def sign(shell: str, tools: Path, source: Source, sentinel: str = "") -> Sign:
         ("kill -9 $$", Answer.NONE, "exit status 137"),
         ("if", Answer.NOT_NEEDED, "exited with 2"),
         # more than is kept: the end of it is shown, and its exit status is
-        ("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit 0", Answer.NEEDED, "exited with 0"),
+        (
+            "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit 0",
+            Answer.NEEDED,
+            "exited with 0",
+        ),
         ("cat; exit 3", Answer.NOT_NEEDED, "exited with 3"),
     ],
 )

@@ -11,14 +11,7 @@ from rollout.model.selectors import Requirement, SelectorOperator
 
 @pytest.mark.parametrize(
     ("text", "cpu"),
-    [
-        ("100m", 100),
-        ("1", 1000),
-        (".5", 500),
-        ("100u", 1),
-        ("1500000n", 2),
-        ("2k", 2_000_000),
-    ],
+    [("100m", 100), ("1", 1000), (".5", 500), ("100u", 1), ("1500000n", 2), ("2k", 2_000_000)],
 )
 def test_cpu_in_thousandths_of_a_core_rounded_up(text: str, cpu: int) -> None:
     assert whole(text, 1000) == cpu
@@ -41,7 +34,9 @@ def test_whole_units(text: str, number: int) -> None:
     assert whole(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "m", "1 Gi", "1e", "0x10", "\u0661", "1gi", "9" * 6000, "1e9999", "1e-999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "m", "1 Gi", "1e", "0x10", "\u0661", "1gi", "9" * 6000, "1e9999", "1e-999999999"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
@@ -65,7 +60,9 @@ ZONE = "topology.kubernetes.io/zone"
 Parts = list[Json] | None
 
 
-def read(affinity: Json | None = None, tolerations: Parts = None, spreads: Parts = None) -> Placement:
+def read(
+    affinity: Json | None = None, tolerations: Parts = None, spreads: Parts = None
+) -> Placement:
     return read_placement(*(written(part) for part in (affinity, tolerations, spreads)))
 
 
@@ -83,15 +80,22 @@ def required(kind: str, *terms: Json) -> Json:
         ({}, {}),
         ({"namespaces": ["a", "b"]}, {"namespaces": ("a", "b")}),
         ({"namespaceSelector": {}}, {"namespace_selector": LabelSelector()}),
-        ({"namespaceSelector": WEB, "namespaces": ["a"]}, {"namespace_selector": SELECTS_WEB, "namespaces": ("a",)}),
+        (
+            {"namespaceSelector": WEB, "namespaces": ["a"]},
+            {"namespace_selector": SELECTS_WEB, "namespaces": ("a",)},
+        ),
         ({"matchLabelKeys": ["hash"]}, {"match_keys": ("hash",)}),
         ({"mismatchLabelKeys": ["hash"]}, {"mismatch_keys": ("hash",)}),
     ],
 )
 def test_terms_of_both_affinities(more: Json, expected: Json) -> None:
     term = {"topologyKey": ZONE, "labelSelector": WEB, **more}
-    assert read(required("podAntiAffinity", term)).repulsions == (PodTerm(ZONE, SELECTS_WEB, **expected),)
-    assert read(required("podAffinity", term)).attractions == (PodTerm(ZONE, SELECTS_WEB, **expected),)
+    assert read(required("podAntiAffinity", term)).repulsions == (
+        PodTerm(ZONE, SELECTS_WEB, **expected),
+    )
+    assert read(required("podAffinity", term)).attractions == (
+        PodTerm(ZONE, SELECTS_WEB, **expected),
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,13 @@ def test_terms_of_both_affinities(more: Json, expected: Json) -> None:
     ],
 )
 def test_strict_spreads(more: Json, expected: Json) -> None:
-    spread = {"topologyKey": ZONE, "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB, **more}
+    spread = {
+        "topologyKey": ZONE,
+        "maxSkew": 2,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": WEB,
+        **more,
+    }
     assert read(spreads=[spread]).spreads == (Spread(ZONE, 2, SELECTS_WEB, **expected),)
     assert read(spreads=[{**spread, "whenUnsatisfiable": "ScheduleAnyway"}]) is ANYWHERE
 
@@ -116,13 +126,20 @@ def test_node_affinity_and_tolerations() -> None:
         {"matchExpressions": [{"key": "cpu", "operator": "Gt", "values": ["4"]}]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w-1"]}]},
     ]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
     found = read(affinity, [{"operator": "Exists"}, {"key": "gpu", "effect": "NoSchedule"}])
     assert found.node_terms == (
         NodeTerm(labels=(Requirement("cpu", SelectorOperator.GREATER, ("4",)),)),
         NodeTerm(fields=(Requirement("metadata.name", SelectorOperator.IN, ("w-1",)),)),
     )
-    assert found.tolerations == (Toleration(operator="Exists"), Toleration("gpu", effect="NoSchedule"))
+    assert found.tolerations == (
+        Toleration(operator="Exists"),
+        Toleration("gpu", effect="NoSchedule"),
+    )
 
 
 def test_what_is_not_as_documented_is_refused() -> None:

@@ -19,10 +19,17 @@ Json = dict[str, Any]
 LOCK = "weave.works/kured-node-lock"
 
 
-HELD = {"nodeID": "worker-3", "metadata": {"unschedulable": False}, "created": "2026-01-01T00:00:00Z", "TTL": 0}
+HELD = {
+    "nodeID": "worker-3",
+    "metadata": {"unschedulable": False},
+    "created": "2026-01-01T00:00:00Z",
+    "TTL": 0,
+}
 
 
-def workload(name: str, *, image: str = "pause:3", labels: Json | None = None, **spec: object) -> Json:
+def workload(
+    name: str, *, image: str = "pause:3", labels: Json | None = None, **spec: object
+) -> Json:
     template = {"spec": {"containers": [{"name": "main", "image": image}]}}
     return {
         "metadata": {"name": name, "namespace": "ops", "labels": labels or {}},
@@ -39,41 +46,74 @@ def locked(lock: object, key: str = LOCK, name: str = "kured") -> Json:
 def ours(name: str, *, image: str) -> Json:
     """A FleetLock server of this program, of whatever name and image."""
     made = workload(name, image=image)
-    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["fleetlock", "serve", "--listen", ":9090"]
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = [
+        "fleetlock",
+        "serve",
+        "--listen",
+        ":9090",
+    ]
     return made
 
 
 def found(
-    tmp_path: Path, *, deployments: tuple[Json, ...] = (), daemon_sets: tuple[Json, ...] = (), plans: int | None = None
+    tmp_path: Path,
+    *,
+    deployments: tuple[Json, ...] = (),
+    daemon_sets: tuple[Json, ...] = (),
+    plans: int | None = None,
 ) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     lists: dict[str, object] = {DEPLOYMENTS: deployments, DAEMON_SETS: daemon_sets}
 
     def answer(exchange: Exchange) -> None:
         path = exchange.split.path
         if path == PLANS and plans is None:
-            exchange.json({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, 404)
+            exchange.json(
+                {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, 404
+            )
         elif path == PLANS:
             exchange.json({"metadata": {}, "items": [{"metadata": {"name": "os"}}] * (plans or 0)})
         else:
             exchange.json({"metadata": {}, "items": lists[path]})
 
     with scripted(answer) as server:
-        return read_coordinators(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None))
+        return read_coordinators(
+            connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        )
 
 
 @pytest.mark.parametrize(
     ("deployment", "rival"),
     [
         (workload("container-linux-update-operator"), "cluo"),
-        (workload("updates", image="ghcr.io/flatcar/flatcar-linux-update-operator:v0.10.0"), "fluo"),
-        (workload("updates", image="registry:5000/a/flatcar-linux-update-operator@sha256:0123"), "fluo"),
-        (workload("updates", labels={"app.kubernetes.io/name": "flatcar-linux-update-operator"}), "fluo"),
+        (
+            workload("updates", image="ghcr.io/flatcar/flatcar-linux-update-operator:v0.10.0"),
+            "fluo",
+        ),
+        (
+            workload("updates", image="registry:5000/a/flatcar-linux-update-operator@sha256:0123"),
+            "fluo",
+        ),
+        (
+            workload("updates", labels={"app.kubernetes.io/name": "flatcar-linux-update-operator"}),
+            "fluo",
+        ),
         (workload("reboots", image="jamiehannaford/reboot-controller"), "cro"),
         (workload("reboots", image="jasonn3/kubernetes_reboot_manager:latest"), "krm"),
         (workload("locks", image="quay.io/coreos/airlock:main"), "fleetlock"),
         (workload("machine-config-operator", labels={"k8s-app": "machine-config-operator"}), "mco"),
-        (workload("updates", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), "brupop"),
-        (workload("brupop-apiserver", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), None),
+        (
+            workload(
+                "updates", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"
+            ),
+            "brupop",
+        ),
+        (
+            workload(
+                "brupop-apiserver",
+                image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0",
+            ),
+            None,
+        ),
         (workload("home-tuppr", labels={"app.kubernetes.io/name": "tuppr"}), "tuppr"),
         (workload("airlock", image="airlock/microgateway:4"), None),
         (workload("fleetlock", labels={"app.kubernetes.io/name": "node-rollout"}), None),
@@ -82,17 +122,23 @@ def found(
         ({"metadata": {"name": "odd"}}, None),
     ],
 )
-def test_operators_are_known_by_name_label_or_image(deployment: Json, rival: str | None, tmp_path: Path) -> None:
+def test_operators_are_known_by_name_label_or_image(
+    deployment: Json, rival: str | None, tmp_path: Path
+) -> None:
     coordinators, unseen = found(tmp_path, deployments=(deployment,))
     assert [each.rival for each in coordinators] == ([rival] if rival else [])
     assert unseen == ()
 
 
 @pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])
-def test_the_upgrade_controller_is_one_where_it_has_plans(plans: int | None, *, is_rival: bool, tmp_path: Path) -> None:
+def test_the_upgrade_controller_is_one_where_it_has_plans(
+    plans: int | None, *, is_rival: bool, tmp_path: Path
+) -> None:
     controller = workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4")
     coordinators, _unseen = found(tmp_path, deployments=(controller,), plans=plans)
-    assert [each.rival for each in coordinators] == (["system-upgrade-controller"] if is_rival else [])
+    assert [each.rival for each in coordinators] == (
+        ["system-upgrade-controller"] if is_rival else []
+    )
 
 
 def scheduled(number: int, *, generation: int = 2, observed: int = 2) -> Json:
@@ -109,7 +155,12 @@ def scheduled(number: int, *, generation: int = 2, observed: int = 2) -> Json:
         (workload("reboots", image="ghcr.io/kubereboot/kured:1.16.0"), True),
         (locked(HELD, key="acme.example/kured-node-lock", name="reboots"), True),
         (workload("kured-exporter", image="kured-exporter:1"), False),
-        (workload("flatcar-linux-update-agent", image="ghcr.io/flatcar/flatcar-linux-update-operator"), False),
+        (
+            workload(
+                "flatcar-linux-update-agent", image="ghcr.io/flatcar/flatcar-linux-update-operator"
+            ),
+            False,
+        ),
         (scheduled(0), False),
         (scheduled(0, observed=1), True),
     ],
@@ -130,20 +181,27 @@ def test_kured_is_known_by_name_label_image_or_lock_unless_it_runs_nowhere(
         (HELD, ("worker-3",), True),
         ({**HELD, "TTL": 3_600_000_000_000}, ("worker-3",), False),
         ({"maxOwners": 2, "locks": [HELD]}, ("worker-3",), False),
-        ({"maxOwners": 2, "locks": [HELD, {**HELD, "nodeID": "worker-4"}]}, ("worker-3", "worker-4"), True),
+        (
+            {"maxOwners": 2, "locks": [HELD, {**HELD, "nodeID": "worker-4"}]},
+            ("worker-3", "worker-4"),
+            True,
+        ),
     ],
 )
 def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
     lock: object, holders: tuple[str, ...], *, for_good: bool, tmp_path: Path
 ) -> None:
-    ((coordinator,), _unseen) = found(tmp_path, daemon_sets=(locked(lock),))
+    (coordinator,), _unseen = found(tmp_path, daemon_sets=(locked(lock),))
     assert (coordinator.holders, coordinator.locked) == (holders, for_good)
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:
     def answer(exchange: Exchange) -> None:
         if exchange.split.path == DEPLOYMENTS:
-            exchange.json({"kind": "Status", "status": "Failure", "code": 403, "message": "no, you may not"}, 403)
+            exchange.json(
+                {"kind": "Status", "status": "Failure", "code": 403, "message": "no, you may not"},
+                403,
+            )
         else:
             exchange.json({"metadata": {}, "items": [workload("kured")]})
 
@@ -169,10 +227,20 @@ WELL = [
 
 
 ILL = [
-    {"type": "MemoryPressure", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent"},
+    {
+        "type": "MemoryPressure",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "silent",
+    },
     {"type": "DiskPressure", "status": "True", "lastTransitionTime": "2026-03-04T05:06:07Z"},
     {"type": "KernelDeadlock", "status": "True", "reason": "DockerHung"},
-    {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "PLEG is not healthy"},
+    {
+        "type": "Ready",
+        "status": "False",
+        "reason": "KubeletNotReady",
+        "message": "PLEG is not healthy",
+    },
     {"type": "SomebodysOwn", "status": "True"},
 ]
 
@@ -215,7 +283,10 @@ def test_only_conditions_that_are_not_as_they_should_be(
         ),
         (
             "gce://shop/europe-west1-b/node-7",
-            "gcloud compute instances get-serial-port-output node-7 --zone europe-west1-b --project shop",
+            (
+                "gcloud compute instances get-serial-port-output node-7 --zone europe-west1-b"
+                " --project shop"
+            ),
         ),
         (f"azure://{AZURE}", f"az vm boot-diagnostics get-boot-log --ids {AZURE}"),
         ("azure:///subscriptions/s/virtualMachineScaleSets/x/virtualMachines/0", ""),
@@ -225,5 +296,7 @@ def test_only_conditions_that_are_not_as_they_should_be(
         ("gce://[", ""),
     ],
 )
-def test_the_console_of_a_machine_is_told_of_and_nothing_foreign_is_left_unquoted(provider_id: str, told: str) -> None:
+def test_the_console_of_a_machine_is_told_of_and_nothing_foreign_is_left_unquoted(
+    provider_id: str, told: str
+) -> None:
     assert console(provider_id) == told

@@ -25,7 +25,12 @@ Json = dict[str, Any]
 Script = Callable[[Exchange], None]
 
 
-EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "The provided continue parameter is too old"}
+EXPIRED = {
+    "kind": "Status",
+    "code": 410,
+    "reason": "Expired",
+    "message": "The provided continue parameter is too old",
+}
 
 
 def client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
@@ -33,7 +38,12 @@ def client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
 
 
 def refusal(exchange: Exchange, status: int, reason: str) -> None:
-    body = {"kind": "Status", "code": status, "reason": reason, "message": f"{reason}: {exchange.split.path}"}
+    body = {
+        "kind": "Status",
+        "code": status,
+        "reason": reason,
+        "message": f"{reason}: {exchange.split.path}",
+    }
     exchange.json(body, status)
 
 
@@ -82,7 +92,10 @@ def test_a_snapshot_holds_every_kind(tmp_path: Path) -> None:
     assert [(pod.key, pod.node) for pod in read.pods] == [("a/p1", "n1")]
     assert [budget.key for budget in read.budgets] == ["a/b1"]
     assert read.daemon_sets == (DaemonSet("a", "d1", "uid-d1"),)
-    assert read.attachments == (VolumeAttachment("va1", "n1", "pv1"), VolumeAttachment("va2", "n2", ""))
+    assert read.attachments == (
+        VolumeAttachment("va1", "n1", "pv1"),
+        VolumeAttachment("va2", "n2", ""),
+    )
     assert read.warnings == ()
 
 
@@ -90,7 +103,10 @@ def choosing(selector: Json) -> Json:
     """A cluster whose pod keeps away from others in namespaces that this chooses."""
     term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": selector}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return {**CLUSTER, snapshot.PODS: listed(named("p1", spec={"nodeName": "n1", "affinity": affinity}))}
+    return {
+        **CLUSTER,
+        snapshot.PODS: listed(named("p1", spec={"nodeName": "n1", "affinity": affinity})),
+    }
 
 
 BY_TEAM = {"matchLabels": {"team": "money"}}
@@ -108,7 +124,8 @@ def test_namespaces_are_read_only_where_an_affinity_chooses_them_by_labels(
 
 
 @pytest.mark.parametrize(
-    "path", [snapshot.NODES, snapshot.PODS, snapshot.BUDGETS, snapshot.DAEMON_SETS, snapshot.KUBE_SYSTEM]
+    "path",
+    [snapshot.NODES, snapshot.PODS, snapshot.BUDGETS, snapshot.DAEMON_SETS, snapshot.KUBE_SYSTEM],
 )
 def test_what_planning_cannot_do_without_is_an_error(tmp_path: Path, path: str) -> None:
     with (
@@ -127,14 +144,22 @@ def test_attachments_of_one_node(tmp_path: Path) -> None:
 
 def test_a_storage_that_is_not_known_hides_no_other(tmp_path: Path) -> None:
     """Longhorn's kinds are of another version."""
-    osds = [replace(pod(f"osd-{number}", f"n{number}", app="rook-ceph-osd"), namespace="rook") for number in (1, 2)]
+    osds = [
+        replace(pod(f"osd-{number}", f"n{number}", app="rook-ceph-osd"), namespace="rook")
+        for number in (1, 2)
+    ]
     owner = OwnerRef("longhorn.io/v1beta3", "InstanceManager", "manager", "uid")
-    ceph = {"metadata": {"name": "ceph", "namespace": "rook"}, "status": {"ceph": {"health": "HEALTH_OK"}}}
+    ceph = {
+        "metadata": {"name": "ceph", "namespace": "rook"},
+        "status": {"ceph": {"health": "HEALTH_OK"}},
+    }
     with scripted(serving({CEPH_CLUSTERS: listed(ceph)})) as server:
         manager = replace(pod("manager", "n1", owner=""), owner=owner)
         stored, unseen = read_stored(client(tmp_path, server), [manager, *osds])
     assert [f"NotFound: {LONGHORN_SETTINGS}" in why for why in unseen] == [True]
-    assert [(data.object, data.spare) for data in stored] == [("cephclusters.ceph.rook.io/rook/ceph", 1)]
+    assert [(data.object, data.spare) for data in stored] == [
+        ("cephclusters.ceph.rook.io/rook/ceph", 1)
+    ]
 
 
 def test_names_never_leave_their_place_in_the_path() -> None:
@@ -154,15 +179,20 @@ def expiring(times: int) -> tuple[Script, list[tuple[str, str]]]:
     asked: list[tuple[str, str]] = []
 
     def script(exchange: Exchange) -> None:
-        token, limit = exchange.query.get("continue", ""), exchange.query["limit"]
+        token = exchange.query.get("continue", "")
+        limit = exchange.query["limit"]
         asked.append((token, limit))
         if token and sum(1 for seen, _ in asked if seen) <= times:
             exchange.json(EXPIRED, 410)
         elif token or limit == "0":
             names = ["p1", "p2"] if limit == "0" else ["p2"]
-            exchange.json({"metadata": {"resourceVersion": "9"}, "items": [named(name) for name in names]})
+            exchange.json(
+                {"metadata": {"resourceVersion": "9"}, "items": [named(name) for name in names]}
+            )
         else:
-            exchange.json({"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [named("p1")]})
+            exchange.json(
+                {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [named("p1")]}
+            )
 
     return script, asked
 
@@ -193,7 +223,9 @@ KUBECTL = Path(sys.executable).with_name("kubectl")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+    with Lab(
+        load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20
+    ) as running:
         yield running
 
 
@@ -204,26 +236,34 @@ def api(lab: Lab) -> KubeApi:
 
 def kubectl(lab: Lab, *arguments: str) -> list[Json]:
     command = [str(KUBECTL), "--kubeconfig", str(lab.kubeconfig), "get", *arguments, "-o", "json"]
-    done = subprocess.run(command, check=True, capture_output=True, env={**os.environ, "HOME": str(lab.directory)})
+    done = subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "HOME": str(lab.directory)}
+    )
     items: list[Json] = json.loads(done.stdout)["items"]
     return items
 
 
 def ready(obj: Json) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in obj["status"].get("conditions", ()))
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in obj["status"].get("conditions", ())
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.kubectl
 def test_the_snapshot_says_what_kubectl_says(lab: Lab, api: KubeApi) -> None:
     read = snapshot.read_snapshot(api)
-    shown = {kind: kubectl(lab, kind, "-A") for kind in ("nodes", "pods", "poddisruptionbudgets", "daemonsets")}
+    shown = {
+        kind: kubectl(lab, kind, "-A")
+        for kind in ("nodes", "pods", "poddisruptionbudgets", "daemonsets")
+    }
 
     def rows(kind: str, *ways: Callable[[Json], Any]) -> set[tuple[Any, ...]]:
         return {(item["metadata"]["uid"], *(way(item) for way in ways)) for item in shown[kind]}
 
     assert {
-        (node.uid, node.name, node.boot_id, node.is_ready, node.unschedulable, node.os_image) for node in read.nodes
+        (node.uid, node.name, node.boot_id, node.is_ready, node.unschedulable, node.os_image)
+        for node in read.nodes
     } == rows(
         "nodes",
         lambda node: node["metadata"]["name"],
@@ -239,7 +279,10 @@ def test_the_snapshot_says_what_kubectl_says(lab: Lab, api: KubeApi) -> None:
         lambda pod: pod["status"]["phase"],
         ready,
     )
-    allowed = {item["metadata"]["name"]: item["status"]["disruptionsAllowed"] for item in shown["poddisruptionbudgets"]}
+    allowed = {
+        item["metadata"]["name"]: item["status"]["disruptionsAllowed"]
+        for item in shown["poddisruptionbudgets"]
+    }
     assert {budget.name: budget.disruptions_allowed for budget in read.budgets} == allowed
     assert {(daemon_set.uid,) for daemon_set in read.daemon_sets} == rows("daemonsets")
     assert read.nodes

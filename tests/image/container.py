@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.ended import Ended, assert_well_said
 from tests.image.roots import Image
 
-# Where the files of a test stand in the container, owned by its user: a Secret's and a ConfigMap's place.
+# Where the files of a test stand in the container, owned by its user: a Secret's and a ConfigMap's
+# place.
 SETTINGS = "/mnt"
 # What a runtime does first; $ROOT is the image. Memory, and an emptyDir on /tmp, are all
 # that can be written to.
@@ -30,15 +31,21 @@ exec chroot . env -i "$@"
 """
 
 
-def run(image: Image, arguments: Sequence[str], *, variables: Mapping[str, str], files: Path) -> Ended:
+def run(
+    image: Image, arguments: Sequence[str], *, variables: Mapping[str, str], files: Path
+) -> Ended:
     """Start the entrypoint with these arguments, or the image's own where there are none; to its end.
 
     `files` is a folder that the container has, as a copy, at `SETTINGS`.
     """
-    return execute(image, [*image.entrypoint, *(arguments or image.command)], variables=variables, files=files)
+    return execute(
+        image, [*image.entrypoint, *(arguments or image.command)], variables=variables, files=files
+    )
 
 
-def execute(image: Image, command: Sequence[str], *, variables: Mapping[str, str], files: Path) -> Ended:
+def execute(
+    image: Image, command: Sequence[str], *, variables: Mapping[str, str], files: Path
+) -> Ended:
     """Start any command in it, to its end."""
     process = begin(image, command, variables=variables, files=files)
     stdout, stderr = process.communicate(timeout=300)
@@ -60,7 +67,12 @@ def begin(
             *(f"{name}={value}" for name, value in environment.items()),
             *("setpriv", *rights, "env", f"--chdir={image.folder}", *command),
         ],
-        env={"PATH": os.environ["PATH"], "ROOT": str(image.root), "FILES": str(files), "OWNER": image.user},
+        env={
+            "PATH": os.environ["PATH"],
+            "ROOT": str(image.root),
+            "FILES": str(files),
+            "OWNER": image.user,
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -85,7 +85,9 @@ def _begun(text: str) -> Stage:
 
 
 def _steps(text: str) -> Iterator[Step]:
-    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    lines = (
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    )
     whole = re.sub(r"\\\n\s*", "", "\n".join(lines))
     for line in whole.splitlines():
         word, _, rest = line.partition(" ")

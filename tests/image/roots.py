@@ -1,6 +1,7 @@
 """A Dockerfile's steps on clean roots, where there is no container engine: a fresh Debian stands in for the base.
 
-Finished stages are kept outside the tree, as an engine keeps its layers: under the hash of all that went into them.
+Finished stages are kept outside the tree, as an engine keeps its layers: under the hash of all that
+went into them.
 """
 
 import fcntl
@@ -18,8 +19,9 @@ from tests.image.dockerfile import Stage, Step, copied
 # Debian's images are made by debootstrap, too: https://github.com/debuerreotype/debuerreotype
 _SUITES = {"debian:13": "trixie"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# As in an engine: what a step may need and what is no part of what is built. That is also the authorities that this
-# machine trusts, for a network that looks into TLS; the locks' hashes hold all the same.
+# As in an engine: what a step may need and what is no part of what is built. That is also the
+# authorities that this machine trusts, for a network that looks into TLS; the locks' hashes hold
+# all the same.
 _RUN = """
 set -e
 mount -t proc proc "$0/proc"
@@ -46,7 +48,11 @@ def missing() -> str:
     """Why nothing can be built here; empty where it can."""
     if os.geteuid() != 0:
         return "needs root"
-    absent = [name for name in ("debootstrap", "unshare", "chroot", "setpriv") if shutil.which(name) is None]
+    absent = [
+        name
+        for name in ("debootstrap", "unshare", "chroot", "setpriv")
+        if shutil.which(name) is None
+    ]
     return f"needs {', '.join(absent)}" if absent else ""
 
 
@@ -54,7 +60,9 @@ class Roots:
     """Builds the stages of one Dockerfile from one source tree."""
 
     def __init__(self, stages: Sequence[Stage], source: Path, cache: Path) -> None:
-        self._stages, self._source, self._cache = stages, source, cache
+        self._stages = stages
+        self._source = source
+        self._cache = cache
         self._built: dict[str, Path] = {}
 
     def build(self) -> Image:
@@ -146,7 +154,9 @@ class Roots:
 
     def _image(self) -> Image:
         last = self._stages[-1]
-        variables = {name: value for step in last.all_of("ENV") for name, value in step.pairs.items()}
+        variables = {
+            name: value for step in last.all_of("ENV") for name, value in step.pairs.items()
+        }
         return Image(
             self._built[last.name],
             last.all_of("USER")[-1].text,
@@ -159,7 +169,9 @@ class Roots:
 
 def usual_cache() -> Path:
     """Where roots are kept: `$ROLLOUT_IMAGE_CACHE`, else beside other temporary files."""
-    return Path(os.environ.get("ROLLOUT_IMAGE_CACHE", Path(tempfile.gettempdir()) / "rollout-image-cache"))
+    return Path(
+        os.environ.get("ROLLOUT_IMAGE_CACHE", Path(tempfile.gettempdir()) / "rollout-image-cache")
+    )
 
 
 def _sources_under(path: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """The image as it is built, step by step, and the program in it: against a lab outside, over loopback.
 
-It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_IMAGE=1 pytest tests/image`.
+It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_IMAGE=1 pytest
+tests/image`.
 """
 
 import hashlib
@@ -34,7 +35,11 @@ from tests.state import is_cordoned
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = "ROLLOUT_IMAGE"
-REASON = missing() if os.environ.get(ASKED_FOR) else f"takes minutes and the network: {ASKED_FOR}=1 asks for it"
+REASON = (
+    missing()
+    if os.environ.get(ASKED_FOR)
+    else f"takes minutes and the network: {ASKED_FOR}=1 asks for it"
+)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.image,
@@ -94,7 +99,11 @@ def test_what_it_says_without_arguments(run: Run) -> None:
 
 
 def test_it_is_not_root_and_can_write_nowhere_but_to_tmp(inside: Run, image: Image) -> None:
-    ended = inside("sh", "-c", "id -u; id -g; grep CapBnd /proc/self/status; touch /tmp/a; touch ~/a /opt/a /var/tmp/a")
+    ended = inside(
+        "sh",
+        "-c",
+        "id -u; id -g; grep CapBnd /proc/self/status; touch /tmp/a; touch ~/a /opt/a /var/tmp/a",
+    )
     assert ended.stdout.split() == [*image.user.split(":"), "CapBnd:", "0" * 16]
     assert ended.stderr.count("Read-only file system") == 3
 
@@ -103,9 +112,17 @@ def test_no_compiler_no_installer_and_nothing_of_the_lab(inside: Run, image: Ima
     for command in ("cc", "gcc", "ld", "make", "pip", "pip3"):
         assert inside("sh", "-c", f"command -v {command}").stdout == "", command
     packages = {
-        path.name.split("-")[0] for path in image.root.glob("opt/rollout/lib/python3*/site-packages/*.dist-info")
+        path.name.split("-")[0]
+        for path in image.root.glob("opt/rollout/lib/python3*/site-packages/*.dist-info")
     }
-    assert {"aiohttp", "ansible_core", "ansible_runner", "apprise", "paramiko", "node_rollout"} <= packages
+    assert {
+        "aiohttp",
+        "ansible_core",
+        "ansible_runner",
+        "apprise",
+        "paramiko",
+        "node_rollout",
+    } <= packages
     assert not packages & {"asyncssh", "pip", "hatchling", "pytest"}
 
 
@@ -123,10 +140,14 @@ def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
     assert score.clean
 
 
-def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variables: dict[str, str]) -> None:
+def test_a_server_that_hosts_ask(
+    image: Image, lab: Lab, settings: Path, variables: dict[str, str]
+) -> None:
     """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a calm end."""
     words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", "--set", "waves.health-checks=1")
-    server = Serving(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
+    server = Serving(
+        container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings)
+    )
     client = Client(lab, "worker-1")
     try:
         assert "node_rollout_build_info" in server.get("/metrics")[1]
@@ -157,16 +178,29 @@ def test_a_release(lab: Lab, tmp_path: Path) -> None:
         "SHA256SUMS",
     }
     assert archives <= names
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, check=True, capture_output=True)
+    subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"],
+        cwd=made,
+        check=True,
+        capture_output=True,
+    )
     contents = json.loads((made / "node-rollout.cdx.json").read_text())
     assert contents["metadata"]["component"]["name"] == "node-rollout"
     installed = {(part["name"].lower(), part["version"]) for part in contents["components"]}
     lock = (ROOT / ".ci" / "requirements.lock").read_text()
-    assert {("paramiko", version) for version in re.findall(r"^paramiko==(\S+)", lock, re.MULTILINE)} <= installed
+    assert {
+        ("paramiko", version) for version in re.findall(r"^paramiko==(\S+)", lock, re.MULTILINE)
+    } <= installed
     assert not {name for name, _ in installed} & {"asyncssh", "pip"}
     with tarfile.open(next(made.glob("node_rollout-*.tar.gz"))) as source:
         held = {name.partition("/")[2] for name in source.getnames()}
-    assert {"Dockerfile", ".dockerignore", ".ci/requirements.lock", ".ci/build.lock", "rollout/__init__.py"} <= held
+    assert {
+        "Dockerfile",
+        ".dockerignore",
+        ".ci/requirements.lock",
+        ".ci/build.lock",
+        "rollout/__init__.py",
+    } <= held
     installs_from_an_index(next(made.glob("*.whl")), made)
     installs_as_krew_does(made, lab)
 
@@ -176,17 +210,25 @@ def installs_as_krew_does(released: Path, lab: Lab) -> None:
     manifest = yaml.safe_load((released / "node-rollout.yaml").read_text())
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     here = {"os": "linux", "arch": arch}
-    (mine,) = (one for one in manifest["spec"]["platforms"] if one["selector"]["matchLabels"] == here)
+    (mine,) = (
+        one for one in manifest["spec"]["platforms"] if one["selector"]["matchLabels"] == here
+    )
     archive = released / mine["uri"].rpartition("/")[2]
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == mine["sha256"]
-    store, programs = released / "store" / "v0.1.0", released / "programs"
+    store = released / "store" / "v0.1.0"
+    programs = released / "programs"
     with tarfile.open(archive) as packed:
         packed.extractall(store, filter="data")
     assert (store / "LICENSE").is_file()
     programs.mkdir()
     (programs / "kubectl-node_rollout").symlink_to(os.path.relpath(store / mine["bin"], programs))
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    variables = {**os.environ, **lab.environment, "PATH": path, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    variables = {
+        **os.environ,
+        **lab.environment,
+        "PATH": path,
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+    }
     for arguments, first in ((("--version",), True), (("doctor",), False)):
         command = ["kubectl", "node-rollout", *arguments]
         ended = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
@@ -201,7 +243,9 @@ def installs_from_an_index(wheel: Path, folder: Path) -> None:
     project.mkdir(parents=True)
     shutil.copy(wheel, project)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (project / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>\n')
+    (project / "index.html").write_text(
+        f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>\n'
+    )
     serving = partial(SimpleHTTPRequestHandler, directory=str(folder / "index"))
     with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -212,5 +256,7 @@ def installs_from_an_index(wheel: Path, folder: Path) -> None:
         subprocess.run([environment / "bin" / "pip", *install], check=True, capture_output=True)
         server.shutdown()
     for command in ("rollout", "kubectl-node_rollout"):
-        said = subprocess.run([environment / "bin" / command, "--version"], check=True, capture_output=True, text=True)
+        said = subprocess.run(
+            [environment / "bin" / command, "--version"], check=True, capture_output=True, text=True
+        )
         assert said.stdout == "rollout 0.1.0\n"

@@ -41,9 +41,17 @@ def last() -> Stage:
 
 def test_all_that_the_package_is_built_of_is_copied() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], *wheel["packages"]}
+    needed = {
+        PROJECT["project"]["readme"],
+        *PROJECT["project"]["license-files"],
+        *wheel["packages"],
+    }
     assert taken() == {"pyproject.toml", *needed, *wheel["force-include"], *LOCKS}
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    allowed = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     assert allowed == taken()
     assert all((ROOT / name).exists() for name in taken())
 
@@ -82,31 +90,44 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 
 ASKED_FOR = {
-    "requirements.lock": [*PROJECT["project"]["dependencies"], *EXTRAS["notify"], *EXTRAS["fleetlock"]],
+    "requirements.lock": [
+        *PROJECT["project"]["dependencies"],
+        *EXTRAS["notify"],
+        *EXTRAS["fleetlock"],
+    ],
     "build.lock": PROJECT["build-system"]["requires"],
     "release.lock": PROJECT["dependency-groups"]["release"],
 }
 
 
-_ENTRY = re.compile(r"^([\w.-]+)==(\S+)(?: ;.*)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+_ENTRY = re.compile(
+    r"^([\w.-]+)==(\S+)(?: ;.*)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("name", ASKED_FOR)
 def test_what_is_asked_for_is_locked_with_hashes(name: str) -> None:
     text = (ROOT / ".ci" / name).read_text()
     locked = [(package, version) for package, version, _ in _ENTRY.findall(text)]
-    assert len(locked) == len(re.findall(r"^[^ #]+==", text, re.MULTILINE)), "an entry without hashes"
+    assert len(locked) == len(re.findall(r"^[^ #]+==", text, re.MULTILINE)), (
+        "an entry without hashes"
+    )
     for requirement in map(Requirement, ASKED_FOR[name]):
-        versions = [version for package, version in locked if canonicalize_name(requirement.name) == package]
+        versions = [
+            version for package, version in locked if canonicalize_name(requirement.name) == package
+        ]
         assert versions, f"{requirement} is not in .ci/{name}: run .ci/lock"
-        assert all(map(requirement.specifier.contains, versions)), f"{requirement}: .ci/{name} has {versions}"
+        assert all(map(requirement.specifier.contains, versions)), (
+            f"{requirement}: .ci/{name} has {versions}"
+        )
 
 
 def test_nothing_of_the_lab_is_locked_for_the_image() -> None:
     text = (ROOT / ".ci" / "requirements.lock").read_text()
     locked = {package for package, _, _ in _ENTRY.findall(text)}
     lab, served = (
-        {canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("lab", "fleetlock")
+        {canonicalize_name(Requirement(line).name) for line in EXTRAS[name]}
+        for name in ("lab", "fleetlock")
     )
     assert not locked & (lab - served)
     assert served <= locked
@@ -122,7 +143,9 @@ CHECK = Path(sys.executable).parent / "check-jsonschema"
 
 
 def release() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    document: dict[str, Any] = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    )
     return document
 
 
@@ -142,7 +165,9 @@ def test_what_a_release_uses_is_pinned_by_commit() -> None:
     used = re.findall(r"uses: (.+)", (ROOT / ".github" / "workflows" / "release.yml").read_text())
     assert used
     for action in used:
-        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action) or action.startswith("./"), action
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action) or action.startswith(
+            "./"
+        ), action
 
 
 def test_each_job_has_no_more_rights_than_it_needs() -> None:
@@ -153,13 +178,20 @@ def test_each_job_has_no_more_rights_than_it_needs() -> None:
         for name, job in document["jobs"].items()
     }
     attests = {"id-token", "attestations"}
-    assert writes == {"ci": set(), "packages": attests, "image": attests | {"packages"}, "release": {"contents"}}
+    assert writes == {
+        "ci": set(),
+        "packages": attests,
+        "image": attests | {"packages"},
+        "release": {"contents"},
+    }
 
 
 @pytest.mark.parametrize(("tag", "code"), [("v0.1.0", 0), ("v0.1", 1), ("v0.1.0.1", 1)])
 def test_a_tag_that_is_not_the_version_ends_it(tag: str, code: int) -> None:
     (check,) = (step["run"] for step in steps() if step.get("name") == "The tag is the version")
-    ended = subprocess.run(["bash", "-ec", check], cwd=ROOT, env={"GITHUB_REF_NAME": tag, "PATH": "/bin"}, check=False)
+    ended = subprocess.run(
+        ["bash", "-ec", check], cwd=ROOT, env={"GITHUB_REF_NAME": tag, "PATH": "/bin"}, check=False
+    )
     assert ended.returncode == code
 
 
@@ -170,16 +202,25 @@ def test_krew_takes_the_manifest() -> None:
     """The rules are those that Krew checks before it installs, and its index before it lists."""
     krew = runpy.run_path(str(ROOT / ".ci" / "krew"))
     places = [(platform.os, platform.arch) for platform in krew["PLATFORMS"]]
-    sums = {f"{system}_{arch}": letter * 64 for (system, arch), letter in zip(places, "abc", strict=True)}
+    sums = {
+        f"{system}_{arch}": letter * 64
+        for (system, arch), letter in zip(places, "abc", strict=True)
+    }
     document = yaml.safe_load(krew["manifest"]("0.1.0", "owner/name", sums))
-    assert (document["apiVersion"], document["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert (document["apiVersion"], document["kind"]) == (
+        "krew.googlecontainertools.github.com/v1alpha2",
+        "Plugin",
+    )
     # it links the executable under the name that kubectl looks for, made of the plugin's
-    name, spec = document["metadata"]["name"], document["spec"]
+    name = document["metadata"]["name"]
+    spec = document["spec"]
     assert f"kubectl-{name.replace('-', '_')}" in PROJECT["project"]["scripts"]
     assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
     assert 0 < len(spec["shortDescription"]) <= 50
     made = {
-        (labels["os"], labels["arch"]): one for one in spec["platforms"] for labels in [one["selector"]["matchLabels"]]
+        (labels["os"], labels["arch"]): one
+        for one in spec["platforms"]
+        for labels in [one["selector"]["matchLabels"]]
     }
     assert list(made) == places == [("linux", "amd64"), ("linux", "arm64"), ("darwin", "arm64")]
     for (system, arch), one in made.items():
@@ -197,7 +238,9 @@ def test_the_plugin_says_which_python_it_needs(tmp_path: Path) -> None:
     old.write_text("#!/bin/sh\necho 3.9\nexit 1\n")
     old.chmod(0o755)
     launcher = [str(shutil.which("sh")), str(ROOT / ".ci" / "krew-launcher"), "status"]
-    ended = subprocess.run(launcher, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        launcher, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("Error: kubectl node-rollout needs Python 3.11 or newer")
     assert "hint:" in ended.stderr

@@ -62,9 +62,11 @@ def open_sockets() -> set[str]:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_stopping_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()
-    sockets, threads = open_sockets(), set(threading.enumerate())
+    sockets = open_sockets()
+    threads = set(threading.enumerate())
     lab = Lab(load_scenario("default"), directory=tmp_path, speed=20)
-    address, port = lab.machines["worker-1"].address, lab.ssh_port
+    address = lab.machines["worker-1"].address
+    port = lab.ssh_port
     with connected(lab.kubeconfig, tmp_path) as client:
         client.get("/api/v1/nodes")
     lab.call(lab.machines["worker-2"].reboot)
@@ -87,8 +89,20 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rollout", "lab", "up", "--nodes", "2", "--dir", str(tmp_path / "a lab")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "rollout",
+        "lab",
+        "up",
+        "--nodes",
+        "2",
+        "--dir",
+        str(tmp_path / "a lab"),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         exports = [process.stdout.readline() for _ in range(4)]
         with connected(tmp_path / "a lab" / "kubeconfig", tmp_path) as client:
@@ -98,14 +112,17 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 
     assert exports[0] == f"export KUBECONFIG='{tmp_path}/a lab/kubeconfig'\n"
     assert all(line.startswith("export ROLLOUT_") for line in exports[1:])
-    assert (tmp_path / "a lab" / "env").read_text(encoding="utf-8").splitlines(keepends=True)[:4] == exports
+    assert (tmp_path / "a lab" / "env").read_text(encoding="utf-8").splitlines(keepends=True)[
+        :4
+    ] == exports
     assert f". '{tmp_path}/a lab/env'" in err
     assert "Clean" in out
     assert "rollout apply" in err
     assert process.returncode == 0
 
 
-# Whoever has connected is hung up on when the lab, its API server or a host goes away, however far he has come.
+# Whoever has connected is hung up on when the lab, its API server or a host goes away, however far
+# he has come.
 
 
 Place = tuple[str, int]
@@ -147,7 +164,9 @@ def _ssh_version(connection: socket.socket) -> None:
 def _client_hello(connection: socket.socket) -> None:
     hello = ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):
-        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), hello, server_hostname="localhost"
+        ).do_handshake()
     connection.sendall(hello.read())
 
 

@@ -33,10 +33,9 @@ def test_a_file_of_ones_own_loads(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, "description: Mine.\n" + NODES))
 
     assert (scenario.name, scenario.description) == ("mine", "Mine.")
-    assert [(host.name, host.settings.labels[ZONE_LABEL], host.role) for host in plan_hosts(scenario)] == [
-        ("n-1", "a", Role.WORKER),
-        ("n-2", "b", Role.WORKER),
-    ]
+    assert [
+        (host.name, host.settings.labels[ZONE_LABEL], host.role) for host in plan_hosts(scenario)
+    ] == [("n-1", "a", Role.WORKER), ("n-2", "b", Role.WORKER)]
 
 
 def test_a_scenario_on_top_of_another(tmp_path: Path) -> None:
@@ -59,15 +58,24 @@ hosts: [{select: {names: [worker-1]}, faults: {reboot: ignored}}]
         (NODES, "missing required field `description`"),
         ("description: x\nnodes: []", "at least one node"),
         ("description: x\nspeeed: 3\n" + NODES, "unknown field `speeed`"),
-        ("description: x\nnodes: [{prefix: n, count: many}]", "nodes[0].count: expected `int`, got `str`"),
-        ("description: x\nnodes: [{prefix: N_1, count: 1}]", "nodes[0].prefix: expected `str` matching regex"),
+        (
+            "description: x\nnodes: [{prefix: n, count: many}]",
+            "nodes[0].count: expected `int`, got `str`",
+        ),
+        (
+            "description: x\nnodes: [{prefix: N_1, count: 1}]",
+            "nodes[0].prefix: expected `str` matching regex",
+        ),
         ("description: x\nnodes: [{prefix: n, count: 1}, {prefix: n, count: 1}]", "same prefix"),
         ("description: x\nextends: nosuch", "extends names no shipped scenario: nosuch"),
         (
             "description: x\nhosts: [{select: {}, faults: {bus: shy}}]\n" + NODES,
             "hosts[0].faults.bus: invalid enum value 'shy'",
         ),
-        ("description: x\nhosts: [{select: {}, update: {state: staged, to: null}}]\n" + NODES, "needs a version"),
+        (
+            "description: x\nhosts: [{select: {}, update: {state: staged, to: null}}]\n" + NODES,
+            "needs a version",
+        ),
         (
             "description: x\nworkloads: [{kind: Deployment, name: a, budget: {}}]\n" + NODES,
             "workloads[0].budget: a budget has either",
@@ -85,8 +93,12 @@ def test_what_is_wrong_is_named(text: str, complaint: str, tmp_path: Path) -> No
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize(("nodes", "control_plane", "workers"), [(1, 0, 1), (2, 1, 1), (5, 1, 4), (6, 3, 3)])
-def test_scaling_keeps_something_to_run_workloads_on(nodes: int, control_plane: int, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "control_plane", "workers"), [(1, 0, 1), (2, 1, 1), (5, 1, 4), (6, 3, 3)]
+)
+def test_scaling_keeps_something_to_run_workloads_on(
+    nodes: int, control_plane: int, workers: int
+) -> None:
     roles = [host.role for host in plan_hosts(scale(load_scenario("default"), nodes))]
 
     assert (roles.count(Role.CONTROL_PLANE), roles.count(Role.WORKER)) == (control_plane, workers)
@@ -108,7 +120,11 @@ def test_selection(select: str, names: list[str], tmp_path: Path) -> None:
     )
     hosts = plan_hosts(load_scenario(written(tmp_path, text)))
 
-    idle = (host for host in hosts if host.settings.update and host.settings.update.state is EngineState.IDLE)
+    idle = (
+        host
+        for host in hosts
+        if host.settings.update and host.settings.update.state is EngineState.IDLE
+    )
     assert [host.name for host in idle] == names
 
 

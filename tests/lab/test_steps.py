@@ -40,14 +40,18 @@ def typed(home: Path, lab: Lab, words: list[str]) -> Ended:
 def is_answered(words: list[str], ended: Ended) -> bool:
     """Whether it did what it is for: a plan that nothing blocks comes to its question."""
     code, word = TROUBLE.get(words[0], (ExitCode.OK, ""))
-    return ended.code in (ExitCode.OK, ExitCode.DECLINED) or (ended.code == code and word in ended.stdout)
+    return ended.code in (ExitCode.OK, ExitCode.DECLINED) or (
+        ended.code == code and word in ended.stdout
+    )
 
 
 def asked_by_kubectl(lab: Lab, words: list[str]) -> None:
     """Again where the scenario's server refused, as a person does: kubectl asks once, and the refusal is meant."""
     refusals: list[bytes] = []
     for _ in range(MOST_TRIES if lab.scenario.api_faults else 1):
-        done = subprocess.run(words, env={**os.environ, **lab.environment}, capture_output=True, check=False)
+        done = subprocess.run(
+            words, env={**os.environ, **lab.environment}, capture_output=True, check=False
+        )
         if done.returncode == 0:
             return
         refusals.append(done.stderr)
@@ -74,7 +78,7 @@ def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     scenario = with_fleetlock(load_scenario("zincati"), f"http://127.0.0.1:{port}/")
-    (serve, *rest) = [shlex.split(step, comments=True)[1:] for step in steps_of(scenario)]
+    serve, *rest = [shlex.split(step, comments=True)[1:] for step in steps_of(scenario)]
     with Lab(scenario, directory=tmp_path / "lab", speed=30) as lab:
         server = start(tmp_path, lab.environment, serve)
         assert server.stderr is not None
@@ -88,7 +92,9 @@ def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
 
 def test_they_are_printed_with_the_env(tmp_path: Path) -> None:
     """Pasted into a shell, which has a `rollout`, one after the other."""
-    process = start(tmp_path, {}, ("lab", "up", "--scenario", "leftovers", "--dir", str(tmp_path / "my lab")))
+    process = start(
+        tmp_path, {}, ("lab", "up", "--scenario", "leftovers", "--dir", str(tmp_path / "my lab"))
+    )
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:
@@ -98,9 +104,16 @@ def test_they_are_printed_with_the_env(tmp_path: Path) -> None:
     commands = [line.strip() for line in said if line.startswith("    ")]
     assert tuple(commands[1:]) == steps_of(load_scenario("leftovers"))
     try:
-        status = f'rollout() {{ {shlex.quote(sys.executable)} -m rollout "$@"; }}; {commands[0]}; {commands[1]}'
-        shown = subprocess.run(["bash", "-c", status], capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert (shown.returncode, "13 nodes: " in shown.stdout) == (0, True), shown.stdout + shown.stderr
+        status = (
+            f'rollout() {{ {shlex.quote(sys.executable)} -m rollout "$@"; }}; {commands[0]};'
+            f" {commands[1]}"
+        )
+        shown = subprocess.run(
+            ["bash", "-c", status], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert (shown.returncode, "13 nodes: " in shown.stdout) == (0, True), (
+            shown.stdout + shown.stderr
+        )
     finally:
         process.terminate()
         end_of(process)

@@ -19,7 +19,12 @@ IMAGE = "registry.example/node-rollout:1"
 SETTINGS = "[gates] # {{ .Values.image }} & <b>\r\ncommand = \"test '{{ 1 }}'\"\n\n"
 KNOWN_HOSTS = "10.0.0.1 ssh-ed25519 AAAA"
 OPERATES = Installation(
-    kind=Kind.CRONJOB, image=IMAGE, name="night", namespace="ops", known_hosts=KNOWN_HOSTS, grace=2220
+    kind=Kind.CRONJOB,
+    image=IMAGE,
+    name="night",
+    namespace="ops",
+    known_hosts=KNOWN_HOSTS,
+    grace=2220,
 )
 SERVES = replace(OPERATES, kind=Kind.FLEETLOCK, known_hosts="", grace=60)
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
@@ -83,7 +88,9 @@ def written(documents: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("installation", "chosen"), CASES.values(), ids=CASES)
-def test_it_makes_what_is_printed(installation: Installation, chosen: dict[str, Any], tmp_path: Path) -> None:
+def test_it_makes_what_is_printed(
+    installation: Installation, chosen: dict[str, Any], tmp_path: Path
+) -> None:
     """What looks like a template in settings is none. The release's namespace is Helm's to make."""
     values = tmp_path / "values.yaml"
     values.write_text(json.dumps({"image": IMAGE, "knownHosts": KNOWN_HOSTS, **chosen}))
@@ -97,11 +104,20 @@ def test_it_makes_what_is_printed(installation: Installation, chosen: dict[str, 
 
 def test_the_chart_has_more_than_is_printed() -> None:
     """For what `rollout manifests` leaves to a patch of Kustomize."""
-    chosen = ("kind=fleetlock", f"image={IMAGE}", "replicas=3", "imagePullSecrets[0].name=quay", "podMonitor=true")
+    chosen = (
+        "kind=fleetlock",
+        f"image={IMAGE}",
+        "replicas=3",
+        "imagePullSecrets[0].name=quay",
+        "podMonitor=true",
+    )
     made = helm("template", "night", CHART, *(f"--set={value}" for value in chosen))
     documents = {document["kind"]: document for document in yaml.safe_load_all(made.stdout)}
     spec = documents["Deployment"]["spec"]
-    assert (spec["replicas"], spec["template"]["spec"]["imagePullSecrets"]) == (3, [{"name": "quay"}])
+    assert (spec["replicas"], spec["template"]["spec"]["imagePullSecrets"]) == (
+        3,
+        [{"name": "quay"}],
+    )
     (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] == spec["template"]["spec"]["containers"][0]["ports"][0]["name"]
 
@@ -111,14 +127,19 @@ def test_the_chart_has_more_than_is_printed() -> None:
     [
         ({"knownHosts": "x"}, "image: the one that you built"),
         ({"image": IMAGE}, "knownHosts: the pod would trust no host"),
-        ({"image": IMAGE, "kind": "job"}, 'one of the following: "cronjob", "deployment", "fleetlock"'),
+        (
+            {"image": IMAGE, "kind": "job"},
+            'one of the following: "cronjob", "deployment", "fleetlock"',
+        ),
         ({"image": IMAGE, "knownHost": "x"}, "Additional property knownHost is not allowed"),
         ({"image": IMAGE, "replicas": "two"}, "Expected: integer, given: string"),
         ({"image": IMAGE, "knownHosts": "x", "podMonitor": "true"}, "podMonitor: set metricsPort"),
     ],
 )
 def test_what_would_not_work_is_refused(chosen: dict[str, str], reason: str) -> None:
-    made = helm("template", "x", CHART, *(f"--set={name}={value}" for name, value in chosen.items()))
+    made = helm(
+        "template", "x", CHART, *(f"--set={name}={value}" for name, value in chosen.items())
+    )
     assert reason in made.stderr
 
 
@@ -126,7 +147,10 @@ WRONG_SETTINGS = {
     "a misspelt key": ("[waves]\nmax-unavailble = 2", "waves.max-unavailble: unknown setting"),
     "a misspelt table": ("[wave]\ncanary = 1", "wave: unknown setting"),
     "a key outside its table": ("canary = 1", "canary: unknown setting"),
-    "a misspelt key of a pool": ("[[pool]]\nname = 'web'\nselectr = 'a'", "pool.selectr: unknown setting"),
+    "a misspelt key of a pool": (
+        "[[pool]]\nname = 'web'\nselectr = 'a'",
+        "pool.selectr: unknown setting",
+    ),
     "a pool that is no list": ("[pool]\nname = 'web'", "pool: write each one as [[pool]]"),
     "a value for a table": ("waves = 3", "waves: a table, not a value"),
     "a table for a value": ("[waves.canary]\na = 1", "waves.canary: a value, not a table"),

@@ -61,7 +61,11 @@ def container(installation: Installation) -> Json:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
     "installation",
-    [*PODS, replace(WHOLE, kind=Kind.ROLES), replace(SERVER, tls_secret="", cluster_ip="", networks=())],
+    [
+        *PODS,
+        replace(WHOLE, kind=Kind.ROLES),
+        replace(SERVER, tls_secret="", cluster_ip="", networks=()),
+    ],
     ids=[*WORKLOADS, "fleetlock", "roles", "plain fleetlock"],
 )
 def test_every_release_takes_it(installation: Installation, release: str) -> None:
@@ -72,7 +76,9 @@ def test_every_release_takes_it(installation: Installation, release: str) -> Non
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_each_name_that_is_used_is_printed(kind: Kind) -> None:
-    installation = replace(WHOLE, kind=kind, name="patches", namespace="ops", lease_namespace="locks")
+    installation = replace(
+        WHOLE, kind=kind, name="patches", namespace="ops", lease_namespace="locks"
+    )
     documents = objects(installation)
     spec = pod_spec(installation)
     (account,) = of_kind("ServiceAccount", documents)
@@ -91,15 +97,27 @@ def test_every_role_is_bound_to_the_account() -> None:
     bindings = [document for document in documents if document["kind"].endswith("Binding")]
     assert [role["metadata"].get("namespace", "") for role in roles] == ["", "locks", "default"]
     for role, binding in zip(roles, bindings, strict=True):
-        assert (binding["kind"], binding["metadata"]) == (f"{role['kind']}Binding", role["metadata"])
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}]
+        assert (binding["kind"], binding["metadata"]) == (
+            f"{role['kind']}Binding",
+            role["metadata"],
+        )
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+            role["kind"],
+            role["metadata"]["name"],
+        )
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}
+        ]
 
 
 def test_the_settings_never_take_the_place_of_the_record() -> None:
     """Which is a ConfigMap, and may stand in the same namespace."""
     (config,) = of_kind("ConfigMap", objects(replace(WHOLE, namespace="kube-system")))
-    (role,) = (role for role in of_kind("Role", objects(WHOLE)) if role["metadata"]["namespace"] == "kube-system")
+    (role,) = (
+        role
+        for role in of_kind("Role", objects(WHOLE))
+        if role["metadata"]["namespace"] == "kube-system"
+    )
     written = {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
     assert config["metadata"]["name"] not in written
 
@@ -107,7 +125,8 @@ def test_the_settings_never_take_the_place_of_the_record() -> None:
 @pytest.mark.parametrize("installation", PODS, ids=[*WORKLOADS, "fleetlock"])
 def test_the_pod_is_restricted(installation: Installation) -> None:
     """The Pod Security Standard of that name, control by control, and a root that cannot be written."""
-    spec, only = pod_spec(installation), container(installation)
+    spec = pod_spec(installation)
+    only = container(installation)
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["securityContext"]["runAsUser"] > 0
@@ -117,8 +136,14 @@ def test_the_pod_is_restricted(installation: Installation) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert {next(iter({*volume} - {"name"})) for volume in spec["volumes"]} == {"configMap", "secret", "emptyDir"}
-    assert {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}  # noqa: S108
+    assert {next(iter({*volume} - {"name"})) for volume in spec["volumes"]} == {
+        "configMap",
+        "secret",
+        "emptyDir",
+    }
+    assert {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")} == {
+        "/tmp"  # noqa: S108
+    }
     assert set(only["resources"]) == {"requests", "limits"}
     assert all(port["containerPort"] > 1023 for port in only.get("ports", ()))
     (namespace,) = of_kind("Namespace", objects(installation))
@@ -130,16 +155,22 @@ def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> Non
     """By the label's presence: its value is `true` on k3s, and a managed control plane has no such node."""
     spec = pod_spec(replace(WHOLE, kind=kind))
     assert "nodeSelector" not in spec
-    assert set(spec["affinity"]["nodeAffinity"]) == {"preferredDuringSchedulingIgnoredDuringExecution"}
+    assert set(spec["affinity"]["nodeAffinity"]) == {
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    }
     terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     wanted = [expression for term in terms for expression in term["preference"]["matchExpressions"]]
     assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in wanted
-    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec["tolerations"]
+    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec[
+        "tolerations"
+    ]
     # a node that is left for a process elsewhere outweighs both
     weights = {term["preference"]["matchExpressions"][0]["key"]: term["weight"] for term in terms}
     assert weights.pop("node-rollout.dev/deferred") > sum(weights.values())
     # a node that is being drained is no place for it
-    assert not any(toleration["key"].startswith("node.kubernetes.io/") for toleration in spec["tolerations"])
+    assert not any(
+        toleration["key"].startswith("node.kubernetes.io/") for toleration in spec["tolerations"]
+    )
 
 
 def test_a_standing_process_is_probed_where_it_listens() -> None:
@@ -153,18 +184,25 @@ def test_a_standing_process_is_probed_where_it_listens() -> None:
     assert only["startupProbe"]["periodSeconds"] * only["startupProbe"]["failureThreshold"] >= 60
     for document in objects(deployment):
         kubernetes_validate.validate(document, RELEASES[-1], strict=True)
-    assert "livenessProbe" not in container(replace(deployment, listen="127.0.0.1:9732", metrics_port=0))
+    assert "livenessProbe" not in container(
+        replace(deployment, listen="127.0.0.1:9732", metrics_port=0)
+    )
     assert "livenessProbe" not in container(replace(deployment, listen="", metrics_port=0))
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whatever_it_has_to(kind: Kind) -> None:
+def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whatever_it_has_to(
+    kind: Kind,
+) -> None:
     (closed,) = of_kind("NetworkPolicy", objects(replace(WHOLE, kind=kind)))
     assert closed["spec"]["ingress"] == []
     installation = replace(WHOLE, kind=kind, listen=":9732", metrics_port=9732)
     (policy,) = of_kind("NetworkPolicy", objects(installation))
     assert policy["spec"]["policyTypes"] == ["Ingress"]
-    assert policy["spec"]["podSelector"]["matchLabels"] == job_spec(installation)["template"]["metadata"]["labels"]
+    assert (
+        policy["spec"]["podSelector"]["matchLabels"]
+        == job_spec(installation)["template"]["metadata"]["labels"]
+    )
     (rule,) = policy["spec"]["ingress"]
     (port,) = container(installation)["ports"]
     assert rule == {"ports": [{"port": port["name"], "protocol": "TCP"}]}

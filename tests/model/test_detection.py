@@ -62,12 +62,22 @@ def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> Ho
         (UpdateStatus(UpdateOperation.DOWNLOADING), "flatcar", Answer.NOT_NEEDED),
         (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "flatcar", Answer.NONE),
         # on Flatcar it has to be there
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING), "flatcar", Answer.NONE),
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING), "ubuntu", Answer.ABSENT),
+        (
+            UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING),
+            "flatcar",
+            Answer.NONE,
+        ),
+        (
+            UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING),
+            "ubuntu",
+            Answer.ABSENT,
+        ),
         (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "ubuntu", Answer.NONE),
     ],
 )
-def test_update_engine_is_a_source_like_any_other(update: UpdateStatus, os_id: str, answer: Answer) -> None:
+def test_update_engine_is_a_source_like_any_other(
+    update: UpdateStatus, os_id: str, answer: Answer
+) -> None:
     (sign,) = facts(update, os_id).detection.signs
     assert (sign.source, sign.answer) == (Source.UPDATE_ENGINE, answer)
     assert sign.version == (update.new_version if answer is Answer.NEEDED else "")
@@ -84,13 +94,21 @@ OWN = "node-rollout.dev/reboot-needed"
     [
         ({}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
         ({FLUO: "true"}, Answer.NEEDED, f"annotation {FLUO}"),
-        ({FLUO: "true", CLUO: "true", OWN: "true"}, Answer.NEEDED, f"annotation {OWN}, {FLUO}, {CLUO}"),
+        (
+            {FLUO: "true", CLUO: "true", OWN: "true"},
+            Answer.NEEDED,
+            f"annotation {OWN}, {FLUO}, {CLUO}",
+        ),
         ({FLUO: "false", CLUO: "", OWN: "false"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
         # the words are theirs; of our own another word is a mistake, and no answer
         ({OWN: "True"}, Answer.NONE, f"its annotation {OWN} is neither true nor false"),
         # they tell of a reboot that is under way, or over
         ({marks.KURED_IN_PROGRESS: "true"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
-        ({"weave.works/kured-most-recent-reboot-needed": "2026"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        (
+            {"weave.works/kured-most-recent-reboot-needed": "2026"},
+            Answer.NOT_NEEDED,
+            "no annotation reboot-needed",
+        ),
     ],
 )
 def test_the_word_on_a_node(annotations: dict[str, str], answer: Answer, detail: str) -> None:
@@ -98,7 +116,9 @@ def test_the_word_on_a_node(annotations: dict[str, str], answer: Answer, detail:
     assert (sign.answer, sign.detail) == (answer, detail)
 
 
-def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_marked_anyway() -> None:
+def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_marked_anyway() -> (
+    None
+):
     assert targets_text({Source.UPDATE_ENGINE: "2.0"}) == targets_text({}) == ""
     targets = {Source.UPDATE_ENGINE: "2.0", Source.ANNOTATION: ""}
     assert read_targets(targets_text(targets)) == targets
@@ -107,14 +127,21 @@ def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_ma
         assert read_targets(text) is None
 
 
-# How often in a row a host's reboots have brought no other version, by what the last one left on its Node.
+# How often in a row a host's reboots have brought no other version, by what the last one left on
+# its Node.
 
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def left(**words: str) -> Node:
-    result = {"outcome": "succeeded", "at": NOW.isoformat(), "version": "4081.2.0", "unmoved": "2", **words}
+    result = {
+        "outcome": "succeeded",
+        "at": NOW.isoformat(),
+        "version": "4081.2.0",
+        "unmoved": "2",
+        **words,
+    }
     return node("worker-1", annotations={marks.LAST_RESULT: json.dumps(result)})
 
 
@@ -134,6 +161,8 @@ def test_a_reboot_now_and_then_is_no_row(ahead: float) -> None:
     assert unmoved_before(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 0
 
 
-@pytest.mark.parametrize("words", [{"unmoved": "many"}, {"unmoved": "-1"}, {"unmoved": "٣"}, {"unmoved": "9" * 5000}])
+@pytest.mark.parametrize(
+    "words", [{"unmoved": "many"}, {"unmoved": "-1"}, {"unmoved": "٣"}, {"unmoved": "9" * 5000}]
+)
 def test_what_is_no_number_counts_as_none(words: dict[str, str]) -> None:
     assert unmoved_reboots(left(**words)) == 0

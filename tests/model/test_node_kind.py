@@ -64,7 +64,9 @@ def test_a_node_without_a_linux_host_is_no_trouble(changes: dict[str, object]) -
 
 
 def test_a_linux_host_is_supported() -> None:
-    linux = node("w-1", operating_system="linux", labels={"kubernetes.io/os": "linux", "type": "worker"})
+    linux = node(
+        "w-1", operating_system="linux", labels={"kubernetes.io/os": "linux", "type": "worker"}
+    )
     assert not why_unsupported(linux)
 
 

@@ -37,15 +37,17 @@ def test_durations(text: str, seconds: float, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "5", "00", "10x", "-5m", "m", ".h", "1h 30m", "++5m", "5m+", "1e3s", "\u0665m"],
+    "text", ["", "5", "00", "10x", "-5m", "m", ".h", "1h 30m", "++5m", "5m+", "1e3s", "\u0665m"]
 )
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         Duration.parse(text)
 
 
-@given(st.integers(min_value=0, max_value=2**31 - 1), st.sampled_from([("ns", 9), ("us", 6), ("ms", 3), ("s", 0)]))
+@given(
+    st.integers(min_value=0, max_value=2**31 - 1),
+    st.sampled_from([("ns", 9), ("us", 6), ("ms", 3), ("s", 0)]),
+)
 def test_no_duration_changes_by_being_written(number: int, unit: tuple[str, int]) -> None:
     read = Duration.parse(f"{number}{unit[0]}")
     assert read == number / 10 ** unit[1]
@@ -54,7 +56,15 @@ def test_no_duration_changes_by_being_written(number: int, unit: tuple[str, int]
 
 @pytest.mark.parametrize(
     ("text", "total", "meant"),
-    [("3", 10, 3), ("25%", 10, 2), ("25%", 3, 1), ("100%", 10, 10), ("0", 10, 0), ("0%", 10, 0), ("39%", 10, 3)],
+    [
+        ("3", 10, 3),
+        ("25%", 10, 2),
+        ("25%", 3, 1),
+        ("100%", 10, 10),
+        ("0", 10, 0),
+        ("0%", 10, 0),
+        ("39%", 10, 3),
+    ],
 )
 def test_counts(text: str, total: int, meant: int) -> None:
     assert Count.parse(text).of(total) == meant
@@ -114,14 +124,21 @@ NAMES = ("plain", "a b", "%h", "a\\b", "it's", 'a "b"', "100%", "$HOME", "a\tb")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_client_reads_the_file_that_is_meant(name: str, tmp_path: Path) -> None:
     """Of a list of files, where spaces separate them."""
-    options = ["-o", f"UserKnownHostsFile={ssh_path(str(tmp_path / name))}", "-o", "LogLevel=DEBUG3"]
+    options = [
+        "-o",
+        f"UserKnownHostsFile={ssh_path(str(tmp_path / name))}",
+        "-o",
+        "LogLevel=DEBUG3",
+    ]
     asked = subprocess.run(
         ["ssh", "-F", "none", *options, "-o", "ProxyCommand=exit", "-G", "host.example"],
         capture_output=True,
         text=True,
         check=True,
     )
-    line = next(line for line in asked.stdout.splitlines() if line.startswith("userknownhostsfile "))
+    line = next(
+        line for line in asked.stdout.splitlines() if line.startswith("userknownhostsfile ")
+    )
     assert line.partition(" ")[2].replace("%%", "%") == str(tmp_path / name)
 
 
@@ -131,5 +148,7 @@ def test_an_included_file_is_the_one_that_is_meant(name: str, tmp_path: Path) ->
     (tmp_path / name).write_text("User included\n")
     config = tmp_path / "config"
     config.write_text(f"Include {ssh_path(str(tmp_path / name), tokens=False)}\n")
-    asked = subprocess.run(["ssh", "-F", config, "-G", "host.example"], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        ["ssh", "-F", config, "-G", "host.example"], capture_output=True, text=True, check=True
+    )
     assert "user included\n" in asked.stdout

@@ -78,16 +78,25 @@ def test_a_warning_is_shown_when_there_is_nothing_else() -> None:
 
 
 def test_an_error_about_a_warning_is_no_warning() -> None:
-    assert last_words(f"{REASON}\ncannot write a warning: disk full") == "cannot write a warning: disk full"
+    assert (
+        last_words(f"{REASON}\ncannot write a warning: disk full")
+        == "cannot write a warning: disk full"
+    )
 
 
 def test_the_count_of_bad_options_is_no_reason() -> None:
     option = "/home/ann/.ssh/config: line 2: Bad configuration option: foobar"
-    assert last_words(f"{option}\n/home/ann/.ssh/config: terminating, 1 bad configuration options\n") == option
+    assert (
+        last_words(f"{option}\n/home/ann/.ssh/config: terminating, 1 bad configuration options\n")
+        == option
+    )
 
 
 def test_what_is_said_in_passing_is_shown_when_there_is_nothing_else() -> None:
-    assert last_words("[0813/101113.3:INFO:client.cc(200)] gave up") == ("[0813/101113.3:INFO:client.cc(200)] gave up")
+    assert (
+        last_words("[0813/101113.3:INFO:client.cc(200)] gave up")
+        == "[0813/101113.3:INFO:client.cc(200)] gave up"
+    )
 
 
 def test_a_prefix_alone_is_shown_rather_than_nothing() -> None:

@@ -2,9 +2,10 @@
 
 usage: python -m tests.mutations.faults [NUMBER | NAME ...]
 
-Each is a replacement in a copy of this checkout; the tests that are named for it run there until one fails. What nobody
-finds is listed at the end, and so is a fault whose text does not stand exactly once in its file, which is no fault any
-more. An environment beside the copy has every process import the program from there.
+Each is a replacement in a copy of this checkout; the tests that are named for it run there until
+one fails. What nobody finds is listed at the end, and so is a fault whose text does not stand
+exactly once in its file, which is no fault any more. An environment beside the copy has every
+process import the program from there.
 """
 
 import shutil
@@ -77,11 +78,15 @@ def main(chosen: Sequence[str]) -> int:
         for number, fault in enumerate(read_faults(), 1):
             if chosen and not {str(number), fault.name} & {*chosen}:
                 continue
-            begun, verdict = time.monotonic(), fault.why_void(copy)
+            begun = time.monotonic()
+            verdict = fault.why_void(copy)
             found = "" if verdict else finder(fault, copy, python)
             if not found:
                 missed.append(fault.name)
-            print(f"{number:2} {fault.name}: {found or verdict or 'NOT FOUND'} ({time.monotonic() - begun:.0f} s)")
+            print(
+                f"{number:2} {fault.name}: {found or verdict or 'NOT FOUND'}"
+                f" ({time.monotonic() - begun:.0f} s)"
+            )
             sys.stdout.flush()
     print(f"{len(missed)} not found: {', '.join(missed) or '-'}")
     return 1 if missed else 0
@@ -89,7 +94,8 @@ def main(chosen: Sequence[str]) -> int:
 
 def environment_of(copy: Path) -> Path:
     """Make an environment beside the copy that has all of this one's packages, but the program from the copy."""
-    place, ours = copy.parent / "environment", Path(sys.executable).parent
+    place = copy.parent / "environment"
+    ours = Path(sys.executable).parent
     venv.create(place, symlinks=True)
     for program in ours.iterdir():
         if not (place / "bin" / program.name).exists():

@@ -23,7 +23,9 @@ VERSION = "4152.2.0"
 
 
 def keygen(*words: str, content: str = "") -> str:
-    done = subprocess.run(["ssh-keygen", *words], input=content, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["ssh-keygen", *words], input=content, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -38,8 +40,18 @@ def keys(tmp_path: Path) -> Path:
 
 
 def requires(keys: Path, source: object, **more: object) -> tuple[str, ...]:
-    rules = {"cluster": "staging", "allowed-signers": keys / "signers", "hours": 0, "nodes": 4, **more}
-    named = (word for name, value in rules.items() for word in ("--set", f"evidence.{name.replace('_', '-')}={value}"))
+    rules = {
+        "cluster": "staging",
+        "allowed-signers": keys / "signers",
+        "hours": 0,
+        "nodes": 4,
+        **more,
+    }
+    named = (
+        word
+        for name, value in rules.items()
+        for word in ("--set", f"evidence.{name.replace('_', '-')}={value}")
+    )
     return ("--require-evidence", str(source), *named)
 
 
@@ -47,14 +59,19 @@ def proved(lab: Lab, keys: Path, rollout: Rollout) -> Path:
     """What staging proves: its document, signed."""
     rollout(lab, *ONCE).ends(0)
     file = keys / "good.json"
-    made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")).ends(0)
+    made = rollout(
+        lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")
+    ).ends(0)
     assert "4 nodes, verified for 0" in made.stderr
     return file
 
 
-def signed(keys: Path, document: Mapping[str, Any], name: str = "forged.json", key: str = "staging") -> Path:
+def signed(
+    keys: Path, document: Mapping[str, Any], name: str = "forged.json", key: str = "staging"
+) -> Path:
     """A document that somebody has made by hand, and signed."""
-    file, text = keys / name, json.dumps(document)
+    file = keys / name
+    text = json.dumps(document)
     file.write_text(text)
     words = ("-Y", "sign", "-f", str(keys / key), "-n", SIGNATURE_NAMESPACE)
     file.with_name(f"{name}.sig").write_text(keygen(*words, content=text))
@@ -82,18 +99,28 @@ def by_hand(lab: Lab) -> dict[str, Any]:
 def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     started: Started, rollout: Rollout, keys: Path
 ) -> None:
-    staging, production = started("default", 4), started("default", 4)
+    staging = started("default", 4)
+    production = started("default", 4)
     nothing = rollout(staging, "evidence", *STAGING)
-    assert (nothing.code, "no node has been rebooted into another version here" in nothing.stderr) == (1, True)
+    assert (
+        nothing.code,
+        "no node has been rebooted into another version here" in nothing.stderr,
+    ) == (1, True)
     file = proved(staging, keys, rollout)
     document = json.loads(file.read_text())
-    assert (document["version"], document["cluster"]["name"], len(document["nodes"])) == (VERSION, "staging", 4)
+    assert (document["version"], document["cluster"]["name"], len(document["nodes"])) == (
+        VERSION,
+        "staging",
+        4,
+    )
     waiting = requires(keys, file, nodes=5, hours=2)
     ended = rollout(production, *ONCE, *waiting).ends(0)
     lacking = f"version {VERSION} is not proven in staging yet: 4 of 5 nodes, 0 of 2 h"
     assert lacking in str(ended.lines)
     assert_untouched(production)
-    shown = rollout(production, "status", "-o", "wide", *waiting[2:], "--set", f"evidence.source={file}")
+    shown = rollout(
+        production, "status", "-o", "wide", *waiting[2:], "--set", f"evidence.source={file}"
+    )
     assert lacking in " ".join(shown.stdout.split())
     assert "unproven" in shown.stdout
     # a folder holds those of several versions
@@ -102,15 +129,22 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     assert_all_done(production)
 
 
-def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(started: Started, rollout: Rollout) -> None:
+def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 5)
     faults = {"worker-1": RebootFault.ROLLS_BACK, "worker-2": RebootFault.NEVER_RETURNS}
     for name, fault in faults.items():
         lab.call(partial(lab.machines[name].inflict, HostFaults(reboot=fault)))
-    ended = rollout(lab, *ONCE, "--max-failures", "5", "--max-unavailable", "5", "--reboot-timeout", "10s")
+    ended = rollout(
+        lab, *ONCE, "--max-failures", "5", "--max-unavailable", "5", "--reboot-timeout", "10s"
+    )
     assert {"worker-1": "rolled-back", "worker-2": "not-back"}.items() <= ended.outcomes.items()
     rollout(lab, "release", VERSION).ends(0)
-    failed = {"worker-1": "rolled back from this version", "worker-2": "did not come back with this version"}
+    failed = {
+        "worker-1": "rolled back from this version",
+        "worker-2": "did not come back with this version",
+    }
     assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
     rollout(lab, "abort", "--yes", "--wait", "1s")
     assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
@@ -119,9 +153,12 @@ def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(start
 def test_each_version_has_a_file_of_its_own_in_a_folder_that_is_made(
     started: Started, rollout: Rollout, keys: Path
 ) -> None:
-    staging, folder = started("default", 4), keys / "made" / "evidence"
+    staging = started("default", 4)
+    folder = keys / "made" / "evidence"
     proved(staging, keys, rollout)
-    made = rollout(staging, "evidence", *STAGING, "--out", f"{folder}/", "--sign-key", str(keys / "staging")).ends(0)
+    made = rollout(
+        staging, "evidence", *STAGING, "--out", f"{folder}/", "--sign-key", str(keys / "staging")
+    ).ends(0)
     assert {file.name for file in folder.iterdir()} == {f"{VERSION}.json", f"{VERSION}.json.sig"}
     assert f"Written: {folder}/{VERSION}.json" in made.stderr
     (keys / "a-file").touch()
@@ -134,11 +171,18 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
 ) -> None:
     production = started("default", 4)
     old = by_hand(production)
-    failed = {**old, "made_at": ago(seconds=-60), "failed": {"worker-9": "failed with this version"}}
+    failed = {
+        **old,
+        "made_at": ago(seconds=-60),
+        "failed": {"worker-9": "failed with this version"},
+    }
 
     def publish(document: Mapping[str, Any]) -> None:
         file = signed(keys, document)
-        data = {"a.json": file.read_text(), "a.json.sig": file.with_name(f"{file.name}.sig").read_text()}
+        data = {
+            "a.json": file.read_text(),
+            "a.json.sig": file.with_name(f"{file.name}.sig").read_text(),
+        }
         name = {"name": "node-rollout-evidence", "namespace": "kube-system"}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
 
@@ -150,9 +194,13 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
         production.call(put)
 
     operate = (*ONCE, *requires(keys, "configmap"))
-    assert "ConfigMap kube-system/node-rollout-evidence: not there" in str(rollout(production, *operate).lines)
+    assert "ConfigMap kube-system/node-rollout-evidence: not there" in str(
+        rollout(production, *operate).lines
+    )
     publish(failed)
-    assert "1 node failed there (worker-9: failed with this version)" in str(rollout(production, *operate).lines)
+    assert "1 node failed there (worker-9: failed with this version)" in str(
+        rollout(production, *operate).lines
+    )
     publish(old)
     assert "a later one, of " in str(rollout(production, *operate).lines)
     assert_untouched(production)
@@ -161,7 +209,9 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
     assert_all_done(production)
 
 
-def test_evidence_that_is_not_what_it_says_is_refused(started: Started, rollout: Rollout, keys: Path) -> None:
+def test_evidence_that_is_not_what_it_says_is_refused(
+    started: Started, rollout: Rollout, keys: Path
+) -> None:
     production = started("default", 2)
     good = by_hand(production)
     own = str(good["cluster"]["uid"]).removeprefix("not-")
@@ -176,7 +226,9 @@ def test_evidence_that_is_not_what_it_says_is_refused(started: Started, rollout:
         "it is stale: made ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),
         "in the future": signed(keys, {**good, "made_at": ago(days=-1)}, "future.json"),
         "it does not say when": signed(keys, {**good, "made_at": "soon"}, "when.json"),
-        "has no evidence of staging (there is: 4000.0.0)": signed(keys, {**good, "version": "4000.0.0"}, "v.json"),
+        "has no evidence of staging (there is: 4000.0.0)": signed(
+            keys, {**good, "version": "4000.0.0"}, "v.json"
+        ),
         "it is no evidence": signed(keys, {"version": 7}, "shape.json"),
         "this program reads": signed(keys, {**good, "format_version": "2.0"}, "newer.json"),
         "1 of 4 nodes": signed(keys, {**good, "nodes": ["worker-1"] * 9}, "same.json"),

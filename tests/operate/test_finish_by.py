@@ -21,27 +21,34 @@ from tests.waiting import Inbox
 
 
 def seconds_with(lab: Lab, rollout: Rollout, limit: int) -> int:
-    seconds: int = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", str(limit)).stdout)["estimate"][
-        "seconds"
-    ]
+    seconds: int = json.loads(
+        rollout(lab, "plan", "-o", "json", "--max-unavailable", str(limit)).stdout
+    )["estimate"]["seconds"]
     return seconds
 
 
-def test_the_smallest_limit_that_is_done_in_time(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_the_smallest_limit_that_is_done_in_time(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 9)
     one, two, most = (seconds_with(lab, rollout, limit) for limit in (1, 2, 9))
     assert most <= two < one
     enough = rollout(lab, "plan", "--finish-by", f"{one + 60}s")
-    assert (enough.code, "with --max-unavailable 1: about " in enough.stderr) == (0, True), enough.stderr
+    assert (enough.code, "with --max-unavailable 1: about " in enough.stderr) == (0, True), (
+        enough.stderr
+    )
     middle = rollout(lab, "plan", "--finish-by", f"{two + 60}s", "--out", str(tmp_path / "a.plan"))
-    assert (middle.code, "with --max-unavailable 2: about " in middle.stderr) == (0, True), middle.stderr
+    assert (middle.code, "with --max-unavailable 2: about " in middle.stderr) == (0, True), (
+        middle.stderr
+    )
     saved = decode_plan((tmp_path / "a.plan").read_bytes(), "")
     assert str(saved.policy.max_unavailable) == "2"
     shown = rollout(lab, "plan", "--finish-by", f"{two + 60}s")
     assert re.search(r"Next:\n +rollout apply.* --max-unavailable 2\n", shown.stdout), shown.stdout
     late = rollout(lab, "plan", "--finish-by", "60s").ends(6)
     assert re.search(
-        r"not done by .*, whatever the limit: about .* with --max-unavailable 9; wave \d+ takes ", late.stderr
+        r"not done by .*, whatever the limit: about .* with --max-unavailable 9; wave \d+ takes ",
+        late.stderr,
     )
     assert "Next:" not in late.stdout
     closed = rollout(lab, "plan", "--finish-by", f"{one + 60}s", "--window", open_now(hours=12))
@@ -55,7 +62,8 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
     lab = started("default", 4)
     file = tmp_path / "a.plan"
     rollout(lab, "plan", "--out", str(file)).ends(0)
-    plan, now = decode_plan(file.read_bytes(), ""), datetime(2026, 3, 2, 22, 0, tzinfo=UTC)
+    plan = decode_plan(file.read_bytes(), "")
+    now = datetime(2026, 3, 2, 22, 0, tzinfo=UTC)
     whole = timedelta(seconds=sum(wave.estimate.seconds for wave in plan.waves))
     needed = [wave.estimate.drain + wave.estimate.reboot for wave in plan.waves]
     assert finish(plan, Schedule(), now) == now + whole
@@ -63,7 +71,9 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
     minutes = -(-max(needed) // 60)
     nightly = Schedule.of(WindowPolicy((f"22:00 {minutes}m",)))
     ended = finish(plan, nightly, now)
-    assert ended == now + timedelta(days=len(plan.waves) - 1, seconds=plan.waves[-1].estimate.seconds)
+    assert ended == now + timedelta(
+        days=len(plan.waves) - 1, seconds=plan.waves[-1].estimate.seconds
+    )
     frozen = Schedule.of(WindowPolicy((f"22:00 {minutes}m",), freezes=("2026-03-02..2026-03-31",)))
     begun = finish(plan, frozen, now)
     assert begun is not None
@@ -81,14 +91,17 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
 
 def lateness(file: Path) -> float:
     families = text_string_to_metric_families(file.read_text())
-    (late,) = (family.samples for family in families if family.name == "node_rollout_deadline_late_seconds")
+    (late,) = (
+        family.samples for family in families if family.name == "node_rollout_deadline_late_seconds"
+    )
     return float(late[0].value)
 
 
 def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     inbox: Inbox, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab, metrics = started("default", 4), tmp_path / "rollout.prom"
+    lab = started("default", 4)
+    metrics = tmp_path / "rollout.prom"
     by = f"{datetime.now(UTC) + timedelta(hours=4):%Y-%m-%dT%H:%MZ}"
     closed = ("--window", open_now(hours=6))
 
@@ -100,7 +113,10 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
         ).ends(0)
 
     for _pass in range(2):
-        assert f"warning: operate is not done by {by}: its forecast is 20" in a_pass("--finish-by", by, *closed).stderr
+        assert (
+            f"warning: operate is not done by {by}: its forecast is 20"
+            in a_pass("--finish-by", by, *closed).stderr
+        )
     assert inbox.events() == ["deadline"]
     note = inbox.one("deadline")
     assert (note["level"], note["title"].endswith(f": not done by {by}")) == ("warning", True)
@@ -123,7 +139,12 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     a_pass("--finish-by", by)
     a_pass("--finish-by", "2026-01-01T00:00Z")
     done = inbox.events()[2:]
-    assert (done[0], done[-1], "deadline" in done, lateness(metrics)) == ("started", "finished", False, 0)
+    assert (done[0], done[-1], "deadline" in done, lateness(metrics)) == (
+        "started",
+        "finished",
+        False,
+        0,
+    )
     assert "is not done by" not in rollout(lab, "status").stdout
     assert_all_done(lab)
 
@@ -131,4 +152,6 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
 def test_a_date_is_a_moment(started: Started, rollout: Rollout) -> None:
     lab = started("default", 1)
     refused = rollout(lab, *ONCE, "--finish-by", "8h")
-    assert (refused.code, "'8h' is not a date with a time" in refused.stderr) == (64, True), refused.stderr
+    assert (refused.code, "'8h' is not a date with a time" in refused.stderr) == (64, True), (
+        refused.stderr
+    )

@@ -23,7 +23,9 @@ def event(begin: datetime, length: str) -> str:
     return f"BEGIN:VEVENT\nUID:1\nDTSTART:{begin:%Y%m%dT%H%M%SZ}\nDURATION:{length}\nSUMMARY:sale\nEND:VEVENT"
 
 
-def test_a_freeze_wins_over_an_open_window_in_every_command(started: Started, rollout: Rollout) -> None:
+def test_a_freeze_wins_over_an_open_window_in_every_command(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     why = f"frozen ({FROZEN}); the next opens "
     ended = rollout(lab, "operate", "--once", *FREEZE, "--window", open_now())
@@ -36,7 +38,9 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(started: Started, ro
     assert_untouched(lab)
     # one that is over, or to come, keeps nobody
     later = f"{TODAY + timedelta(days=40)}..{TODAY + timedelta(days=50)}"
-    assert "No node is started" not in rollout(lab, "status", "--set", f"gates.freeze={later}").stdout
+    assert (
+        "No node is started" not in rollout(lab, "status", "--set", f"gates.freeze={later}").stdout
+    )
     rollout(lab, *ONCE, "--set", f"gates.freeze={later};2020-12-20..2021-01-04").ends(0)
     assert_all_done(lab)
 
@@ -44,11 +48,15 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(started: Started, ro
 def test_a_calendar_freezes_during_its_events_and_one_that_cannot_be_read_holds(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab, now = started("default", 4), datetime.now(UTC)
+    lab = started("default", 4)
+    now = datetime.now(UTC)
     file = calendar(tmp_path / "sales.ics", event(now - timedelta(hours=1), "PT9H"))
     held = rollout(lab, *ONCE, "--set", f"gates.calendar={file}").ends(0)
     assert any("frozen (" in str(line) for line in held.lines)
-    for broken in ("not a calendar\n", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:soon\nEND:VEVENT\nEND:VCALENDAR\n"):
+    for broken in (
+        "not a calendar\n",
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:soon\nEND:VEVENT\nEND:VCALENDAR\n",
+    ):
         file.write_text(broken)
         refused = rollout(lab, "operate", "--once", "--set", f"gates.calendar={file}").ends(64)
         assert f"the calendar {file} cannot be read" in refused.stderr

@@ -17,19 +17,32 @@ from tests.apply.test_memory import five_nights, harmed, let_pass, remembered
 from tests.ended import Ended
 from tests.operate.conftest import assert_untouched
 
-ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "waves.health-checks=1")
+ONCE = (
+    "operate",
+    "--once",
+    "-o",
+    "json",
+    "--settle-timeout",
+    "5s",
+    "--set",
+    "waves.health-checks=1",
+)
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update", "create"])
-def test_without_a_right_to_its_memory_no_pass_begins(started: Started, rollout: Rollout, verb: str) -> None:
+def test_without_a_right_to_its_memory_no_pass_begins(
+    started: Started, rollout: Rollout, verb: str
+) -> None:
     """Nobody watches the nights in which each harms one more."""
     lab = started("default", 4)
     name = "" if verb == "create" else MEMORY_NAME
     lab.call(lambda: lab.api.access.denials.add(Denial(verb, "configmaps", "kube-system", name)))
     five_nights(lab, rollout, *ONCE)
     ended = rollout(lab, *ONCE)
-    assert (ended.code, f"{verb} configmaps {name}".strip() in ended.stderr) == (1, True), ended.stderr
+    assert (ended.code, f"{verb} configmaps {name}".strip() in ended.stderr) == (1, True), (
+        ended.stderr
+    )
     assert_untouched(lab)
 
 
@@ -44,32 +57,45 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    node = killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s")
+    node = killed_at(
+        lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s"
+    )
     unwritable(lab)
     ended = rollout(lab, *ONCE)
     assert (ended.code, harmed(lab)) == (4, [node]), ended.stderr
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-    assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
+    assert all(
+        "no failure could be remembered: " in why for why in ended.summary["reasons"].values()
+    )
     again = rollout(lab, *ONCE)
     assert (again.code, harmed(lab)) == (6, [node]), again.stderr
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")]
+)
 def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     started: Started, rollout: Rollout, text: str, why: str
 ) -> None:
     """Whose they are, and which hosts hold one, nobody can tell."""
     lab = started("default", 4)
     metadata = {"name": SLOTS_NAME, "namespace": "kube-system"}
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"slots.json": text}}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"slots.json": text},
+    }
     lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
     for command in (("operate", "--once"), ("apply", "--yes")):
         ended = rollout(lab, *command).ends(6)
         assert "ConfigMap kube-system/node-rollout-fleetlock" in ended.stderr
         assert why in ended.stderr
-        assert "kubectl -n kube-system delete configmap node-rollout-fleetlock" in " ".join(ended.stderr.split())
+        assert "kubectl -n kube-system delete configmap node-rollout-fleetlock" in " ".join(
+            ended.stderr.split()
+        )
     assert_untouched(lab)
     lab.call(lambda: lab.store.remove(CONFIGMAPS, SLOTS_NAME, "kube-system"))
     rollout(lab, *ONCE).ends(0)
@@ -80,23 +106,37 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     [
         (("--allow", "held"), "", "operate runs unattended"),
         (("--allow", "idle"), "", "--allow idle would reboot every node at each pass of operate"),
-        ((), '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n', "--allow idle would reboot every node"),
+        (
+            (),
+            '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n',
+            "--allow idle would reboot every node",
+        ),
     ],
 )
 def test_what_persons_decide_is_refused_unwatched(
-    flags: tuple[str, ...], settings: str, why: str, started: Started, rollout: Rollout, tmp_path: Path
+    flags: tuple[str, ...],
+    settings: str,
+    why: str,
+    started: Started,
+    rollout: Rollout,
+    tmp_path: Path,
 ) -> None:
     lab = started("default", 4)
     (tmp_path / "own.toml").write_text(settings)
     ended = rollout(lab, "operate", "--once", "--config", str(tmp_path / "own.toml"), *flags)
-    assert (ended.code, why in ended.stderr, "hint: " in ended.stderr) == (64, True, True), ended.stderr
+    assert (ended.code, why in ended.stderr, "hint: " in ended.stderr) == (64, True, True), (
+        ended.stderr
+    )
     assert_untouched(lab)
 
 
-def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Started, rollout: Rollout) -> None:
+def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(
+    started: Started, rollout: Rollout
+) -> None:
     """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's; and it is told."""
     lab = started("sources", 12)
-    host, flags = lab.machines["worker-4"], (*ONCE, "--set", "detect.sources=reboot-required", "--node", "worker-4")
+    host = lab.machines["worker-4"]
+    flags = (*ONCE, "--set", "detect.sources=reboot-required", "--node", "worker-4")
 
     def a_pass(seconds: float) -> Ended:
         ended = rollout(lab, *flags)
@@ -104,8 +144,12 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Star
         let_pass(lab, seconds)
         return ended
 
-    first, second = a_pass(600), a_pass(600)
-    assert (first.outcomes, second.outcomes) == ({"worker-4": "succeeded"}, {"worker-4": "succeeded"})
+    first = a_pass(600)
+    second = a_pass(600)
+    assert (first.outcomes, second.outcomes) == (
+        {"worker-4": "succeeded"},
+        {"worker-4": "succeeded"},
+    )
     assert "as before" not in first.stdout
     assert "as before, after 2 reboots in a row: it rests before the next" in second.stdout
     resting = a_pass(600)
@@ -113,7 +157,8 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Star
     assert "which again changed nothing: not tried again before" in str(resting.plan["excluded"])
     shown = rollout(lab, "status").stdout
     assert any(
-        line.startswith("worker-4 ") and re.search(r" was rebooted \S+ ago, which again changed nothing", line)
+        line.startswith("worker-4 ")
+        and re.search(r" was rebooted \S+ ago, which again changed nothing", line)
         for line in shown.splitlines()
     ), shown
     assert "rollout release --node worker-4" in str(resting.plan["excluded"])
@@ -121,12 +166,16 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Star
         let_pass(lab, hours * 3600)
         a_pass(600)
         a_pass(600)
-        assert (host.reboots, remembered(lab)["nodes"]["worker-4"]["failures"]) == (reboots, reboots - 1)
+        assert (host.reboots, remembered(lab)["nodes"]["worker-4"]["failures"]) == (
+            reboots,
+            reboots - 1,
+        )
     rollout(lab, "release", "--node", "worker-4").ends(0)
     assert a_pass(0).outcomes == {"worker-4": "succeeded"}
 
 
-# Nodes that failed in earlier runs and stay cordoned: they use up the limit of every run until they are given back.
+# Nodes that failed in earlier runs and stay cordoned: they use up the limit of every run until they
+# are given back.
 
 
 # A check that passes nowhere.
@@ -146,7 +195,9 @@ def asking(lab: Lab) -> Lab:
     return lab
 
 
-def test_they_keep_every_further_run_from_beginning_and_are_named(started: Started, rollout: Rollout) -> None:
+def test_they_keep_every_further_run_from_beginning_and_are_named(
+    started: Started, rollout: Rollout
+) -> None:
     lab = asking(started("default", 6))
     rollout(lab, *OPERATE).ends(4)
     (failed,) = lab.scoreboard().cordons_left
@@ -155,13 +206,20 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start
         assert f"{failed}  failed in the rollout " in ended.stderr
         assert "uses up --max-unavailable 1 → `rollout abort` gives it back" in ended.stderr
     score = lab.scoreboard()
-    assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == ((failed,), 1, 1)
+    assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == (
+        (failed,),
+        1,
+        1,
+    )
     rollout(lab, "abort", "--yes").ends(0)
-    assert not json.loads(rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout)["blockers"]
+    assert not json.loads(
+        rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout
+    )["blockers"]
 
 
 def test_as_failures_they_count_in_their_own_run_alone(started: Started, rollout: Rollout) -> None:
-    lab, two = asking(started("default", 6)), ("--max-unavailable", "2", "--disable-eviction")
+    lab = asking(started("default", 6))
+    two = ("--max-unavailable", "2", "--disable-eviction")
     rollout(lab, *OPERATE, *two, "--canary", "1").ends(4)
     assert len(lab.scoreboard().cordons_left) == 1
     rollout(lab, *OPERATE, *two).ends(4)
@@ -170,7 +228,9 @@ def test_as_failures_they_count_in_their_own_run_alone(started: Started, rollout
     assert (len(score.cordons_left), score.most_unavailable) == (2, 2)
 
 
-def test_a_node_that_failed_is_tried_again_after_its_rest(started: Started, rollout: Rollout) -> None:
+def test_a_node_that_failed_is_tried_again_after_its_rest(
+    started: Started, rollout: Rollout
+) -> None:
     """Its drain fails each time: after an hour, and then after four. Nobody is told twice of one failure."""
     lab = started("budget-never", 4)
     flags = ("--allow", "blocked", "--drain-timeout", "1s")

@@ -16,7 +16,9 @@ def environment(lab: Lab, inbox: Inbox) -> dict[str, str]:
     return {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
 
-def stopped_after(passes: int, process: subprocess.Popen[str], is_pass: Callable[[str], bool]) -> str:
+def stopped_after(
+    passes: int, process: subprocess.Popen[str], is_pass: Callable[[str], bool]
+) -> str:
     """End a standing loop after so many of its passes; what it wrote to standard error."""
     assert process.stderr is not None
     lines = []
@@ -44,7 +46,9 @@ def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
     assert inbox.notes == []
 
 
-def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+def test_what_a_pass_leaves_to_the_next_is_no_trouble(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 4)
     # no node is estimated to be back by then
     ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]).ends(0)
@@ -69,7 +73,9 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
     assert note["title"] == "prod: rollout failed"
 
 
-def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+def test_a_node_that_stays_unreachable_is_told_once(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
     lab = started("idle", 4)
     lab.call(lab.machines["worker-1"].cut_power)
     flags = ("operate", "--every", "1s", "--set", "ssh.probe-timeout=2s")

@@ -17,7 +17,9 @@ from tests.waiting import Inbox, wait_until
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
-def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Started, rollout: Rollout) -> None:
+def test_a_pass_does_what_waits_and_the_next_one_nothing(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     first = rollout(lab, *ONCE).ends(0)
     assert len(first.summary["succeeded"]) == 4
@@ -26,7 +28,9 @@ def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Started, rollo
     assert second.stdout == "Nothing to do: no node waits for a reboot.\n"
 
 
-def test_nodes_without_a_linux_host_end_no_pass_with_a_failure(started: Started, rollout: Rollout) -> None:
+def test_nodes_without_a_linux_host_end_no_pass_with_a_failure(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     others = {"worker-1": {"kubernetes.io/os": "windows"}, "worker-2": {"type": "virtual-kubelet"}}
     for node, labels in others.items():
@@ -37,11 +41,15 @@ def test_nodes_without_a_linux_host_end_no_pass_with_a_failure(started: Started,
     assert set(first.summary["succeeded"]) == {"cp-1", "worker-3"}
     assert first.summary["left_out"] == {"unsupported": 2}
     checks = json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
-    of_others = [(check["check"], check["verdict"]) for check in checks if check["subject"] in others]
+    of_others = [
+        (check["check"], check["verdict"]) for check in checks if check["subject"] in others
+    ]
     assert of_others == [("node", "pass")] * 2
 
 
-def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started, rollout: Rollout) -> None:
+def test_outside_its_window_a_pass_ends_well_where_apply_fails(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     window = ("--window", open_now(hours=6))
     rollout(lab, *APPLY, *window).ends(4)
@@ -50,7 +58,9 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started,
     assert f"Next:\n    {again}\n" in rollout(lab, "apply", "--yes", *window).stdout
     assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window).ends(0)
-    assert ended.stdout.startswith("No node is started: outside the maintenance window; the next opens ")
+    assert ended.stdout.startswith(
+        "No node is started: outside the maintenance window; the next opens "
+    )
     assert ended.stdout.count("\n") == 1
     as_json = rollout(lab, *ONCE, *window)
     assert [line["type"] for line in as_json.lines] == ["version", "notice", "summary"]
@@ -112,7 +122,9 @@ def test_each_kind_of_stop_ends_alone(started: Started, rollout: Rollout, tmp_pa
     assert "Nothing to end" in rollout(lab, "unpause", "--unattended").ends(0).stdout
 
 
-def test_beside_somebody_elses_rollout_it_says_so(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_beside_somebody_elses_rollout_it_says_so(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("drain-hangs", 4)
     other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
@@ -159,7 +171,9 @@ def test_begun_nodes_are_finished_outside_the_window_and_no_others(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    node = killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s")
+    node = killed_at(
+        lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s"
+    )
     rollout(lab, *ONCE, "--window", open_now(hours=6)).ends(0)
     score = lab.scoreboard()
     assert rebooted(lab) == {node}
@@ -184,11 +198,15 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
     assert_all_done(lab)
 
 
-def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Started, rollout: Rollout) -> None:
+def test_nothing_is_begun_that_cannot_end_before_the_deadline(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     ended = rollout(lab, *ONCE, "--active-deadline", "10s").ends(0)
     reasons = ended.summary["reasons"].values()
-    assert all("left until --active-deadline, and it is estimated to take" in why for why in reasons)
+    assert all(
+        "left until --active-deadline, and it is estimated to take" in why for why in reasons
+    )
     assert len(reasons) == 4
     assert_untouched(lab)
     rollout(lab, *ONCE, "--active-deadline", "2h").ends(0)
@@ -232,7 +250,9 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     assert "blocked on" in refused.stderr
 
 
-def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(started: Started, rollout: Rollout) -> None:
+def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("rollback", 4)
     first = rollout(lab, *ONCE)
     assert [line["type"] for line in first.lines].count("version_held") == 1
@@ -241,7 +261,9 @@ def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(started: Star
     assert "version-held" in second.stdout
 
 
-def test_a_pass_that_stopped_after_a_failure_keeps_no_apply_out(started: Started, rollout: Rollout) -> None:
+def test_a_pass_that_stopped_after_a_failure_keeps_no_apply_out(
+    started: Started, rollout: Rollout
+) -> None:
     """Its nodes are planned anew by whoever comes first."""
     lab = started("drain-hangs", 5)
     failed = rollout(lab, "operate", "--once", "-o", "json", "--drain-timeout", "8s").ends(4)

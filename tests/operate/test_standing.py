@@ -17,7 +17,16 @@ from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Scrape, Started, await_down, boot, command, complaints, lose_hosts
+from tests.apply.conftest import (
+    Rollout,
+    Scrape,
+    Started,
+    await_down,
+    boot,
+    command,
+    complaints,
+    lose_hosts,
+)
 from tests.apply.test_own_node import MARK
 from tests.ended import Ended, end_of, invoked, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, open_now
@@ -43,7 +52,9 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         standing.end(signal.SIGKILL)
 
 
-def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Started, begin: Begin) -> None:
+def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(
+    started: Started, begin: Begin
+) -> None:
     lab = started("default", 4)
     standing = begin(lab)
     standing.await_words("Nothing to do")
@@ -54,7 +65,9 @@ def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Starte
     assert lease_of(lab)["spec"]["holderIdentity"] == ""
 
 
-def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Started, begin: Begin) -> None:
+def test_an_api_server_that_is_away_costs_a_pass_and_no_more(
+    started: Started, begin: Begin
+) -> None:
     lab = started("default", 4)
     standing = begin(lab, "--window", open_now(hours=6))
     standing.await_words("outside the maintenance window")
@@ -78,7 +91,9 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Started, begi
     follower = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     follower.await_words("No node is started: a rollout is running on")
     leader.end(signal.SIGKILL)
-    wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60)
+    wait_until(
+        lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60
+    )
     boot(lab, node)
     wait_until(lambda: set(lab.scoreboard().reboots.values()) == {1}, 60)
     assert follower.end() == 0
@@ -119,7 +134,9 @@ def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subproces
     process = command(lab, home, "operate", "--set", "waves.health-checks=1", *arguments)
     assert process.stderr is not None
     try:
-        said = next(line for line in iter(process.stderr.readline, "") if line.startswith("metrics: "))
+        said = next(
+            line for line in iter(process.stderr.readline, "") if line.startswith("metrics: ")
+        )
         port = re.fullmatch(r"metrics: http://\S+:(\d+)/metrics\n", said)
         assert port, said
         yield process, int(port[1])
@@ -128,7 +145,9 @@ def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subproces
         process.communicate()
 
 
-def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started: Started, tmp_path: Path) -> None:
+def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (process, port):
         assert answer(port, "/healthz")[:2] == (200, "ok\n")
@@ -145,10 +164,14 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
         end_of(process).ends(0)
 
 
-def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Started, tmp_path: Path) -> None:
+def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("no-rights", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (_, port):
-        until(port, lambda now: now.values("node_rollout_last_pass_result", "result") == {"error": 1})
+        until(
+            port, lambda now: now.values("node_rollout_last_pass_result", "result") == {"error": 1}
+        )
         assert answer(port, "/healthz")[0] == 200
         assert answer(port, "/readyz") == (
             503,
@@ -169,8 +192,19 @@ def environment(lab: Lab, node: str, pod: str = POD) -> dict[str, str]:
 def create_pod(lab: Lab, node: str) -> None:
     """The process's own, of a ReplicaSet that the lab does not play."""
     namespace, _, name = POD.partition("/")
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rollout", "uid": "uid-rollout", "controller": True}
-    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "ownerReferences": [owner]}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "rollout",
+        "uid": "uid-rollout",
+        "controller": True,
+    }
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-{name}",
+        "ownerReferences": [owner],
+    }
     spec = {"nodeName": node, "containers": [{"name": "rollout", "image": "rollout"}]}
     conditions = [{"type": "Ready", "status": "True"}]
     body = {
@@ -204,11 +238,16 @@ def is_evicted(lab: Lab) -> bool:
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
-# A pod's log outlives its files: what `kubectl logs` prints of operating processes is the journal of their runs.
+# A pod's log outlives its files: what `kubectl logs` prints of operating processes is the journal
+# of their runs.
 
 
 # Of what a pod writes to stderr; of another container; and a line that was cut off.
-NOISE = ("warning: Node worker-1: a word", '{"level":"info","msg":"sidecar"}', '{"type":"step","at":"2026-11')
+NOISE = (
+    "warning: Node worker-1: a word",
+    '{"level":"info","msg":"sidecar"}',
+    '{"type":"step","at":"2026-11',
+)
 
 
 def report_of(home: Path, log: str, *arguments: str) -> Ended:
@@ -222,7 +261,8 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """One pass is killed, the next goes on, a third finds nothing to do; each is a pod with a prefix of its own."""
-    lab, elsewhere = started("default", 4), tmp_path / "elsewhere"
+    lab = started("default", 4)
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     killed = start(tmp_path, lab.environment, ONCE)
     assert killed.stdout is not None
@@ -242,7 +282,9 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     told = report_of(elsewhere, log, "-o", "json").ends(ExitCode.OK)
     from_log: dict[str, Any] = json.loads(told.stdout)
     from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
-    assert from_log.pop("gaps") == ["Left out of the journal: 3 lines cut off, damaged or not understood."]
+    assert from_log.pop("gaps") == [
+        "Left out of the journal: 3 lines cut off, damaged or not understood."
+    ]
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2
     assert from_log == from_journal
@@ -271,9 +313,18 @@ def passes(seen: Scrape) -> dict[str, float]:
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Started, tmp_path: Path) -> None:
+def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(
+    started: Started, tmp_path: Path
+) -> None:
     lab = started("default", 4)
-    gate = ("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h", "--active-deadline", "3s")
+    gate = (
+        "--set",
+        "gates.command=sleep 1000",
+        "--set",
+        "gates.timeout=1h",
+        "--active-deadline",
+        "3s",
+    )
     with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
         until(port, lambda seen: sum(passes(seen).values()) >= 2)
         assert answer(port, "/healthz")[0] == 200
@@ -281,13 +332,16 @@ def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(start
 
 
 @pytest.mark.exhaustive
-def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Started, tmp_path: Path) -> None:
+def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(
+    started: Started, tmp_path: Path
+) -> None:
     """The Lease goes unrenewed meanwhile, so that another process may take over; here none does."""
     lab = started("default", 4)
     with operating(lab, tmp_path, *OFTEN, "--set", "lock.duration=4s") as (_, port):
         wait_until(lambda: bool(lab.scoreboard().cordons_left))
         renewed = lease_of(lab)["spec"]["renewTime"]
-        hangs, before = ApiFault(answer=FaultAnswer.HANG, resource="leases"), time.time()
+        hangs = ApiFault(answer=FaultAnswer.HANG, resource="leases")
+        before = time.time()
         lab.inflict(hangs, ApiFault(answer=FaultAnswer.HANG))
         wait_until(lambda: lab.struck(hangs) >= 2)
         hanging = scrape(port)

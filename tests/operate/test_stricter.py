@@ -6,7 +6,14 @@ import pytest
 
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, Critical, DrainPolicy, Policy, Pool
+from rollout.model.policy import (
+    ControlPlaneOrder,
+    CourtesyPolicy,
+    Critical,
+    DrainPolicy,
+    Policy,
+    Pool,
+)
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.continuation import is_regrouped, stricter
 
@@ -16,7 +23,11 @@ LOOSE = Policy(
     include_held=True,
     reboot_idle=True,
     drain=DrainPolicy(
-        grace_period=5, force=True, disable_eviction=True, pod_selector="a=b", skip_wait_for_delete_timeout=9
+        grace_period=5,
+        force=True,
+        disable_eviction=True,
+        pod_selector="a=b",
+        skip_wait_for_delete_timeout=9,
     ),
     settle_timeout=Duration(0),
     max_failures=Count(9),
@@ -57,33 +68,53 @@ def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> Non
 
 def test_every_rule_was_thought_of() -> None:
     """A rule that is neither here nor in the table of the test above came later."""
-    neutral = {"skip_blocked", "reboot_timeout", "ready_timeout", "prefer_no_schedule_taint", "strategy", "pools"}
-    differing = {item.name for item in fields(Policy) if getattr(LOOSE, item.name) != getattr(STRICT, item.name)}
+    neutral = {
+        "skip_blocked",
+        "reboot_timeout",
+        "ready_timeout",
+        "prefer_no_schedule_taint",
+        "strategy",
+        "pools",
+    }
+    differing = {
+        item.name
+        for item in fields(Policy)
+        if getattr(LOOSE, item.name) != getattr(STRICT, item.name)
+    }
     assert differing | neutral == {item.name for item in fields(Policy)}
 
 
 def test_windows_are_those_of_today_where_it_has_any() -> None:
-    night, noon = (Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h"))
+    night, noon = (
+        Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h")
+    )
     assert stricter(night, noon, 3).gates.windows.windows == ("12:00 1h",)
     assert stricter(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
 
 
 def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
-    night, noon = (Policy(pools=(Pool("web", "a=b", window=(text,)),)) for text in ("01:00 1h", "12:00 1h"))
+    night, noon = (
+        Policy(pools=(Pool("web", "a=b", window=(text,)),)) for text in ("01:00 1h", "12:00 1h")
+    )
     without = Policy(pools=(Pool("web", "a=b"),))
     held = [stricter(night, today, 3).pools[0].window for today in (noon, without, Policy())]
     assert held == [("12:00 1h",), ("01:00 1h",), ("01:00 1h",)]
 
 
 def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() -> None:
-    standing = Policy(canary=1, pools=(Pool("web", "a=b", max_unavailable=Count(5), reboot_idle=True),))
-    today = Policy(canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),))
+    standing = Policy(
+        canary=1, pools=(Pool("web", "a=b", max_unavailable=Count(5), reboot_idle=True),)
+    )
+    today = Policy(
+        canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),)
+    )
     (pool,) = stricter(standing, today, 10).pools
     assert (pool.max_unavailable, pool.canary, pool.reboot_idle) == (Count(2), 1, True)
 
 
 def test_pools_of_other_nodes_cannot_be_compared() -> None:
-    one, other = Policy(pools=(Pool("web", "a=b"),)), Policy(pools=(Pool("web", "a=c"),))
+    one = Policy(pools=(Pool("web", "a=b"),))
+    other = Policy(pools=(Pool("web", "a=c"),))
     assert is_regrouped(one, other)
     assert is_regrouped(one, Policy())
     assert not is_regrouped(one, replace(one, canary=4))
@@ -92,12 +123,14 @@ def test_pools_of_other_nodes_cannot_be_compared() -> None:
 def test_alerts_that_either_counts_count() -> None:
     one = AlertPolicy("http://a", matchers=('team="a"',))
     other = AlertPolicy("http://b", matchers=('team="b"',))
-    rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
+    rules = stricter(
+        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3
+    )
     assert rules.gates.alerts == AlertPolicy("http://b")
     alike = AlertPolicy("http://b", matchers=('team="a"',))
-    assert stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3).gates.alerts == (
-        alike
-    )
+    assert stricter(
+        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3
+    ).gates.alerts == (alike)
 
 
 @pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])

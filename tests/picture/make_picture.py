@@ -1,7 +1,7 @@
 """Makes the README's picture from a real run: `python tests/picture/make_picture.py .github/assets/demo.svg`.
 
-`rollout demo` runs in a pseudo-terminal, a terminal emulator shows what it prints, and the screen is drawn while the
-run is at its liveliest.
+`rollout demo` runs in a pseudo-terminal, a terminal emulator shows what it prints, and the screen
+is drawn while the run is at its liveliest.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-COLUMNS, ROWS = 120, 200
+COLUMNS = 120
+ROWS = 200
 # the emulator's names for what a terminal calls yellow and bright black
 _COLOURS = {"default": None, "brown": "yellow", "brightblack": "bright_black"}
 _FIRST = re.compile(r"\$ rollout plan")
@@ -36,9 +37,16 @@ def chunks(command: list[str]) -> Iterator[bytes]:
     """What a command writes to a terminal, piece by piece."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+    environment = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLUMNS": str(COLUMNS),
+        "LINES": str(ROWS),
+    }
     environment.pop("NO_COLOR", None)
-    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment
+    ) as process:
         os.close(follower)
         try:
             while data := os.read(leader, 65536):
@@ -55,12 +63,14 @@ def liveliest(command: list[str]) -> list[Text]:
     """The screen when most different things were going on at once."""
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
-    most, lines = 0, list[Text]()
+    most = 0
+    lines = list[Text]()
     for data in chunks(command):
         stream.feed(data)
         phases = {found[1] for line in screen.display if (found := _IN_FLIGHT.match(line))}
         if len(phases) >= most:
-            most, lines = len(phases), [line_of(screen, row) for row in range(ROWS)]
+            most = len(phases)
+            lines = [line_of(screen, row) for row in range(ROWS)]
     return lines
 
 
@@ -94,7 +104,9 @@ def trimmed(lines: list[Text]) -> list[Text]:
 def drawn(lines: list[Text]) -> str:
     """The lines as SVG, without fonts from elsewhere."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        console = Console(
+            record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor"
+        )
         for line in lines:
             console.print(line, no_wrap=True, crop=False)
         return _FONTS.sub("", console.export_svg(title="rollout demo", unique_id="demo"))

@@ -30,7 +30,8 @@ from rollout.planning.plan.build import PlanInputs
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IDENTITY = ClusterIdentity("cluster-uid", "https://127.0.0.1:6443", "v1.36.2")
-NEW, OLD = "4152.2.0", "4081.2.0"
+NEW = "4152.2.0"
+OLD = "4081.2.0"
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -64,7 +65,9 @@ def control_plane(name: str) -> Node:
     return node(name, labels={"node-role.kubernetes.io/control-plane": ""})
 
 
-def pod(name: str, on: str, *, app: str = "web", owner: str = "ReplicaSet", **changes: object) -> Pod:
+def pod(
+    name: str, on: str, *, app: str = "web", owner: str = "ReplicaSet", **changes: object
+) -> Pod:
     plain = Pod(
         namespace="shop",
         name=name,
@@ -98,7 +101,11 @@ def budget(app: str, *, allowed: int, expected: int = 10, **changes: object) -> 
 
 
 def facts(name: str, *, staged: bool = True, **changes: object) -> HostFacts:
-    status = UpdateStatus(UpdateOperation.NEED_REBOOT, NEW) if staged else UpdateStatus(UpdateOperation.IDLE)
+    status = (
+        UpdateStatus(UpdateOperation.NEED_REBOOT, NEW)
+        if staged
+        else UpdateStatus(UpdateOperation.IDLE)
+    )
     plain = HostFacts(
         host=Host(name, "127.0.0.1"),
         update=status,
@@ -125,7 +132,9 @@ def inputs(
 ) -> PlanInputs:
     known = tuple(nodes)
     seen = {each.name: facts(each.name) for each in known} | dict(observations or {})
-    snapshot = ClusterSnapshot(IDENTITY, known, tuple(pods), tuple(budgets), tuple(daemon_sets), (), read_at=NOW)
+    snapshot = ClusterSnapshot(
+        IDENTITY, known, tuple(pods), tuple(budgets), tuple(daemon_sets), (), read_at=NOW
+    )
     return PlanInputs(
         snapshot=snapshot,
         observations=seen,
@@ -157,21 +166,31 @@ def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
 ZONES = ("a", "b", "c")
 
 
-def random_cluster(seed: int, nodes: int, pods_per_node: int, *, demanding: bool = False) -> PlanInputs:
+def random_cluster(
+    seed: int, nodes: int, pods_per_node: int, *, demanding: bool = False
+) -> PlanInputs:
     """A cluster of so many nodes and about so many pods a node.
 
-    In a `demanding` one most workloads keep their pods apart, spread them strictly or are drawn to a zone.
+    In a `demanding` one most workloads keep their pods apart, spread them strictly or are drawn to
+    a zone.
     """
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     offered = Resources(8000, 32 << 30, 250)
     machines = [
-        node(f"w-{i}", labels={ZONE_LABEL: ZONES[i % 3], "kubernetes.io/hostname": f"w-{i}"}, allocatable=offered)
+        node(
+            f"w-{i}",
+            labels={ZONE_LABEL: ZONES[i % 3], "kubernetes.io/hostname": f"w-{i}"},
+            allocatable=offered,
+        )
         for i in range(nodes)
     ]
     pods: list[Pod] = []
     budgets: list[Budget] = []
     while len(pods) < nodes * pods_per_node:
-        replicas = min(random.choice((1, 2, 2, 3, 3, 5, 8, 20, nodes // 10 or 1)), nodes * pods_per_node - len(pods))
+        replicas = min(
+            random.choice((1, 2, 2, 3, 3, 5, 8, 20, nodes // 10 or 1)),
+            nodes * pods_per_node - len(pods),
+        )
         app = f"app-{len(pods)}"
         placement = _placement(random, app) if demanding else ANYWHERE
         pods += _pods(random, machines, app, replicas, placement)
@@ -194,7 +213,9 @@ def _placement(random: Random, app: str) -> Placement:
     return random.choice(kinds)
 
 
-def _pods(random: Random, machines: list[Node], app: str, replicas: int, placement: Placement) -> Iterator[Pod]:
+def _pods(
+    random: Random, machines: list[Node], app: str, replicas: int, placement: Placement
+) -> Iterator[Pod]:
     places = random.sample(machines, min(replicas, len(machines)))
     asked = Resources(random.choice((10, 20, 50)), random.choice((32, 64, 128)) << 20, 1)
     for index in range(replicas):
@@ -207,5 +228,7 @@ def _budgets(random: Random, app: str, replicas: int) -> Iterator[Budget]:
     kind = random.randrange(6)
     if kind <= 1 or (replicas == 1 and random.random() > 0.02):
         return
-    allowed = {2: 1, 3: max(1, replicas // 3), 4: max(1, replicas // 2), 5: max(1, replicas - 1)}[kind]
+    allowed = {2: 1, 3: max(1, replicas // 3), 4: max(1, replicas // 2), 5: max(1, replicas - 1)}[
+        kind
+    ]
     yield budget(app, allowed=0 if replicas == 1 else min(allowed, replicas - 1), expected=replicas)

@@ -1,9 +1,9 @@
 """A plan played on the lab's world in simulated time: what a rollout would do to the cluster, without its wire.
 
-Its nodes are cordoned, emptied by evictions that budgets may refuse, rebooted and uncordoned wave by wave, and the next
-wave waits until the workloads are as well as before, as the engine does. Where nodes follow one another, each begins as
-soon as its rules let it, and keeps its place until the workloads are as well as before it. Nodes that wait are tainted
-where the policy says so.
+Its nodes are cordoned, emptied by evictions that budgets may refuse, rebooted and uncordoned wave
+by wave, and the next wave waits until the workloads are as well as before, as the engine does.
+Where nodes follow one another, each begins as soon as its rules let it, and keeps its place until
+the workloads are as well as before it. Nodes that wait are tainted where the policy says so.
 """
 
 from collections import Counter
@@ -90,14 +90,16 @@ def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPla
     snapshot = read_snapshot(StoreApi(sim))  # type: ignore[arg-type]
     boots = {node.name: node for node in snapshot.nodes}
     seen: dict[str, HostObservation] = {
-        name: facts(name, boot_id=node.boot_id, machine_id=node.machine_id) for name, node in boots.items()
+        name: facts(name, boot_id=node.boot_id, machine_id=node.machine_id)
+        for name, node in boots.items()
     }
     return build_plan(PlanInputs(snapshot, seen, tuple(boots), Selection(), policy, NOW, past))
 
 
 def play(sim: Simulation, plan: RolloutPlan) -> Played:
     """Run the plan's waves, one after another, until one cannot be finished."""
-    played, began = Played(), sim.clock.monotonic()
+    played = Played()
+    began = sim.clock.monotonic()
     if plan.policy.prefer_no_schedule_taint:
         for node in plan.nodes:
             taint(sim, node.name, wanted=True)
@@ -120,11 +122,19 @@ class _Wave:
     """The nodes of one wave, each at its own step."""
 
     def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
-        self._sim, self._policy, self._played, self._wave = sim, plan.policy, played, wave
-        self._pools, self._pool = pools_of(plan.policy), {node.name: node.pool for node in wave.nodes}
+        self._sim = sim
+        self._policy = plan.policy
+        self._played = played
+        self._wave = wave
+        self._pools = pools_of(plan.policy)
+        self._pool = {node.name: node.pool for node in wave.nodes}
         self._evictor = Evictor(sim.store, Writer(sim.store))
         self._waiting = [node.name for node in wave.nodes]
-        self._draining, self._down, self._coming = dict[str, float](), dict[str, float](), set[str]()
+        self._draining, self._down, self._coming = (
+            dict[str, float](),
+            dict[str, float](),
+            set[str](),
+        )
         self._held = dict[str, tuple[str, str, datetime]]()
         self._ending = dict[str, tuple[str, str, float]]()
         self._longest = dict[str, dict[str, float]]()
@@ -132,7 +142,12 @@ class _Wave:
 
     def run(self, *, settles: bool) -> None:
         """Take all of them through, and let the cluster settle where another wave follows."""
-        self._tell("wave_started", index=self._wave.index, waves=1, nodes=[node.name for node in self._wave.nodes])
+        self._tell(
+            "wave_started",
+            index=self._wave.index,
+            waves=1,
+            nodes=[node.name for node in self._wave.nodes],
+        )
         self._admit()
         while self._waiting or self._draining or self._down or self._coming:
             self._sim.advance(STEP)
@@ -176,7 +191,9 @@ class _Wave:
 
     def _well(self, node: str = "") -> Counter[str]:
         """Ready pods that stay, by workload, on one node or all: one that ends is no more counted by its controller."""
-        staying = (pod for pod in self._sim.pods(node=node) if is_ready(pod) and not is_deleting(pod))
+        staying = (
+            pod for pod in self._sim.pods(node=node) if is_ready(pod) and not is_deleting(pod)
+        )
         return Counter(pod["metadata"]["labels"]["app"] for pod in staying)
 
     def _empty(self) -> None:
@@ -200,7 +217,9 @@ class _Wave:
         going = {pod["metadata"]["uid"]: pod for pod in leaving if is_deleting(pod)}
         for uid, pod in going.items():
             owner = pod["metadata"]["ownerReferences"][0]
-            self._ending.setdefault(uid, (node, f"{owner['kind']}/{NAMESPACE}/{owner['name']}", self._now()))
+            self._ending.setdefault(
+                uid, (node, f"{owner['kind']}/{NAMESPACE}/{owner['name']}", self._now())
+            )
         for uid, (on, owner, since) in list(self._ending.items()):
             if on == node and uid not in going:
                 del self._ending[uid]
@@ -215,7 +234,9 @@ class _Wave:
             target = Target("create", "", PODS, "eviction", NAMESPACE, name)
             self._evictor.evict(target, {"metadata": {"name": name}}, {})
         except StatusError:
-            self._held.setdefault(name, (node_name(pod), pod["metadata"]["labels"]["app"], self._sim.clock.now()))
+            self._held.setdefault(
+                name, (node_name(pod), pod["metadata"]["labels"]["app"], self._sim.clock.now())
+            )
         else:
             self._release(name)
 
@@ -254,14 +275,20 @@ class _Rolling(_Wave):
 
     def _admit(self) -> None:
         self._free()
-        rules, begun, waiting = self._wave.rolling or Rolling(1), list[str](), list(self._waiting)
-        while name := next(RollingQueue(rules, self._order, waiting, [*self._measured, *begun]).candidates(), None):
+        rules = self._wave.rolling or Rolling(1)
+        begun = list[str]()
+        waiting = list(self._waiting)
+        while name := next(
+            RollingQueue(rules, self._order, waiting, [*self._measured, *begun]).candidates(), None
+        ):
             begun.append(name)
             waiting.remove(name)
         earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())
         there = {name: self._well(name) for name in begun}
         # as the engine has it: of the owners that have pods on the node
-        self._measured.update({name: (Counter({app: earlier[app] for app in on}), on) for name, on in there.items()})
+        self._measured.update(
+            {name: (Counter({app: earlier[app] for app in on}), on) for name, on in there.items()}
+        )
         self._begin(begun)
 
     def _free(self) -> None:

@@ -1,7 +1,8 @@
 """Rollouts of random clusters, planned and played twice: the first run is the second one's past.
 
-A seed is a cluster with its workloads and rules. Beside the plain ones there are such with pools (several, one after
-another or side by side, with limits and strategies of their own), and such whose replacements take minutes.
+A seed is a cluster with its workloads and rules. Beside the plain ones there are such with pools
+(several, one after another or side by side, with limits and strategies of their own), and such
+whose replacements take minutes.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from rollout.model.quantity import Count, Duration
 from tests.lab.world.simulation import Simulation
 from tests.planning.played import Played, is_placed, is_warned, plan_of, play
 
-HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
 LAB = "lab.node-rollout.dev"
 LIMITS: tuple[tuple[str, int | str] | None, ...] = (
     None,
@@ -27,8 +29,10 @@ LIMITS: tuple[tuple[str, int | str] | None, ...] = (
     ("minAvailable", "50%"),
     ("minAvailable", "90%"),
 )
-# Plans are estimated for a cluster at rest: that long, in seconds, and longer until what was moved last is well.
-REST, LONGEST_REST = 180, 7200
+# Plans are estimated for a cluster at rest: that long, in seconds, and longer until what was moved
+# last is well.
+REST = 180
+LONGEST_REST = 7200
 
 
 class Variety(StrEnum):
@@ -87,7 +91,11 @@ def tried(seed: int, variety: Variety) -> Trial:
     if second.stuck:
         return stuck(seed, variety, plan, second)
     scores = sim.keeper.scoreboard()
-    if scores.budgets_broken or scores.killed or scores.most_unavailable > policy.max_unavailable.of(len(sim.hosts)):
+    if (
+        scores.budgets_broken
+        or scores.killed
+        or scores.most_unavailable > policy.max_unavailable.of(len(sim.hosts))
+    ):
         return Trial(seed, variety, End.BROKEN, str(scores))
     told = f"{policy.strategy}, limit {policy.max_unavailable}"
     return Trial(seed, variety, End.MEASURED, told, plan.estimate.seconds, second.seconds)
@@ -102,13 +110,16 @@ def stuck(seed: int, variety: Variety, plan: RolloutPlan, played: Played) -> Tri
 
 def cluster(random: Random, *, is_slow: bool) -> Simulation:
     """Two to seven nodes of four cores with up to four workloads, at rest."""
-    sim, nodes = Simulation(), random.randint(2, 7)
+    sim = Simulation()
+    nodes = random.randint(2, 7)
     for index in range(1, nodes + 1):
         is_control_plane = index == 1 and random.random() < 0.4
         labels = {HOSTNAME: f"n{index}", ZONE: "abc"[index % 3], "kind": "xyz"[index * 7 % 5 % 3]}
         if is_control_plane:
             labels["node-role.kubernetes.io/control-plane"] = ""
-        settings = HostSettings(capacity={"cpu": "4", "memory": "16Gi", "pods": "20"}, labels=labels)
+        settings = HostSettings(
+            capacity={"cpu": "4", "memory": "16Gi", "pods": "20"}, labels=labels
+        )
         sim.add_node(f"n{index}", settings)
     for number in range(random.choice([1, 1, 4])):
         sim.daemon_set(f"agent{number}")
@@ -132,7 +143,9 @@ def workload(sim: Simulation, random: Random, name: str, *, is_slow: bool) -> No
     more: dict[str, Any] = {}
     if random.random() < 0.3:
         term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": name}}}
-        more["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        more["affinity"] = {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        }
     annotations: dict[str, str] = {}
     if random.random() < 0.3:
         grace = random.choice([5, 30, 90])
@@ -143,7 +156,8 @@ def workload(sim: Simulation, random: Random, name: str, *, is_slow: bool) -> No
     if is_slow and random.random() < 0.6:
         annotations[f"{LAB}/startup-seconds"] = str(random.choice([90, 150, 240, 400]))
     make = sim.stateful_set if random.random() < 0.5 else sim.deployment
-    replicas, cpu = random.randint(1, 8), random.choice([100, 300, 800, 1500])
+    replicas = random.randint(1, 8)
+    cpu = random.choice([100, 300, 800, 1500])
     make(name, replicas, cpu=f"{cpu}m", annotations=annotations or None, **more)
     limit = random.choice(LIMITS)
     if limit:

@@ -1,7 +1,8 @@
 """Budgets as a disruption controller reckons them: what the forecast says of a drain, beside what becomes of it.
 
-The controller is the lab's, and the evictions are asked of its API server, in simulated time. Each case is one node of
-a cluster with room to spare: nothing but a budget can keep it from being emptied.
+The controller is the lab's, and the evictions are asked of its API server, in simulated time. Each
+case is one node of a cluster with room to spare: nothing but a budget can keep it from being
+emptied.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,9 @@ def bare(number: int, **limit: int | str) -> Build:
     return build
 
 
-def deployment(replicas: int, *, leftovers: int = 0, ready: bool = True, **limit: int | str) -> Build:
+def deployment(
+    replicas: int, *, leftovers: int = 0, ready: bool = True, **limit: int | str
+) -> Build:
     """A Deployment under a budget; `leftovers` are Failed pods, as a kubelet leaves them that has evicted some."""
 
     def build(sim: Simulation) -> None:
@@ -60,7 +63,11 @@ def mixed(*others: Build, **limit: int | str) -> Build:
         sim.deployment("web", 2)
         for other in others:
             other(sim)
-        picked = {"key": "app", "operator": "In", "values": ["web", "api", "agent", "sick", "lone", "custom"]}
+        picked = {
+            "key": "app",
+            "operator": "In",
+            "values": ["web", "api", "agent", "sick", "lone", "custom"],
+        }
         sim.create(BUDGETS, "all", {"selector": {"matchExpressions": [picked]}, **limit})
 
     return build
@@ -84,7 +91,13 @@ def with_sick(sim: Simulation) -> None:
 
 def with_custom(sim: Simulation) -> None:
     """A pod of a controller that has no scale subresource."""
-    owner = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "custom", "uid": "fleet", "controller": True}
+    owner = {
+        "apiVersion": "example.org/v1",
+        "kind": "Fleet",
+        "name": "custom",
+        "uid": "fleet",
+        "controller": True,
+    }
     sim.pod("custom", node="n2", labels={"app": "custom"}, ownerReferences=[owner])
 
 
@@ -101,15 +114,27 @@ CASES = {
     "none of the pods without a controller": (bare(2, minAvailable=0), "web", True),
     "two controllers, by number": (mixed(with_api, maxUnavailable=1), "web", True),
     "two controllers, by share": (mixed(with_api, minAvailable="75%"), "api", True),
-    "a pod without a controller on top of a scale": (mixed(with_lone, maxUnavailable=0), "web", True),
+    "a pod without a controller on top of a scale": (
+        mixed(with_lone, maxUnavailable=0),
+        "web",
+        True,
+    ),
     "a DaemonSet among them": (mixed(with_agent, maxUnavailable=1), "web", False),
     "a controller without a scale among them": (mixed(with_custom, maxUnavailable=1), "web", False),
-    "a controller without a scale among a plain number": (mixed(with_custom, minAvailable=1), "web", True),
+    "a controller without a scale among a plain number": (
+        mixed(with_custom, minAvailable=1),
+        "web",
+        True,
+    ),
     "leftovers that make up the number": (deployment(2, leftovers=1, minAvailable=2), "web", False),
     "leftovers are no part of a scale": (deployment(2, leftovers=2, maxUnavailable=1), "web", True),
     "none may ever go": (deployment(2, maxUnavailable=0), "web", False),
     "a share to keep that rounds up to all": (deployment(3, minAvailable="70%"), "web", False),
-    "unready, with a budget that never lets them go": (deployment(2, ready=False, maxUnavailable=1), "web", False),
+    "unready, with a budget that never lets them go": (
+        deployment(2, ready=False, maxUnavailable=1),
+        "web",
+        False,
+    ),
     "unready, and always let go": (
         deployment(2, ready=False, maxUnavailable=1, unhealthyPodEvictionPolicy="AlwaysAllow"),
         "web",

@@ -9,7 +9,14 @@ from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, PodPhase, ReadyState
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Strategy
+from rollout.model.policy import (
+    ControlPlaneOrder,
+    CourtesyPolicy,
+    DrainPolicy,
+    Policy,
+    Pool,
+    Strategy,
+)
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import slowest_node_seconds
@@ -28,7 +35,10 @@ ETCD = "node-role.kubernetes.io/etcd"
 def blocked(given: PlanInputs) -> dict[str, set[str]]:
     found = build_plan(given).blockers
     assert {blocker.kind for blocker in found} <= {BlockerKind.CONTROL_PLANE_UNHEALTHY}
-    return {name: {blocker.object for blocker in found if blocker.node == name} for name in {b.node for b in found}}
+    return {
+        name: {blocker.object for blocker in found if blocker.node == name}
+        for name in {b.node for b in found}
+    }
 
 
 def without_pods_on(given: PlanInputs, *names: str) -> PlanInputs:
@@ -38,9 +48,17 @@ def without_pods_on(given: PlanInputs, *names: str) -> PlanInputs:
 
 def test_the_node_of_the_static_pod_that_is_not_ready_may_go_and_no_other() -> None:
     given = control_plane(*THREE, unready="cp-1")
-    assert blocked(given) == {name: {"pod/shop/etcd-cp-1", f"pod/shop/etcd-{name}"} for name in THREE[1:]}
-    quorum = next(entry.message for entry in build_plan(given).blockers if entry.object == "pod/shop/etcd-cp-2")
-    assert quorum.startswith("is one of 3 members of etcd on cp-2, which needs 2 and would have 1 without it: fix the ")
+    assert blocked(given) == {
+        name: {"pod/shop/etcd-cp-1", f"pod/shop/etcd-{name}"} for name in THREE[1:]
+    }
+    quorum = next(
+        entry.message
+        for entry in build_plan(given).blockers
+        if entry.object == "pod/shop/etcd-cp-2"
+    )
+    assert quorum.startswith(
+        "is one of 3 members of etcd on cp-2, which needs 2 and would have 1 without it: fix the "
+    )
 
 
 @pytest.mark.parametrize("names", [("cp-1",), THREE])
@@ -49,7 +67,9 @@ def test_nothing_is_in_the_way_where_all_are_ready(names: tuple[str, ...]) -> No
 
 
 def test_etcd_keeps_its_majority() -> None:
-    assert blocked(control_plane("cp-1", "cp-2")) == {name: {f"pod/shop/etcd-{name}"} for name in ("cp-1", "cp-2")}
+    assert blocked(control_plane("cp-1", "cp-2")) == {
+        name: {f"pod/shop/etcd-{name}"} for name in ("cp-1", "cp-2")
+    }
     # cp-3, whose member is not there, may go
     assert blocked(without_pods_on(control_plane(*THREE), "cp-3")).keys() == {"cp-1", "cp-2"}
 
@@ -65,7 +85,9 @@ def quorums(given: PlanInputs) -> set[str]:
     return {name for name, objects in blocked(given).items() if f"pod/shop/etcd-{name}" in objects}
 
 
-def test_nodes_that_run_no_member_are_none_unless_their_role_or_their_silence_says_otherwise() -> None:
+def test_nodes_that_run_no_member_are_none_unless_their_role_or_their_silence_says_otherwise() -> (
+    None
+):
     given = replace(control_plane(*FIVE), policy=Policy(max_unavailable=Count(3)))
     five = without_pods_on(given, "cp-4", "cp-5")
     assert not blocked(five)
@@ -102,7 +124,9 @@ def test_the_last_api_server_stays() -> None:
     alone = replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, server)))
     assert blocked(alone) == {"cp-1": {"pod/shop/kube-apiserver-cp-1"}}
     second = replace(server, name="kube-apiserver-cp-2", uid="second", node="cp-2")
-    assert not blocked(replace(alone, snapshot=replace(alone.snapshot, pods=(*alone.snapshot.pods, second))))
+    assert not blocked(
+        replace(alone, snapshot=replace(alone.snapshot, pods=(*alone.snapshot.pods, second)))
+    )
 
 
 @pytest.mark.parametrize("first", range(0, 500, 100))
@@ -116,9 +140,18 @@ def check_quorums(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     names = [f"cp-{number}" for number in range(1, random.randint(1, 7) + 1)]
     away = {name for name in names if random.random() < 0.1}
-    nodes = [node(name, labels={CONTROL_PLANE_LABELS[0]: ""}, ready=name not in away) for name in names]
+    nodes = [
+        node(name, labels={CONTROL_PLANE_LABELS[0]: ""}, ready=name not in away) for name in names
+    ]
     pods = [
-        pod(f"{component}-{name}", name, owner="Node", app=component, mirror=True, ready=random.random() < 0.85)
+        pod(
+            f"{component}-{name}",
+            name,
+            owner="Node",
+            app=component,
+            mirror=True,
+            ready=random.random() < 0.85,
+        )
         for name in names
         for component in ("etcd", "kube-apiserver")
         if random.random() < 0.85
@@ -126,13 +159,15 @@ def check_quorums(seed: int) -> None:
     workers = [node(f"w-{number}") for number in range(3)]
     made = build_plan(inputs([*nodes, *workers], pods=pods, policy=random_policy(random)))
     well = {
-        app: {one.node for one in pods if one.labels["app"] == app and one.ready and one.node not in away}
+        app: {
+            one.node
+            for one in pods
+            if one.labels["app"] == app and one.ready and one.node not in away
+        }
         for app in ("etcd", "kube-apiserver")
     }
-    stopped, etcd = (
-        {blocker.node for blocker in made.blockers},
-        {one.node for one in pods if one.labels["app"] == "etcd"},
-    )
+    stopped = {blocker.node for blocker in made.blockers}
+    etcd = {one.node for one in pods if one.labels["app"] == "etcd"}
     for wave in made.waves:
         going = {one.name for one in wave.nodes if one.name in names}
         beside = min(len(going), wave.rolling.in_flight if wave.rolling else len(going))
@@ -146,13 +181,22 @@ def check_quorums(seed: int) -> None:
 def random_policy(random: Random) -> Policy:
     strategy = random.choice(list(Strategy))
     order = random.choice([ControlPlaneOrder.FIRST, ControlPlaneOrder.LAST])
-    return Policy(Count(random.randint(1, 9)), control_plane=order, strategy=strategy, canary=random.randint(0, 2))
+    return Policy(
+        Count(random.randint(1, 9)),
+        control_plane=order,
+        strategy=strategy,
+        canary=random.randint(0, 2),
+    )
 
 
 # How long the nodes in flight may take.
 
 
-POLICY = Policy(drain=DrainPolicy(timeout=Duration(100)), reboot_timeout=Duration(200), ready_timeout=Duration(30))
+POLICY = Policy(
+    drain=DrainPolicy(timeout=Duration(100)),
+    reboot_timeout=Duration(200),
+    ready_timeout=Duration(30),
+)
 
 
 def test_each_step_may_take_all_its_time() -> None:
@@ -170,7 +214,10 @@ def test_the_slowest_pool_counts() -> None:
 
 def test_checks_count_where_there_are_any() -> None:
     def with_hooks(*before: str) -> Policy:
-        return replace(POLICY, gates=GatePolicy(hooks=HookPolicy(before=before, after=("a",), timeout=Duration(7))))
+        return replace(
+            POLICY,
+            gates=GatePolicy(hooks=HookPolicy(before=before, after=("a",), timeout=Duration(7))),
+        )
 
     assert slowest_node_seconds(with_hooks()) == 337
     assert slowest_node_seconds(with_hooks("b")) == 344
@@ -182,8 +229,12 @@ def test_a_control_plane_without_static_pods_is_not_blocked() -> None:
 
 def test_a_static_pod_that_has_done_its_work_is_no_concern() -> None:
     given = control_plane(*THREE)
-    done = replace(given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED)
-    assert not blocked(replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, done))))
+    done = replace(
+        given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED
+    )
+    assert not blocked(
+        replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, done)))
+    )
 
 
 @pytest.mark.parametrize("unready", ["", "cp-1"])

@@ -43,12 +43,15 @@ def seen(*signs: Sign, update: UpdateStatus = NOT_ASKED) -> HostFacts:
     return facts("w-1", update=update, sources=sources, signs=signs)
 
 
-def planned(observation: HostFacts, policy: Policy | None = None, *, is_marked: bool = False) -> RolloutPlan:
+def planned(
+    observation: HostFacts, policy: Policy | None = None, *, is_marked: bool = False
+) -> RolloutPlan:
     w_1 = node("w-1", annotations={"node-rollout.dev/reboot-needed": "true"} if is_marked else {})
     return build_plan(inputs([w_1], observations={"w-1": observation}, policy=policy))
 
 
-IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING, message="42%")
+IDLE = UpdateStatus(UpdateOperation.IDLE)
+BUSY = UpdateStatus(UpdateOperation.DOWNLOADING, message="42%")
 
 
 HINT = " (--allow idle reboots it anyway)"
@@ -58,7 +61,11 @@ HINT = " (--allow idle reboots it anyway)"
     ("observation", "reason", "message"),
     [
         (seen(NO_MARKER), ExclusionReason.NO_UPDATE, f"no /run/reboot-required{HINT}"),
-        (seen(NO_MARKER, update=IDLE), ExclusionReason.NO_UPDATE, f"nothing is staged; no /run/reboot-required{HINT}"),
+        (
+            seen(NO_MARKER, update=IDLE),
+            ExclusionReason.NO_UPDATE,
+            f"nothing is staged; no /run/reboot-required{HINT}",
+        ),
         (
             seen(NO_MARKER, update=BUSY),
             ExclusionReason.NO_UPDATE,
@@ -66,7 +73,11 @@ HINT = " (--allow idle reboots it anyway)"
         ),
         (seen(NO_OSTREE, NO_MARKER), ExclusionReason.NO_UPDATE, f"no /run/reboot-required{HINT}"),
         (seen(NO_OSTREE), ExclusionReason.UNKNOWN_STATUS, "rpm-ostree is not on this host"),
-        (seen(NO_MARKER, SILENT), ExclusionReason.UNKNOWN_STATUS, "the detect.command did not end in time"),
+        (
+            seen(NO_MARKER, SILENT),
+            ExclusionReason.UNKNOWN_STATUS,
+            "the detect.command did not end in time",
+        ),
         (seen(), ExclusionReason.NO_UPDATE, f"nothing is asked whether it needs a reboot{HINT}"),
         (seen(replace(OSTREE, blocked="it is locked")), ExclusionReason.INHIBITED, "it is locked"),
     ],
@@ -106,12 +117,15 @@ def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
         (seen(NO_MARKER), ["w-1: it needs no reboot any more by reboot-required"]),
     ],
 )
-def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(now: HostFacts, said: list[str]) -> None:
+def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(
+    now: HostFacts, said: list[str]
+) -> None:
     plan = planned(seen(MARKER))
     assert list(map(str, changes(plan, inputs([node("w-1")], observations={"w-1": now})))) == said
 
 
-# Which node a process in a pod is on, whether its pod has another place, and what a plan makes of it.
+# Which node a process in a pod is on, whether its pod has another place, and what a plan makes of
+# it.
 
 
 HARD = Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule")
@@ -168,8 +182,11 @@ def test_the_next_pod_needs_a_node_that_takes_it(other: Node, *, has_place: bool
 
 def test_what_the_pod_demands_and_tolerates_counts() -> None:
     tolerant = Placement(tolerations=(Toleration(HARD.key, "Exists", "", "NoSchedule"),))
-    choosy = Placement((NodeTerm((Requirement(CONTROL_PLANE_LABELS[0], SelectorOperator.EXISTS, ()),)),))
-    tainted, labelled = replace(B, taints=(HARD,)), control_plane("b")
+    choosy = Placement(
+        (NodeTerm((Requirement(CONTROL_PLANE_LABELS[0], SelectorOperator.EXISTS, ()),)),)
+    )
+    tainted = replace(B, taints=(HARD,))
+    labelled = control_plane("b")
 
     def is_only_place(other: Node, **pods: Any) -> bool:
         own = place(KNOWN, A, other, on="a", **pods)

@@ -12,9 +12,17 @@ from rollout.planning.eligibility.evidence import evidence_of
 from tests.planning.builders import NEW, NOW, OLD, node
 
 
-def ended(name: str, outcome: str, *, version: str = NEW, more: dict[str, str] | None = None, **left: str) -> Node:
+def ended(
+    name: str, outcome: str, *, version: str = NEW, more: dict[str, str] | None = None, **left: str
+) -> Node:
     """A node with this last result, and with these further annotations."""
-    result = {"outcome": outcome, "at": NOW.isoformat(), "version": version, "run": "run-1", **(more or {})}
+    result = {
+        "outcome": outcome,
+        "at": NOW.isoformat(),
+        "version": version,
+        "run": "run-1",
+        **(more or {}),
+    }
     annotations = {marks.LAST_RESULT: json.dumps(result)}
     annotations |= {f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in left.items()}
     return node(name, annotations=annotations, os_image=f"Flatcar {version}")
@@ -27,9 +35,13 @@ def made(*nodes: Node, version: str = NEW) -> Evidence:
 
 FAILED = {
     "rolled back from this version": ended("bad", "rolled-back", version=OLD, more={"from": NEW}),
-    "did not come back with this version": ended("bad", "not-back", phase="failed", staged_version=NEW),
+    "did not come back with this version": ended(
+        "bad", "not-back", phase="failed", staged_version=NEW
+    ),
     "not Ready with this version": ended("bad", "not-ready", phase="failed", staged_version=NEW),
-    "failed its checks with this version": ended("bad", "check-failed", phase="failed", staged_version=NEW),
+    "failed its checks with this version": ended(
+        "bad", "check-failed", phase="failed", staged_version=NEW
+    ),
 }
 
 
@@ -40,12 +52,16 @@ def test_a_released_version_has_still_failed_where_the_node_says_so(why: str) ->
 
 @pytest.mark.parametrize("outcome", ["aborted", "drain-failed", "skipped", "not-rebooted"])
 def test_a_failure_counts_after_later_turns_that_did_not_succeed(outcome: str) -> None:
-    later = ended("bad", outcome, version=OLD, more={"failed_version": NEW, "failed_as": "not-back"})
+    later = ended(
+        "bad", outcome, version=OLD, more={"failed_version": NEW, "failed_as": "not-back"}
+    )
     assert made(later).failed == {"bad": "did not come back with this version"}
 
 
 OTHERS = {
-    "failed of another version": ended("fine", "rolled-back", version=OLD, more={"from": "4200.0.0"}),
+    "failed of another version": ended(
+        "fine", "rolled-back", version=OLD, more={"from": "4200.0.0"}
+    ),
     "kept from its reboot": ended("fine", "drain-failed", version=NEW),
     "its check before the reboot failed": ended("fine", "check-failed", version=NEW),
     "under way again": ended("fine", "not-back", version=OLD, phase="draining", staged_version=NEW),
@@ -58,7 +74,9 @@ def test_what_is_not_the_versions_failure_is_none(what: str) -> None:
     assert made(OTHERS[what]).failed == {}
 
 
-@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9" * 5000, ""])
+@pytest.mark.parametrize(
+    "at", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9" * 5000, ""]
+)
 def test_a_success_at_no_time_proves_nothing_and_ends_nothing(at: str) -> None:
     strange = ended("strange", "succeeded", more={"at": at})
     assert made(strange).last_reboot == NOW.isoformat().replace("+00:00", "Z")

@@ -21,7 +21,11 @@ from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selecti
 from rollout.model.quantity import Count, Duration
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
-from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.continuation import (
+    joined,
+    with_earlier_exclusions,
+    without_accepted_blockers,
+)
 from rollout.planning.plan.document import decode_plan, encode_plan
 from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
@@ -41,7 +45,10 @@ def zoned(name: str, zone: str) -> Node:
 def budgeted() -> PlanInputs:
     pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
     return inputs(
-        [node("w-1"), node("w-2"), node("w-3")], pods=pods, budgets=[budget("web", allowed=1)], policy=IMPATIENT
+        [node("w-1"), node("w-2"), node("w-3")],
+        pods=pods,
+        budgets=[budget("web", allowed=1)],
+        policy=IMPATIENT,
     )
 
 
@@ -53,7 +60,9 @@ def last_replicas() -> PlanInputs:
 def full(placement: Placement = ANYWHERE) -> PlanInputs:
     nodes = [node(f"w-{i}") for i in range(3)]
     needs = Resources(1500, 0, 1)
-    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=needs, placement=placement) for i in range(3)]
+    pods = [
+        pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=needs, placement=placement) for i in range(3)
+    ]
     return inputs(nodes, pods=pods, policy=Policy(MANY))
 
 
@@ -62,10 +71,25 @@ def limited() -> PlanInputs:
 
 
 CAUSES = {
-    "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
-    "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
+    "budget": (
+        budgeted(),
+        "w-2",
+        1,
+        "drains would wait too long for shop/web, which lets one pod at a time go",
+    ),
+    "last replicas": (
+        last_replicas(),
+        "w-2",
+        1,
+        "replicaset/shop/web would lose all its 2 pods at once",
+    ),
     "room": (full(), "w-2", 1, "shop/p-2 is down until its node returns"),
-    "cordon": (full(TOLERANT), "w-2", 1, "beside these nodes, pod/shop/p-2 tolerates cordons and fits nowhere else"),
+    "cordon": (
+        full(TOLERANT),
+        "w-2",
+        1,
+        "beside these nodes, pod/shop/p-2 tolerates cordons and fits nowhere else",
+    ),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),
@@ -150,7 +174,9 @@ PLAN = RolloutPlan(
 
 
 def test_what_was_left_out_before_is_accounted_for_where_it_is_still_there() -> None:
-    excluded = tuple(Exclusion(name, ExclusionReason.CORDONED, "cordoned") for name in ("b", "d", "e", "gone"))
+    excluded = tuple(
+        Exclusion(name, ExclusionReason.CORDONED, "cordoned") for name in ("b", "d", "e", "gone")
+    )
     plan = with_earlier_exclusions(PLAN, replace(PLAN, excluded=excluded), {"b", "c", "d", "e"})
     assert plan.excluded == (
         *PLAN.excluded,
@@ -165,10 +191,13 @@ def test_blockers_beside_which_it_was_begun_are_accepted() -> None:
     assert without_accepted_blockers(PLAN, None).blockers == (AWAY, BUDGET)
 
 
-# The soft taint as plans foresee it: where pods go, in which order nodes begin, and how often pods move.
+# The soft taint as plans foresee it: where pods go, in which order nodes begin, and how often pods
+# move.
 
 
-WAITING, DONE, FULL = node("w-1"), node("w-2"), node("w-3", allocatable=Resources(100, 8 << 30, 110))
+WAITING = node("w-1")
+DONE = node("w-2")
+FULL = node("w-3", allocatable=Resources(100, 8 << 30, 110))
 
 
 ASKED = Resources(1000, 1 << 30, 1)
@@ -204,7 +233,9 @@ def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> Rollou
     ]
     nodes = [node(f"w-{i}", allocatable=Resources(16_000, 64 << 30, 110)) for i in range(1, 5)]
     policy = Policy(max_unavailable=Count(1), strategy=strategy, prefer_no_schedule_taint=spared)
-    return build_plan(inputs(nodes, pods=pods, policy=policy, observations={"w-4": facts("w-4", staged=False)}))
+    return build_plan(
+        inputs(nodes, pods=pods, policy=policy, observations={"w-4": facts("w-4", staged=False)})
+    )
 
 
 @pytest.mark.parametrize("strategy", Strategy)

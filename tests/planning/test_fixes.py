@@ -28,7 +28,11 @@ def counted(pods: Sequence[Pod], guard: Budget) -> Budget:
     covered = [pod for pod in pods if guard.covers(pod)]
     healthy = sum(pod.ready and not pod.finished for pod in covered)
     is_number = not guard.max_unavailable and not guard.min_available.endswith("%")
-    expected = len(covered) if is_number else sum(pod.owner is not None and not pod.finished for pod in covered)
+    expected = (
+        len(covered)
+        if is_number
+        else sum(pod.owner is not None and not pod.finished for pod in covered)
+    )
     if guard.max_unavailable:
         desired = max(0, expected - amount(guard.max_unavailable, expected))
     else:
@@ -49,11 +53,17 @@ def recounted(given: PlanInputs) -> PlanInputs:
 
 
 def guarded(
-    pods: Sequence[Pod], *, nodes: Sequence[Node] = (), drain: DrainPolicy | None = None, **spec: Any
+    pods: Sequence[Pod],
+    *,
+    nodes: Sequence[Node] = (),
+    drain: DrainPolicy | None = None,
+    **spec: Any,
 ) -> PlanInputs:
     guard = budget("web", allowed=1, **({"max_unavailable": "", "min_available": ""} | spec))
     policy = Policy(drain=drain or DrainPolicy())
-    return recounted(inputs(nodes or [hosted("w-1"), hosted("w-2")], pods=pods, budgets=[guard], policy=policy))
+    return recounted(
+        inputs(nodes or [hosted("w-1"), hosted("w-2")], pods=pods, budgets=[guard], policy=policy)
+    )
 
 
 def web(number: int, *, on: str = "w-1", **changes: Any) -> list[Pod]:
@@ -71,26 +81,37 @@ def with_budget(given: PlanInputs, **changes: Any) -> PlanInputs:
 
 
 def with_drain(given: PlanInputs, **changes: Any) -> PlanInputs:
-    return replace(given, policy=replace(given.policy, drain=replace(given.policy.drain, **changes)))
+    return replace(
+        given, policy=replace(given.policy, drain=replace(given.policy.drain, **changes))
+    )
 
 
 def scale(given: PlanInputs, more: int) -> PlanInputs:
     first = given.snapshot.pods[0]
-    new = [replace(first, name=f"new-{i}", uid=f"uid-new-{i}", node="w-2", ready=True) for i in range(more)]
+    new = [
+        replace(first, name=f"new-{i}", uid=f"uid-new-{i}", node="w-2", ready=True)
+        for i in range(more)
+    ]
     return with_pods(given, [*given.snapshot.pods, *new])
 
 
 def ready(given: PlanInputs) -> PlanInputs:
-    return with_pods(given, [replace(each, ready=True, unready_since="") for each in given.snapshot.pods])
+    return with_pods(
+        given, [replace(each, ready=True, unready_since="") for each in given.snapshot.pods]
+    )
 
 
 def roomy(given: PlanInputs) -> PlanInputs:
-    nodes = [replace(node, allocatable=Resources(64000, 64 << 30, 110)) for node in given.snapshot.nodes]
+    nodes = [
+        replace(node, allocatable=Resources(64000, 64 << 30, 110)) for node in given.snapshot.nodes
+    ]
     return replace(given, snapshot=replace(given.snapshot, nodes=tuple(nodes)))
 
 
 def without_budgets_but(given: PlanInputs, kept: int) -> PlanInputs:
-    return replace(given, snapshot=replace(given.snapshot, budgets=given.snapshot.budgets[kept : kept + 1]))
+    return replace(
+        given, snapshot=replace(given.snapshot, budgets=given.snapshot.budgets[kept : kept + 1])
+    )
 
 
 def lower_critical(given: PlanInputs, least: int) -> PlanInputs:
@@ -102,16 +123,24 @@ def lower_critical(given: PlanInputs, least: int) -> PlanInputs:
 APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] = {
     r"add a replica": lambda given, _: [scale(given, 1)],
     r"add (\d+) replicas": lambda given, match: [scale(given, int(match[1]))],
-    r"raise its maxUnavailable to (\d+)": lambda given, match: [with_budget(given, max_unavailable=match[1])],
-    r"lower its minAvailable to (\d+)": lambda given, match: [with_budget(given, min_available=match[1])],
-    r"lower its min-available to (\d+)": lambda given, match: [lower_critical(given, int(match[1]))],
+    r"raise its maxUnavailable to (\d+)": lambda given, match: [
+        with_budget(given, max_unavailable=match[1])
+    ],
+    r"lower its minAvailable to (\d+)": lambda given, match: [
+        with_budget(given, min_available=match[1])
+    ],
+    r"lower its min-available to (\d+)": lambda given, match: [
+        lower_critical(given, int(match[1]))
+    ],
     r"give it an absolute minAvailable of (\d+)": lambda given, match: [
         with_budget(given, max_unavailable="", min_available=match[1])
     ],
     r"give it an absolute minAvailable": lambda given, _: [
         with_budget(given, sync_error="", max_unavailable="", min_available="1")
     ],
-    r"let it cover only pods of scalable controllers": lambda given, _: [with_budget(given, sync_error="")],
+    r"let it cover only pods of scalable controllers": lambda given, _: [
+        with_budget(given, sync_error="")
+    ],
     r"use --disable-eviction": lambda given, _: [with_drain(given, disable_eviction=True)],
     r"make (it|them) ready": lambda given, _: [ready(given)],
     r"set its unhealthyPodEvictionPolicy to AlwaysAllow": lambda given, _: [
@@ -134,12 +163,18 @@ LARGE = Resources(3000, 1 << 30, 1)
 
 CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
     **{
-        f"max-unavailable-{most}-of-{number}": (guarded(web(number), max_unavailable=most), BlockerKind.BUDGET_NEVER)
+        f"max-unavailable-{most}-of-{number}": (
+            guarded(web(number), max_unavailable=most),
+            BlockerKind.BUDGET_NEVER,
+        )
         for most in ("0", "0%")
         for number in (1, 2, 5)
     },
     **{
-        f"min-available-{least}-of-{number}": (guarded(web(number), min_available=least), BlockerKind.BUDGET_NEVER)
+        f"min-available-{least}-of-{number}": (
+            guarded(web(number), min_available=least),
+            BlockerKind.BUDGET_NEVER,
+        )
         for least, number in (
             ("1", 1),
             ("2", 2),
@@ -156,7 +191,10 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         guarded([*web(2), pod("ended", "w-2", phase="Succeeded", ready=False)], min_available="2"),
         BlockerKind.BUDGET_NEVER,
     ),
-    "a-job-is-not-scaled": (guarded(web(1, owner="Job"), min_available="1"), BlockerKind.BUDGET_NEVER),
+    "a-job-is-not-scaled": (
+        guarded(web(1, owner="Job"), min_available="1"),
+        BlockerKind.BUDGET_NEVER,
+    ),
     "nobody-scales-a-pod-without-controller": (
         guarded(web(1, owner=""), min_available="1", drain=DrainPolicy(force=True)),
         BlockerKind.BUDGET_NEVER,
@@ -166,7 +204,11 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         BlockerKind.BUDGET_NEVER,
     ),
     "cannot-be-counted": (
-        guarded(web(2), max_unavailable="1", sync_error="jobs.batch does not implement the scale subresource"),
+        guarded(
+            web(2),
+            max_unavailable="1",
+            sync_error="jobs.batch does not implement the scale subresource",
+        ),
         BlockerKind.BUDGET_NEVER,
     ),
     "critical-without-a-budget": (
@@ -177,9 +219,14 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         ),
         BlockerKind.BUDGET_NEVER,
     ),
-    "unready": (guarded(web(1, **UNREADY) + web(3)[1:], max_unavailable="1"), BlockerKind.BUDGET_UNHEALTHY),
+    "unready": (
+        guarded(web(1, **UNREADY) + web(3)[1:], max_unavailable="1"),
+        BlockerKind.BUDGET_UNHEALTHY,
+    ),
     "unready-beside-a-ready-one": (
-        guarded([*web(1, **UNREADY), pod("web-1", "w-1"), pod("web-2", "w-2")], max_unavailable="1"),
+        guarded(
+            [*web(1, **UNREADY), pod("web-1", "w-1"), pod("web-2", "w-2")], max_unavailable="1"
+        ),
         BlockerKind.BUDGET_UNHEALTHY,
     ),
     "unready-elsewhere": (
@@ -187,10 +234,16 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         BlockerKind.BUDGET_UNHEALTHY,
     ),
     "several-unready": (
-        guarded([pod(f"web-{i}", "w-1", **UNREADY) for i in range(2)] + [pod("web-2", "w-2")], min_available="2"),
+        guarded(
+            [pod(f"web-{i}", "w-1", **UNREADY) for i in range(2)] + [pod("web-2", "w-2")],
+            min_available="2",
+        ),
         BlockerKind.BUDGET_UNHEALTHY,
     ),
-    "two-budgets": (inputs([hosted("w-1"), hosted("w-2")], pods=web(2), budgets=TWO), BlockerKind.TWO_BUDGETS),
+    "two-budgets": (
+        inputs([hosted("w-1"), hosted("w-2")], pods=web(2), budgets=TWO),
+        BlockerKind.TWO_BUDGETS,
+    ),
     "terminating": (
         inputs([hosted("w-1"), hosted("w-2")], pods=[pod("web-0", "w-1", deleted_at=ago(900))]),
         BlockerKind.STUCK_TERMINATING,
@@ -242,7 +295,9 @@ def test_each_fix_that_a_blocker_offers_clears_it(case: str) -> None:
                 assert (blocker.node, kind, blocker.object) not in left, (clause, blockers(fixed))
 
 
-@pytest.mark.parametrize("spec", [{"max_unavailable": "0"}, {"max_unavailable": "0%"}, {"min_available": "100%"}])
+@pytest.mark.parametrize(
+    "spec", [{"max_unavailable": "0"}, {"max_unavailable": "0%"}, {"min_available": "100%"}]
+)
 def test_no_replica_is_offered_where_none_helps(spec: dict[str, Any]) -> None:
     messages = {found.message for found in blockers(guarded(web(2), **spec))}
     assert len(messages) == 1
@@ -257,7 +312,11 @@ def test_the_number_of_missing_replicas_is_named() -> None:
 
 REFUSED: dict[str, tuple[Pod, DrainPolicy, dict[str, Any]]] = {
     "unmanaged": (pod("naked", "w-1", owner=""), DrainPolicy(), {"force": True}),
-    "daemon-set-gone": (pod("agent", "w-1", owner="DaemonSet", app="gone"), DrainPolicy(), {"force": True}),
+    "daemon-set-gone": (
+        pod("agent", "w-1", owner="DaemonSet", app="gone"),
+        DrainPolicy(),
+        {"force": True},
+    ),
     "local-storage": (
         pod("web-0", "w-1", has_empty_dir=True),
         DrainPolicy(delete_emptydir_data=False),
@@ -277,5 +336,7 @@ def test_the_flags_that_a_refusal_names_clear_it(case: str) -> None:
     refused, drain, changes = REFUSED[case]
     given = inputs([hosted("w-1"), hosted("w-2")], pods=[refused], policy=Policy(drain=drain))
     (found,) = blockers(given)
-    assert {flag for name, flag in FLAGS.items() if name in changes} == set(re.findall(r"--[\w-]+", found.message))
+    assert {flag for name, flag in FLAGS.items() if name in changes} == set(
+        re.findall(r"--[\w-]+", found.message)
+    )
     assert not blockers(with_drain(given, **changes))

@@ -29,9 +29,13 @@ def homeless(plan: RolloutPlan) -> list[str]:
 TWO = [hosted("w-1"), hosted("w-2")]
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(601, [BlockerKind.STUCK_TERMINATING]), (599, []), (-30, [])])
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(601, [BlockerKind.STUCK_TERMINATING]), (599, []), (-30, [])]
+)
 def test_a_pod_long_overdue_blocks(seconds: int, expected: list[BlockerKind]) -> None:
-    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1", deleted_at=ago(seconds), finalizers=("x/y",))]))
+    plan = build_plan(
+        inputs(TWO, pods=[pod("web-0", "w-1", deleted_at=ago(seconds), finalizers=("x/y",))])
+    )
     assert kinds(plan) == expected
     assert all("x/y" in found.message for found in plan.blockers)
 
@@ -73,7 +77,9 @@ def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
     plan = build_plan(inputs(TWO, pods=[of_longhorn], budgets=[guard]))
     assert kinds(plan) == []
     assert ["last healthy replica" in warning.message for warning in plan.warnings] == [True]
-    assert kinds(build_plan(inputs(TWO, pods=[pod("im-1", "w-1")], budgets=[guard]))) == [BlockerKind.BUDGET_NEVER]
+    assert kinds(build_plan(inputs(TWO, pods=[pod("im-1", "w-1")], budgets=[guard]))) == [
+        BlockerKind.BUDGET_NEVER
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,15 +117,27 @@ def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     assert [len(wave.nodes) for wave in plan.waves] == [2, 1]
     assert plan.summary.waves_lower_bound == 2
     assert "replicaset/shop/web" in plan.waves[0].because
-    together = build_plan(inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3))))
+    together = build_plan(
+        inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3)))
+    )
     assert WarningKind.ALL_REPLICAS in [found.kind for found in together.warnings]
 
 
-@pytest.mark.parametrize(("owner", "drain"), [("ReplicaSet", 30 + 65), ("Job", 30 + 65), ("StatefulSet", 65 + 30 + 65)])
-def test_replacements_start_as_their_controllers_have_it_whatever_the_past(owner: str, drain: int) -> None:
+@pytest.mark.parametrize(
+    ("owner", "drain"), [("ReplicaSet", 30 + 65), ("Job", 30 + 65), ("StatefulSet", 65 + 30 + 65)]
+)
+def test_replacements_start_as_their_controllers_have_it_whatever_the_past(
+    owner: str, drain: int
+) -> None:
     """Once the pod is to go, or once it has gone: then the budget lets the second one go."""
     pods = [pod(f"web-{i}", "w-1", grace_period=60, owner=owner) for i in range(2)]
-    plan = build_plan(inputs([hosted("w-1"), hosted("w-2")], pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
+    plan = build_plan(
+        inputs(
+            [hosted("w-1"), hosted("w-2")],
+            pods=pods,
+            budgets=[budget("web", allowed=1, expected=2)],
+        )
+    )
     assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1"] == [drain]
 
 
@@ -129,7 +147,8 @@ def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:
     pods = [pod(f"web-{i}", "w-1", grace_period=60) for i in range(2)]
     plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
     first = plan.waves[0].estimate
-    # a ReplicaSet replaces a pod while that ends: after 30 s the second may go, and ends by its grace
+    # a ReplicaSet replaces a pod while that ends: after 30 s the second may go, and ends by its
+    # grace
     assert (first.drain, first.reboot, first.settle) == (30 + 65, 240 - 95, 0)
     assert plan.estimate.seconds == sum(wave.estimate.seconds for wave in plan.waves)
     assert "median of 1 past" in plan.estimate.basis[0]
@@ -138,7 +157,8 @@ def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:
     assert "assumed" in build_plan(inputs(TWO)).estimate.basis[0]
 
 
-# Nodes that can never be emptied, wherever their pods go until then; and those of which that may come about.
+# Nodes that can never be emptied, wherever their pods go until then; and those of which that may
+# come about.
 
 
 NODES = [node("w-1"), node("w-2")]
@@ -147,13 +167,17 @@ NODES = [node("w-1"), node("w-2")]
 def spread(app: str, number: int, cpu: int, placement: Placement = ANYWHERE) -> list[Pod]:
     """Half of them on each node."""
     asked = Resources(cpu, 0, 1)
-    return [pod(f"{app}-{i}", f"w-{i % 2 + 1}", app=app, requests=asked, placement=placement) for i in range(number)]
+    return [
+        pod(f"{app}-{i}", f"w-{i % 2 + 1}", app=app, requests=asked, placement=placement)
+        for i in range(number)
+    ]
 
 
 ANYWHERE_AT_ALL = replace(ANYWHERE, tolerations=(Toleration(operator="Exists"),))
 
 
-SMALL, LARGE = spread("small", 8, 300), spread("large", 4, 800)
+SMALL = spread("small", 8, 300)
+LARGE = spread("large", 4, 800)
 
 
 BUDGETS = [budget("small", allowed=1, expected=8), budget("large", allowed=1, expected=4)]
@@ -166,7 +190,9 @@ def full(pods: list[Pod] = [*SMALL, *LARGE], **changes: object) -> PlanInputs:  
 
 def budgets_warned_of(plan: RolloutPlan) -> list[tuple[str, str]]:
     warnings = [warning for warning in plan.warnings if warning.kind is WarningKind.FITS_NOWHERE]
-    return [(warning.node, warning.object) for warning in warnings if warning.object.startswith("pdb/")]
+    return [
+        (warning.node, warning.object) for warning in warnings if warning.object.startswith("pdb/")
+    ]
 
 
 def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_both_keep() -> None:
@@ -180,14 +206,23 @@ def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_b
 
 
 def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
-    nodes = [node("w-1"), *(node(f"w-{i}", allocatable=Resources(400, 8 << 30, 110)) for i in (2, 3))]
+    nodes = [
+        node("w-1"),
+        *(node(f"w-{i}", allocatable=Resources(400, 8 << 30, 110)) for i in (2, 3)),
+    ]
     blocked = [pod(f"web-{i}", "w-1", requests=Resources(500, 0, 1)) for i in range(2)]
     plan = build_plan(inputs(nodes, pods=blocked, budgets=[budget("web", allowed=1, expected=2)]))
     assert kinds(plan) == [BlockerKind.FITS_NOWHERE]
     assert "800m CPU free in pieces, at most 400m CPU on one" in plan.blockers[0].message
-    full_up = [node("w-1"), node("w-2", allocatable=Resources(4000, 0, 110)), node("w-3", allocatable=Resources(1))]
+    full_up = [
+        node("w-1"),
+        node("w-2", allocatable=Resources(4000, 0, 110)),
+        node("w-3", allocatable=Resources(1)),
+    ]
     asking = [pod("web-0", "w-1", requests=Resources(2, 1 << 30, 1))]
-    assert ["1024Mi memory" in told for told in homeless(build_plan(inputs(full_up, pods=asking)))] == [True]
+    assert [
+        "1024Mi memory" in told for told in homeless(build_plan(inputs(full_up, pods=asking)))
+    ] == [True]
 
 
 @pytest.mark.parametrize(
@@ -197,8 +232,16 @@ def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
         full(budgets=[BUDGETS[0], budget("large", allowed=2, expected=4)]),
         full(nodes=[*NODES, node("w-3", allocatable=Resources(700, 8 << 30, 110))]),
         full([*SMALL[:-2], *(replace(one, owner=None) for one in SMALL[-2:]), *LARGE]),
-        full([*SMALL[:-2], *(replace(one, deleted_at="2026-01-01T00:00:00Z") for one in SMALL[-2:]), *LARGE]),
-        full([*SMALL[:-2], *(replace(one, phase=PodPhase.SUCCEEDED) for one in SMALL[-2:]), *LARGE]),
+        full(
+            [
+                *SMALL[:-2],
+                *(replace(one, deleted_at="2026-01-01T00:00:00Z") for one in SMALL[-2:]),
+                *LARGE,
+            ]
+        ),
+        full(
+            [*SMALL[:-2], *(replace(one, phase=PodPhase.SUCCEEDED) for one in SMALL[-2:]), *LARGE]
+        ),
         full(spread("small", 8, 300, placement=ANYWHERE_AT_ALL) + LARGE),
         full(policy=Policy(drain=DrainPolicy(disable_eviction=True))),
         full(policy=Policy(drain=DrainPolicy(pod_selector="app=small"))),
@@ -216,12 +259,17 @@ def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
     ],
 )
 def test_what_a_cluster_may_do_without_is_no_blocker(made: PlanInputs) -> None:
-    assert not [found for found in build_plan(made).blockers if found.kind is BlockerKind.FITS_NOWHERE]
+    assert not [
+        found for found in build_plan(made).blockers if found.kind is BlockerKind.FITS_NOWHERE
+    ]
 
 
 def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked() -> None:
     """Two large pods that no budget keeps may take the room of small ones, whose budget lets one be away."""
-    made = full([*spread("small", 6, 300), *spread("db", 2, 1500)], budgets=[budget("small", allowed=1, expected=6)])
+    made = full(
+        [*spread("small", 6, 300), *spread("db", 2, 1500)],
+        budgets=[budget("small", allowed=1, expected=6)],
+    )
     plan = build_plan(made)
     assert not plan.blockers
     assert budgets_warned_of(plan) == [("w-1", "pdb/shop/small"), ("w-2", "pdb/shop/small")]
@@ -234,11 +282,15 @@ def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked(
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_critical_is_played_as_a_budget_is(seed: int) -> None:
     """Whatever is unready: the same waves, times and findings, but for who is named."""
-    random, made = Random(seed), random_cluster(seed, 9, 6, demanding=seed % 2 == 1)  # noqa: S311 - reproducible
+    random = Random(seed)  # noqa: S311
+    made = random_cluster(seed, 9, 6, demanding=seed % 2 == 1)
     pods = tuple(replace(one, ready=random.random() > 0.1) for one in made.snapshot.pods)
     apps = sorted({one.labels["app"] for one in pods})
     rules = tuple(Critical("shop", f"app={app}", random.randint(1, 4)) for app in apps)
-    budgets = [replace(critical_budget(rule, pods), name=f"{rule.selector}", critical=False) for rule in rules]
+    budgets = [
+        replace(critical_budget(rule, pods), name=f"{rule.selector}", critical=False)
+        for rule in rules
+    ]
     snapshot = replace(made.snapshot, pods=pods, budgets=())
     by_budget = build_plan(replace(made, snapshot=replace(snapshot, budgets=tuple(budgets))))
     policy = replace(made.policy, drain=replace(made.policy.drain, critical=rules))
@@ -246,7 +298,10 @@ def test_what_is_critical_is_played_as_a_budget_is(seed: int) -> None:
     assert [(wave.nodes, wave.estimate) for wave in by_rule.waves] == [
         (wave.nodes, wave.estimate) for wave in by_budget.waves
     ]
-    for of_rule, of_budget in ((by_rule.blockers, by_budget.blockers), (by_rule.warnings, by_budget.warnings)):
-        assert {(one.node, one.kind, one.object.replace("critical/", "pdb/")) for one in of_rule} == {
-            (one.node, one.kind, one.object) for one in of_budget
-        }
+    for of_rule, of_budget in (
+        (by_rule.blockers, by_budget.blockers),
+        (by_rule.warnings, by_budget.warnings),
+    ):
+        assert {
+            (one.node, one.kind, one.object.replace("critical/", "pdb/")) for one in of_rule
+        } == {(one.node, one.kind, one.object) for one in of_budget}

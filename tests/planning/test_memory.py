@@ -37,7 +37,9 @@ BAD = "4152.2.0"
 HOUR = timedelta(hours=1)
 
 
-def end(node: str, run: str = "run-1", outcome: Outcome = Outcome.ROLLED_BACK, **more: object) -> Ended:
+def end(
+    node: str, run: str = "run-1", outcome: Outcome = Outcome.ROLLED_BACK, **more: object
+) -> Ended:
     ended = Ended(node, BAD, outcome, Phase.READY, run, 2)
     return replace(ended, **more)  # type: ignore[arg-type]
 
@@ -48,9 +50,16 @@ def after(*ends: Ended, memory: Memory = NO_MEMORY) -> Memory:
     return memory
 
 
-@given(st.lists(st.sampled_from((Outcome.DRAIN_FAILED, Outcome.SUCCEEDED)), max_size=8), st.integers(0, 100_000))
-def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcome], seconds: int) -> None:
-    memory, failures, last = NO_MEMORY, 0, NOW
+@given(
+    st.lists(st.sampled_from((Outcome.DRAIN_FAILED, Outcome.SUCCEEDED)), max_size=8),
+    st.integers(0, 100_000),
+)
+def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
+    outcomes: list[Outcome], seconds: int
+) -> None:
+    memory = NO_MEMORY
+    failures = 0
+    last = NOW
     for number, outcome in enumerate(outcomes):
         last = NOW + timedelta(days=number)
         memory = noted(memory, end("w-1", f"run-{number}", outcome), last)
@@ -98,7 +107,9 @@ def test_only_what_the_update_may_have_done_is_held_against_it(
     assert memory.nodes["w-1"].version == (BAD if is_blamed else "")
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED])
+@pytest.mark.parametrize(
+    "outcome", [Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED]
+)
 def test_what_was_not_tried_is_not_remembered(outcome: Outcome) -> None:
     assert noted(NO_MEMORY, end("w-1", outcome=outcome), NOW) is NO_MEMORY
 
@@ -110,14 +121,17 @@ def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() ->
     assert why_held(beside, BAD)
     by_hand = after(end("w-3", outcome=Outcome.SUCCEEDED, despite_hold=True), memory=held)
     assert not why_held(by_hand, BAD)
-    of_theirs = after(*(end(name, outcome=Outcome.SUCCEEDED) for name in ("w-1", "w-2")), memory=held)
+    of_theirs = after(
+        *(end(name, outcome=Outcome.SUCCEEDED) for name in ("w-1", "w-2")), memory=held
+    )
     assert why_held(of_theirs, BAD).startswith(
         f"version {BAD} is held: it failed on nodes that have succeeded since, last"
     )
 
 
 def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -> None:
-    memory, now = NO_MEMORY, NOW
+    memory = NO_MEMORY
+    now = NOW
     for number, rest in enumerate((1, 4, 24, 24)):
         memory = noted(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
         found = objection("w-1", "4999.0.0", Rules(now, memory, unattended=True))
@@ -134,9 +148,13 @@ def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
 
 def test_releases() -> None:
     memory = with_pause(after(end("w-1"), end("w-2")), pause=Pause("ada"))
-    assert released(memory, versions=[BAD], nodes=(), everything=False) == with_pause(NO_MEMORY, pause=Pause("ada"))
+    assert released(memory, versions=[BAD], nodes=(), everything=False) == with_pause(
+        NO_MEMORY, pause=Pause("ada")
+    )
     assert set(released(memory, versions=(), nodes=["w-1"], everything=False).nodes) == {"w-2"}
-    assert released(memory, versions=(), nodes=(), everything=True) == with_pause(NO_MEMORY, pause=Pause("ada"))
+    assert released(memory, versions=(), nodes=(), everything=True) == with_pause(
+        NO_MEMORY, pause=Pause("ada")
+    )
 
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
@@ -165,8 +183,12 @@ def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> N
         ("", True),
     ],
 )
-def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running: str, *, is_held: bool) -> None:
-    memory = Memory({}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")})
+def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(
+    running: str, *, is_held: bool
+) -> None:
+    memory = Memory(
+        {}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")}
+    )
     assert bool(why_maybe_held(running, Rules(None, memory))) is is_held
     assert why_maybe_held(running, Rules(None, memory, include_held=True)) == ""
 
@@ -174,7 +196,11 @@ def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running:
 def test_no_newer_version_pushes_a_held_one_out() -> None:
     memory = after(end("w-1", version=BAD, limit=1), end("w-2", version="4152.9.9", limit=2))
     for number in range(2 * MOST_VERSIONS):
-        memory = noted(memory, end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1), NOW + number * HOUR)
+        memory = noted(
+            memory,
+            end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1),
+            NOW + number * HOUR,
+        )
         assert len(memory.versions) <= MOST_VERSIONS
     assert why_held(memory, BAD)
     assert "4152.9.9" not in memory.versions, "one that is not held gives way"
@@ -195,7 +221,9 @@ def test_the_same_end_told_twice_counts_once() -> None:
 def test_it_stays_small() -> None:
     memory = NO_MEMORY
     for number in range(MOST_NODES + 5):
-        memory = noted(memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number))
+        memory = noted(
+            memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number)
+        )
     assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, LATEST_VERSIONS)
     assert "w-4" not in memory.nodes
     for number in range(MOST_NODES_OF_VERSION + 5):

@@ -61,9 +61,14 @@ def test_it_keeps_away_from_those_whom_its_anti_affinity_names() -> None:
 
 
 def test_others_keep_it_away_by_theirs() -> None:
-    guard = pod("db-0", "w-2", app="db", placement=Placement(repulsions=(PodTerm(HOSTNAME, app("web")),)))
+    guard = pod(
+        "db-0", "w-2", app="db", placement=Placement(repulsions=(PodTerm(HOSTNAME, app("web")),))
+    )
     assert place(MOVING, [guard]) == {"w-3"}
-    assert place(MOVING, [replace(guard, labels={"app": "other"}, namespace="elsewhere")]) == {"w-2", "w-3"}
+    assert place(MOVING, [replace(guard, labels={"app": "other"}, namespace="elsewhere")]) == {
+        "w-2",
+        "w-3",
+    }
 
 
 def test_it_goes_where_those_are_whom_its_affinity_names() -> None:
@@ -96,12 +101,20 @@ def test_the_first_of_those_who_are_drawn_to_each_other_goes_anywhere() -> None:
             {"w-3"},
         ),
         (
-            {"namespace_selector": LabelSelector((Requirement("team", SelectorOperator.IN, ("money",)),))},
+            {
+                "namespace_selector": LabelSelector(
+                    (Requirement("team", SelectorOperator.IN, ("money",)),)
+                )
+            },
             {"bank": {"team": "money"}},
             {"w-3"},
         ),
         (
-            {"namespace_selector": LabelSelector((Requirement("team", SelectorOperator.IN, ("money",)),))},
+            {
+                "namespace_selector": LabelSelector(
+                    (Requirement("team", SelectorOperator.IN, ("money",)),)
+                )
+            },
             {"bank": {"team": "art"}},
             {"w-2", "w-3"},
         ),
@@ -111,16 +124,23 @@ def test_a_term_looks_in_the_namespaces_that_it_means(
     term: dict[str, object], namespaces: dict[str, dict[str, str]], expected: set[str]
 ) -> None:
     shy = demanding(repulsions=(PodTerm(HOSTNAME, app("db"), **term),))  # type: ignore[arg-type]
-    assert place(shy, [pod("db-0", "w-2", app="db", namespace="bank")], namespaces=namespaces) == expected
+    assert (
+        place(shy, [pod("db-0", "w-2", app="db", namespace="bank")], namespaces=namespaces)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"), [({"match_keys": ("hash",)}, {"w-3"}), ({"mismatch_keys": ("hash",)}, {"w-2"})]
+    ("keys", "expected"),
+    [({"match_keys": ("hash",)}, {"w-3"}), ({"mismatch_keys": ("hash",)}, {"w-2"})],
 )
-def test_a_term_takes_in_the_values_of_its_pod(keys: dict[str, tuple[str, ...]], expected: set[str]) -> None:
+def test_a_term_takes_in_the_values_of_its_pod(
+    keys: dict[str, tuple[str, ...]], expected: set[str]
+) -> None:
     labels = {"app": "web", "hash": "1"}
     shy = replace(demanding(repulsions=(PodTerm(HOSTNAME, app("web"), **keys),)), labels=labels)  # type: ignore[arg-type]
-    same, other = pod("web-1", "w-2", labels=labels), pod("web-2", "w-3", labels={**labels, "hash": "2"})
+    same = pod("web-1", "w-2", labels=labels)
+    other = pod("web-2", "w-3", labels={**labels, "hash": "2"})
     assert place(shy, [same, other]) == expected
 
 
@@ -145,7 +165,9 @@ def test_a_spread_counts_the_closed_node_too_unless_it_heeds_taints(
     rooms.close(["w-1"])
     rooms.take_out(spread)
     checks = rooms.neighbors.checks(spread, rooms.closed)
-    assert {each.name for each in NODES[1:] if all(check.admits(each) for check in checks)} == expected
+    assert {
+        each.name for each in NODES[1:] if all(check.admits(each) for check in checks)
+    } == expected
 
 
 def test_too_few_places_count_as_if_one_were_empty() -> None:
@@ -162,7 +184,9 @@ def test_a_spread_counts_only_nodes_where_its_pod_may_run_unless_told_otherwise(
     crowd = [pod("web-1", "w-1"), pod("web-2", "w-2")]
     honest = demanding(node_terms=chosen, spreads=(Spread(HOSTNAME, 1, app("web")),))
     assert place(honest, crowd, nodes) == {"w-2"}
-    wide = demanding(node_terms=chosen, spreads=(Spread(HOSTNAME, 1, app("web"), ignores_affinity=True),))
+    wide = demanding(
+        node_terms=chosen, spreads=(Spread(HOSTNAME, 1, app("web"), ignores_affinity=True),)
+    )
     assert place(wide, crowd, nodes) == set()
 
 
@@ -188,7 +212,8 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     names = [each.name for each in made.snapshot.nodes]
     moving = random.sample(made.snapshot.pods, 40)
-    kept, where = Scheduler.of(made.snapshot), dict[str, str]()
+    kept = Scheduler.of(made.snapshot)
+    where = dict[str, str]()
     for each in moving:
         kept.neighbors.checks(each, frozenset())
     for each in moving:
@@ -224,11 +249,17 @@ ALL_AT_ONCE = Policy(max_unavailable=Count(9))
 
 
 def hosted(name: str, pool: str, cores: int = 4) -> Node:
-    return node(name, labels={HOSTNAME: name, "pool": pool}, allocatable=Resources(cores * 1000, 8 << 30, 110))
+    return node(
+        name,
+        labels={HOSTNAME: name, "pool": pool},
+        allocatable=Resources(cores * 1000, 8 << 30, 110),
+    )
 
 
 def pooled(name: str, on: str, pool: str, cores: int = 2) -> Pod:
-    return pod(name, on, app=name, node_selector={"pool": pool}, requests=Resources(cores * 1000, 0, 1))
+    return pod(
+        name, on, app=name, node_selector={"pool": pool}, requests=Resources(cores * 1000, 0, 1)
+    )
 
 
 def small_pool() -> PlanInputs:
@@ -267,13 +298,17 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
     found = explain(made, late)
     assert found.wave > 1
     reasons = [reason for entry in found.not_earlier for reason in entry.because]
-    assert any("is down until its node returns" in reason and "shop/" in reason for reason in reasons)
+    assert any(
+        "is down until its node returns" in reason and "shop/" in reason for reason in reasons
+    )
 
 
 def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     nodes = [hosted("w-1", "w"), hosted("w-2", "w")]
     drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
-    pods = [pod(f"f-{i}", "w-1", app="f", placement=drawn) for i in range(2)] + [pod("hub", "w-1", app="hub")]
+    pods = [pod(f"f-{i}", "w-1", app="f", placement=drawn) for i in range(2)] + [
+        pod("hub", "w-1", app="hub")
+    ]
     guarded = inputs(nodes, pods=pods, budgets=[budget("f", allowed=1, expected=2)])
     assert not build_plan(guarded).blockers
     pinned = [*pods[:2], replace(pods[2], node_selector={HOSTNAME: "w-1"})]

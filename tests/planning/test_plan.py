@@ -21,7 +21,9 @@ def reasons(plan: RolloutPlan) -> dict[str, str]:
 
 
 def test_waves_are_as_large_as_the_limit_allows() -> None:
-    plan = build_plan(inputs([node(f"w-{i}") for i in range(1, 8)], policy=Policy(max_unavailable=Count(3))))
+    plan = build_plan(
+        inputs([node(f"w-{i}") for i in range(1, 8)], policy=Policy(max_unavailable=Count(3)))
+    )
     assert waves(plan) == [["w-1", "w-2", "w-3"], ["w-4", "w-5", "w-6"], ["w-7"]]
     assert plan.summary.waves_lower_bound == 3
     assert "3" in plan.waves[0].because
@@ -33,11 +35,17 @@ def test_percentages_are_of_the_nodes_that_remain_after_exclusion() -> None:
     policy = Policy(max_unavailable=Count(25, percent=True))
     assert [len(wave) for wave in waves(build_plan(inputs(nodes, policy=policy)))] == [2] * 5
     selection = Selection(exclude=("w-[0-5]",))
-    assert [len(wave) for wave in waves(build_plan(inputs(nodes, policy=policy, selection=selection)))] == [1] * 4
+    assert [
+        len(wave) for wave in waves(build_plan(inputs(nodes, policy=policy, selection=selection)))
+    ] == [1] * 4
 
 
 def test_the_canary_goes_first_and_alone() -> None:
-    plan = build_plan(inputs([node(f"w-{i}") for i in range(5)], policy=Policy(max_unavailable=Count(4), canary=1)))
+    plan = build_plan(
+        inputs(
+            [node(f"w-{i}") for i in range(5)], policy=Policy(max_unavailable=Count(4), canary=1)
+        )
+    )
     assert waves(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
     assert (plan.waves[0].because, plan.waves[0].note) == ("canary: one at a time", "canary")
 
@@ -57,12 +65,16 @@ def test_a_wave_stays_within_one_zone() -> None:
         (ControlPlaneOrder.EXCLUDE, [["w-1", "w-2"]]),
     ],
 )
-def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected: list[list[str]]) -> None:
+def test_the_control_plane_goes_one_at_a_time(
+    order: ControlPlaneOrder, expected: list[list[str]]
+) -> None:
     nodes = [node("w-1"), node("w-2"), control_plane("cp-1"), control_plane("cp-2")]
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(4), control_plane=order)))
     assert waves(plan) == expected
     alone = [wave for wave in plan.waves if wave.nodes[0].name.startswith("cp-")]
-    assert {(wave.because, wave.note) for wave in alone} <= {("control plane: one at a time", "control plane")}
+    assert {(wave.because, wave.note) for wave in alone} <= {
+        ("control plane: one at a time", "control plane")
+    }
 
 
 def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> None:
@@ -77,7 +89,10 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
         )
     )
     assert waves(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
-    assert "drains would wait too long for shop/web, which lets one pod at a time go" in plan.waves[0].because
+    assert (
+        "drains would wait too long for shop/web, which lets one pod at a time go"
+        in plan.waves[0].because
+    )
     assert plan.waves[0].note == "limited by PDB shop/web"
     assert plan.summary.waves_lower_bound == 4
 
@@ -102,7 +117,12 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
             "left-cordoned",
             "the unfinished rollout one",
         ),
-        ({"annotations": {"node-rollout.dev/paused": "true"}}, None, "paused", "node-rollout.dev/paused"),
+        (
+            {"annotations": {"node-rollout.dev/paused": "true"}},
+            None,
+            "paused",
+            "node-rollout.dev/paused",
+        ),
         (
             {"annotations": {"flatcar-linux-update.v1.flatcar-linux.net/reboot-paused": "true"}},
             None,
@@ -112,12 +132,24 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
         ({}, facts("w-1", staged=False), "no-update", "nothing is staged"),
         (
             {},
-            ProbeFailure(Host("w-1", "127.0.0.1"), ProbeFailureKind.UNREACHABLE, "connection refused"),
+            ProbeFailure(
+                Host("w-1", "127.0.0.1"), ProbeFailureKind.UNREACHABLE, "connection refused"
+            ),
             "unreachable",
             "connection refused",
         ),
-        ({}, facts("w-1", update=UpdateStatus(UpdateOperation.UNKNOWN, message="denied")), "unknown-status", "denied"),
-        ({}, facts("w-1", may_reboot=False, reboot_refusal="a password is required"), "no-sudo", "password"),
+        (
+            {},
+            facts("w-1", update=UpdateStatus(UpdateOperation.UNKNOWN, message="denied")),
+            "unknown-status",
+            "denied",
+        ),
+        (
+            {},
+            facts("w-1", may_reboot=False, reboot_refusal="a password is required"),
+            "no-sudo",
+            "password",
+        ),
     ],
 )
 def test_each_exclusion_has_its_word_and_a_sentence(
@@ -134,7 +166,9 @@ def test_each_exclusion_has_its_word_and_a_sentence(
 def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
     nodes = [node("w-1", unschedulable=True), node("w-2")]
     seen = {"w-2": facts("w-2", staged=False)}
-    plan = build_plan(inputs(nodes, observations=seen, policy=Policy(include_cordoned=True, reboot_idle=True)))
+    plan = build_plan(
+        inputs(nodes, observations=seen, policy=Policy(include_cordoned=True, reboot_idle=True))
+    )
     assert [(planned.name, planned.cordoned, planned.staged) for planned in plan.nodes] == [
         ("w-1", True, True),
         ("w-2", False, False),
@@ -158,7 +192,9 @@ def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
     assert [(found.node, found.kind, found.object) for found in plan.blockers] == [
         ("w-1", BlockerKind.BUDGET_NEVER, "pdb/shop/web")
     ]
-    skipped = build_plan(inputs([node("w-1"), node("w-2")], policy=Policy(skip_blocked=True), **given))  # type: ignore[arg-type]
+    skipped = build_plan(
+        inputs([node("w-1"), node("w-2")], policy=Policy(skip_blocked=True), **given)  # type: ignore[arg-type]
+    )
     assert waves(skipped) == [["w-2"]]
     assert reasons(skipped) == {"w-1": "blocked"}
     assert not skipped.blockers
@@ -172,11 +208,18 @@ RESULT = '{"outcome":"rolled-back","run":"abc"}'
 
 def marked(phase: str, *, cordoned: bool = True) -> Node:
     """A node that a rollout has begun."""
-    annotations = {marks.RUN: "abc", marks.PHASE: phase, marks.BOOT_ID_BEFORE: "b", marks.CORDONED_BY_US: "true"}
+    annotations = {
+        marks.RUN: "abc",
+        marks.PHASE: phase,
+        marks.BOOT_ID_BEFORE: "b",
+        marks.CORDONED_BY_US: "true",
+    }
     return node("w-9", annotations=annotations, unschedulable=cordoned)
 
 
-@pytest.mark.parametrize("phase", ["pending", "cordoned", "drained", "ready", "failed", "of a newer version"])
+@pytest.mark.parametrize(
+    "phase", ["pending", "cordoned", "drained", "ready", "failed", "of a newer version"]
+)
 def test_whatever_bears_a_mark_and_is_not_given_back_is_away(phase: str) -> None:
     assert is_away(marked(phase))
 
@@ -192,8 +235,9 @@ def test_a_plan_whose_limit_is_used_up_by_a_failed_node_names_it_and_the_way_out
     given = inputs([node("w-1"), node("w-2"), marked("failed")])
     (blocker,) = build_plan(given).blockers
     assert (blocker.node, blocker.kind) == ("w-9", BlockerKind.NODES_UNAVAILABLE)
-    assert blocker.message == (
-        "failed in the rollout abc and is still cordoned, and uses up --max-unavailable 1: "
+    assert (
+        blocker.message
+        == "failed in the rollout abc and is still cordoned, and uses up --max-unavailable 1: "
         "`rollout abort` gives it back once that rollout has ended, or raise the limit"
     )
 
@@ -215,7 +259,11 @@ def test_a_node_that_is_away_itself_has_room_beside_itself() -> None:
 
 def test_a_node_without_a_host_is_unreachable() -> None:
     given = inputs([node("w-1")])
-    plan = build_plan(type(given)(given.snapshot, {}, given.selected, given.selection, given.policy, given.created_at))
+    plan = build_plan(
+        type(given)(
+            given.snapshot, {}, given.selected, given.selection, given.policy, given.created_at
+        )
+    )
     assert reasons(plan) == {"w-1": ExclusionReason.UNREACHABLE}
 
 
@@ -224,8 +272,15 @@ def test_nothing_that_decides_reads_a_clock() -> None:
     root = Path(rollout.__path__[0])
     files = [path for room in ("planning", "model") for path in (root / room).rglob("*.py")]
     calls = [
-        node.func for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        node.func
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
     ]
-    read = [call.attr for call in calls if isinstance(call, ast.Attribute) and call.attr in ("now", "today", "utcnow")]
+    read = [
+        call.attr
+        for call in calls
+        if isinstance(call, ast.Attribute) and call.attr in ("now", "today", "utcnow")
+    ]
     assert files
     assert not read

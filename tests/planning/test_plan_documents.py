@@ -28,8 +28,14 @@ DOCUMENT: dict[str, Any] = json.loads(SAVED)
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=9),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3)
+    ),
     max_leaves=9,
 )
 
@@ -50,7 +56,9 @@ def test_a_plan_whose_counts_are_text_is_still_read() -> None:
 def forged(document: dict[str, Any]) -> bytes:
     """With the checksum that goes with what it says, as whoever forges one makes it."""
     content = msgspec.json.encode({**document, "plan_id": ""})
-    return json.dumps({**document, "plan_id": hashlib.sha256(content).hexdigest()[:16]}, ensure_ascii=False).encode()
+    return json.dumps(
+        {**document, "plan_id": hashlib.sha256(content).hexdigest()[:16]}, ensure_ascii=False
+    ).encode()
 
 
 def changed(rest: Any, path: list[int], value: Any) -> Any:
@@ -59,7 +67,9 @@ def changed(rest: Any, path: list[int], value: Any) -> Any:
         return value
     keys = list(rest) if isinstance(rest, dict) else list(range(len(rest)))
     key = keys[path[0] % len(keys)]
-    items = {name: changed(rest[name], path[1:], value) if name == key else rest[name] for name in keys}
+    items = {
+        name: changed(rest[name], path[1:], value) if name == key else rest[name] for name in keys
+    }
     return items if isinstance(rest, dict) else list(items.values())
 
 
@@ -130,16 +140,36 @@ def with_rule(*names: str, value: Any) -> bytes:
         (SAVED.replace(b'"10m"', b'"soon"'), "is not a duration"),
         (SAVED.replace(b'"w-2"', b'"w-9"'), "edited"),
         (SAVED.replace(b'"10m"', b"600"), "a Duration is written as text"),
-        (with_rule("policy", "quorum", value=3), "a rule that this program does not know: policy.quorum"),
+        (
+            with_rule("policy", "quorum", value=3),
+            "a rule that this program does not know: policy.quorum",
+        ),
         (with_rule("selection", "zones", value=["a"]), "selection.zones"),
-        (with_rule("policy", "drain", "grace_period", value=-1), ">= 0 - at `$.policy.drain.grace_period`"),
-        (with_rule("policy", "gates", "windows", "windows", value=["at night"]), "'at night' is not a window"),
+        (
+            with_rule("policy", "drain", "grace_period", value=-1),
+            ">= 0 - at `$.policy.drain.grace_period`",
+        ),
+        (
+            with_rule("policy", "gates", "windows", "windows", value=["at night"]),
+            "'at night' is not a window",
+        ),
         (with_rule("policy", "courtesy", "fluo_labels", value=["all"]), "not a complete plan"),
-        (with_rule("waves", value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}]), "w-1"),
         (
             with_rule(
                 "waves",
-                value=[{**DOCUMENT["waves"][0], "nodes": [{**DOCUMENT["waves"][0]["nodes"][0], "name": "../x"}]}],
+                value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}],
+            ),
+            "w-1",
+        ),
+        (
+            with_rule(
+                "waves",
+                value=[
+                    {
+                        **DOCUMENT["waves"][0],
+                        "nodes": [{**DOCUMENT["waves"][0]["nodes"][0], "name": "../x"}],
+                    }
+                ],
             ),
             "'../x' is not a Node name",
         ),
@@ -151,7 +181,9 @@ def test_each_is_told_what_is_wrong_with_it(data: bytes, says: str) -> None:
     assert says in told.value.message
 
 
-@pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "a--b", "-a", "a\n", "A", "a" * 64, "\x1b[2J"])
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/b", "a.b", "a--b", "-a", "a\n", "A", "a" * 64, "\x1b[2J"]
+)
 def test_what_is_no_id_of_a_run(name: str) -> None:
     assert not is_run_id(name)
 
@@ -167,7 +199,9 @@ OF_TWO = build_plan(inputs([node("w-1"), node("w-2")]))
 
 
 def test_an_update_staged_elsewhere_meanwhile_is_no_change() -> None:
-    saved = build_plan(inputs([node("w-1"), node("w-2")], observations={"w-2": facts("w-2", staged=False)}))
+    saved = build_plan(
+        inputs([node("w-1"), node("w-2")], observations={"w-2": facts("w-2", staged=False)})
+    )
     assert changes(saved, inputs([node("w-1"), node("w-2")])) == ()
 
 
@@ -180,22 +214,38 @@ def refusing(name: str) -> ProbeFailure:
     [
         (inputs([node("w-1")]), "w-2: the Node is gone"),
         (inputs([node("w-1"), node("w-2"), node("w-3")]), "w-3: a Node that is not in the plan"),
-        (inputs([node("w-1"), node("w-2", uid="other")]), "w-2: the Node was deleted and created again"),
+        (
+            inputs([node("w-1"), node("w-2", uid="other")]),
+            "w-2: the Node was deleted and created again",
+        ),
         (inputs([node("w-1"), node("w-2", unschedulable=True)]), "w-2: it has been cordoned since"),
         (
             inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", boot_id="b2")}),
             "boot id boot-w-1 then, b2 now",
         ),
-        (inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", running_version="9")}), "runs 9 now"),
-        (inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", staged=False)}), "staged update is gone"),
+        (
+            inputs(
+                [node("w-1"), node("w-2")], observations={"w-1": facts("w-1", running_version="9")}
+            ),
+            "runs 9 now",
+        ),
+        (
+            inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", staged=False)}),
+            "staged update is gone",
+        ),
         (
             inputs(
                 [node("w-1"), node("w-2")],
-                observations={"w-1": facts("w-1", update=UpdateStatus(UpdateOperation.NEED_REBOOT, "9.9.9"))},
+                observations={
+                    "w-1": facts("w-1", update=UpdateStatus(UpdateOperation.NEED_REBOOT, "9.9.9"))
+                },
             ),
             "9.9.9 is now",
         ),
-        (inputs([node("w-1"), node("w-2")], observations={"w-1": refusing("w-1")}), "connection refused"),
+        (
+            inputs([node("w-1"), node("w-2")], observations={"w-1": refusing("w-1")}),
+            "connection refused",
+        ),
     ],
 )
 def test_each_difference_is_named(fresh: PlanInputs, says: str) -> None:
@@ -207,7 +257,10 @@ def test_each_difference_is_named(fresh: PlanInputs, says: str) -> None:
 def test_another_cluster_is_all_that_is_said() -> None:
     fresh = inputs([])
     other = replace(
-        fresh, snapshot=replace(fresh.snapshot, identity=replace(IDENTITY, uid="other", server="https://b"))
+        fresh,
+        snapshot=replace(
+            fresh.snapshot, identity=replace(IDENTITY, uid="other", server="https://b")
+        ),
     )
     assert tuple(map(str, changes(OF_TWO, other))) == (
         "the plan is for another cluster (https://127.0.0.1:6443, not https://b)",

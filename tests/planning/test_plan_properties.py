@@ -34,7 +34,9 @@ def clusters(draw: st.DrawFn) -> PlanInputs:
         for i in range(draw(st.integers(0, 60)))
     ]
     budgets: list[Budget] = [
-        budget(app, allowed=draw(st.integers(0, 4)), expected=20) for app in APPS if draw(st.booleans())
+        budget(app, allowed=draw(st.integers(0, 4)), expected=20)
+        for app in APPS
+        if draw(st.booleans())
     ]
     policy = Policy(
         max_unavailable=Count(draw(st.integers(1, 6))),
@@ -50,7 +52,8 @@ def clusters(draw: st.DrawFn) -> PlanInputs:
 @given(clusters())
 def test_invariants(given_inputs: PlanInputs) -> None:
     plan = build_plan(given_inputs)
-    policy, nodes = given_inputs.policy, {each.name: each for each in given_inputs.snapshot.nodes}
+    policy = given_inputs.policy
+    nodes = {each.name: each for each in given_inputs.snapshot.nodes}
     placed = [planned.name for planned in plan.nodes]
 
     assert sorted(placed + [found.node for found in plan.excluded]) == sorted(given_inputs.selected)
@@ -63,7 +66,9 @@ def test_invariants(given_inputs: PlanInputs) -> None:
         assert wave.because
         assert len(members) <= max(1, policy.max_unavailable.of(len(given_inputs.selected)) - away)
         assert len(members) == 1 or not any(nodes[name].is_control_plane for name in members)
-        if policy.spread_by and wave.index > len([w for w in plan.waves if w.because.startswith("canary")]):
+        if policy.spread_by and wave.index > len(
+            [w for w in plan.waves if w.because.startswith("canary")]
+        ):
             assert len({nodes[name].labels.get("zone") for name in members}) == 1
 
     order = [nodes[name].is_control_plane for name in placed]
@@ -73,8 +78,11 @@ def test_invariants(given_inputs: PlanInputs) -> None:
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(clusters())
-def test_equal_inputs_give_an_equal_plan_and_it_survives_its_document(given_inputs: PlanInputs) -> None:
-    first, second = encode_plan(build_plan(given_inputs)), encode_plan(build_plan(given_inputs))
+def test_equal_inputs_give_an_equal_plan_and_it_survives_its_document(
+    given_inputs: PlanInputs,
+) -> None:
+    first = encode_plan(build_plan(given_inputs))
+    second = encode_plan(build_plan(given_inputs))
     assert first == second
     assert decode_plan(first, "here") == build_plan(given_inputs)
 
@@ -86,12 +94,18 @@ def test_the_order_of_the_inputs_does_not_matter(given_inputs: PlanInputs, rando
     snapshot = given_inputs.snapshot
     nodes = list(snapshot.nodes)
     random.shuffle(nodes)  # type: ignore[attr-defined]
-    pods, budgets = tuple(reversed(snapshot.pods)), tuple(reversed(snapshot.budgets))
-    other = replace(given_inputs, snapshot=replace(snapshot, nodes=tuple(nodes), pods=pods, budgets=budgets))
-    assert [wave.nodes for wave in build_plan(other).waves] == [wave.nodes for wave in build_plan(given_inputs).waves]
+    pods = tuple(reversed(snapshot.pods))
+    budgets = tuple(reversed(snapshot.budgets))
+    other = replace(
+        given_inputs, snapshot=replace(snapshot, nodes=tuple(nodes), pods=pods, budgets=budgets)
+    )
+    assert [wave.nodes for wave in build_plan(other).waves] == [
+        wave.nodes for wave in build_plan(given_inputs).waves
+    ]
 
 
-# Random rollouts, with pools and with replacements that take minutes: each can be finished, and is estimated well.
+# Random rollouts, with pools and with replacements that take minutes: each can be finished, and is
+# estimated well.
 
 
 # Those of the plain ones that were estimated badly once, each for a reason of its own.
@@ -103,8 +117,12 @@ SEEDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "variety"), [(seed, variety) for variety, seeds in SEEDS.items() for seed in seeds])
-def test_a_random_rollout_is_finished_and_takes_about_as_long_as_was_estimated(seed: int, variety: Variety) -> None:
+@pytest.mark.parametrize(
+    ("seed", "variety"), [(seed, variety) for variety, seeds in SEEDS.items() for seed in seeds]
+)
+def test_a_random_rollout_is_finished_and_takes_about_as_long_as_was_estimated(
+    seed: int, variety: Variety
+) -> None:
     trial = tried(seed, variety)
     assert (trial.end, trial.told) == (End.MEASURED, trial.told)
     assert 0.75 <= trial.ratio <= 1.25, trial

@@ -22,11 +22,16 @@ from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, inputs, node, waves
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
-WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))
+WEB = Pool(
+    "web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120)
+)
 
 
 def of_tier(tier: str, *numbers: int) -> list[Node]:
-    return [node(f"{tier}-{number}", labels={"tier": tier, "zone": "ab"[number % 2]}) for number in numbers]
+    return [
+        node(f"{tier}-{number}", labels={"tier": tier, "zone": "ab"[number % 2]})
+        for number in numbers
+    ]
 
 
 def planned(nodes: list[Node], *pools: Pool, limit: int = 3, **rules: object) -> RolloutPlan:
@@ -37,7 +42,11 @@ def planned(nodes: list[Node], *pools: Pool, limit: int = 3, **rules: object) ->
 def test_the_first_pool_that_matches_has_the_node_and_default_the_others() -> None:
     every = Pool("every", "tier")
     pools = pools_of(Policy(pools=(CANARY, every)))
-    assert [pools.of(labels) for labels in ({"tier": "canary"}, {"tier": "x"}, {})] == ["canary", "every", DEFAULT]
+    assert [pools.of(labels) for labels in ({"tier": "canary"}, {"tier": "x"}, {})] == [
+        "canary",
+        "every",
+        DEFAULT,
+    ]
     assert pools_of(Policy()).of({"tier": "canary"}) == ""
 
 
@@ -52,9 +61,18 @@ def test_a_pool_has_the_rollouts_rules_but_for_its_own() -> None:
 
 
 def test_pools_come_after_those_that_they_wait_for_and_default_last() -> None:
-    last, first = Pool("last", "a", after=("mid",)), Pool("first", "b")
-    assert ordered((last, Pool("mid", "c", after=("first",)), first)) == ("first", "mid", "last", DEFAULT)
-    assert predecessors((last, Pool("mid", "c", after=("first",)), first))["last"] == {"first", "mid"}
+    last = Pool("last", "a", after=("mid",))
+    first = Pool("first", "b")
+    assert ordered((last, Pool("mid", "c", after=("first",)), first)) == (
+        "first",
+        "mid",
+        "last",
+        DEFAULT,
+    )
+    assert predecessors((last, Pool("mid", "c", after=("first",)), first))["last"] == {
+        "first",
+        "mid",
+    }
 
 
 @pytest.mark.parametrize(
@@ -112,8 +130,12 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
         ((replace(CANARY, selector="=="), WEB), "is not a label selector"),
     ],
 )
-def test_a_document_whose_pools_make_no_sense_is_refused(pools: tuple[Pool, ...], says: str) -> None:
-    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)] if pools else [node("w-1")], CANARY, WEB)
+def test_a_document_whose_pools_make_no_sense_is_refused(
+    pools: tuple[Pool, ...], says: str
+) -> None:
+    plan = planned(
+        [*of_tier("canary", 1), *of_tier("web", 1)] if pools else [node("w-1")], CANARY, WEB
+    )
     forged = sealed(replace(plan, policy=replace(plan.policy, pools=pools)))
     with pytest.raises(PlanFileError, match=says):
         decode_plan(encode_plan(forged), "it")
@@ -132,9 +154,14 @@ def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
 def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away() -> None:
     nodes = [*of_tier("canary", 1), *of_tier("web", 1, 2, 3)]
     plan = planned(nodes[:-1], CANARY, WEB)
-    rooms = AwayLimit.of(replace(plan.policy, max_unavailable=Count(9)), len(nodes), asked_for(plan), nodes)
+    rooms = AwayLimit.of(
+        replace(plan.policy, max_unavailable=Count(9)), len(nodes), asked_for(plan), nodes
+    )
     assert not rooms.why_full("web-1", {"canary-1", "web-3", "stranger"})
-    assert rooms.why_full("web-1", {"web-2", "web-3"}) == "max-unavailable 2 of the pool web is used up by web-2, web-3"
+    assert (
+        rooms.why_full("web-1", {"web-2", "web-3"})
+        == "max-unavailable 2 of the pool web is used up by web-2, web-3"
+    )
     assert not rooms.why_full("other", {"web-2", "web-3"})
 
 
@@ -147,24 +174,30 @@ def pooled(draw: st.DrawFn) -> PlanInputs:
             name,
             f"tier={name}",
             after=tuple(other for other in names[:place] if draw(st.booleans())),
-            max_unavailable=draw(st.sampled_from([None, Count(1), Count(2), Count(50, percent=True)])),
+            max_unavailable=draw(
+                st.sampled_from([None, Count(1), Count(2), Count(50, percent=True)])
+            ),
             strategy=draw(st.sampled_from([None, Strategy.ROLLING])),
             canary=draw(st.sampled_from([None, 1])),
         )
         for place, name in enumerate(names)
     ]
     nodes = [
-        node(f"w-{number}", labels={"tier": draw(st.sampled_from(tiers))}) for number in range(draw(st.integers(1, 16)))
+        node(f"w-{number}", labels={"tier": draw(st.sampled_from(tiers))})
+        for number in range(draw(st.integers(1, 16)))
     ]
     nodes += [control_plane(f"cp-{number}") for number in range(draw(st.integers(0, 2)))]
-    return inputs(nodes, policy=Policy(max_unavailable=Count(draw(st.integers(1, 4))), pools=tuple(pools)))
+    return inputs(
+        nodes, policy=Policy(max_unavailable=Count(draw(st.integers(1, 4))), pools=tuple(pools))
+    )
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(pooled())
 def test_every_node_once_in_the_pools_order_under_all_limits(drawn: PlanInputs) -> None:
-    plan, policy = build_plan(drawn), drawn.policy
+    plan = build_plan(drawn)
+    policy = drawn.policy
     assert sorted(member.name for member in plan.nodes) == sorted(drawn.selected)
     assert plan.summary.waves_lower_bound <= len(plan.waves)
     assert decode_plan(encode_plan(plan), "it") == plan
@@ -183,7 +216,9 @@ def test_every_node_once_in_the_pools_order_under_all_limits(drawn: PlanInputs) 
 def assert_in_order(plan: RolloutPlan) -> None:
     """No wave takes a node of a pool before all that it waits for are done, nor beside them."""
     places = {
-        pool: [wave.index for wave in plan.waves if any(member.pool == pool for member in wave.nodes)]
+        pool: [
+            wave.index for wave in plan.waves if any(member.pool == pool for member in wave.nodes)
+        ]
         for pool in {member.pool for member in plan.nodes}
     }
     for pool, earlier in predecessors(plan.policy.pools).items():

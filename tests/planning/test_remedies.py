@@ -21,9 +21,15 @@ NODES = [hosted("w-1"), hosted("w-2")]
 
 
 def with_pods(
-    *pods: Pod, allowed: int | None = None, expected: int = 2, drain: DrainPolicy | None = None, **guard: object
+    *pods: Pod,
+    allowed: int | None = None,
+    expected: int = 2,
+    drain: DrainPolicy | None = None,
+    **guard: object,
 ) -> PlanInputs:
-    budgets = () if allowed is None else (budget("web", allowed=allowed, expected=expected, **guard),)
+    budgets = (
+        () if allowed is None else (budget("web", allowed=allowed, expected=expected, **guard),)
+    )
     return inputs(NODES, pods=pods, budgets=budgets, policy=Policy(drain=drain or DrainPolicy()))
 
 
@@ -39,7 +45,11 @@ def with_rival() -> PlanInputs:
 
 def failed_before(*, include_held: bool = False) -> PlanInputs:
     """One node failed ten minutes ago: for its drain, or, where nodes of held versions are taken, for its version."""
-    outcome, phase = (Outcome.ROLLED_BACK, Phase.READY) if include_held else (Outcome.DRAIN_FAILED, Phase.DRAINING)
+    outcome, phase = (
+        (Outcome.ROLLED_BACK, Phase.READY)
+        if include_held
+        else (Outcome.DRAIN_FAILED, Phase.DRAINING)
+    )
     end = Ended("w-1", "4152.2.0", outcome, phase, "run-1", 1)
     given = inputs(NODES, policy=Policy(include_held=include_held))
     memory = noted(NO_MEMORY, end, NOW - timedelta(minutes=10))
@@ -49,9 +59,12 @@ def failed_before(*, include_held: bool = False) -> PlanInputs:
 def control_plane(*names: str, unready: str = "") -> PlanInputs:
     """Nodes of a control plane, each with its member of etcd."""
     members = [
-        pod(f"etcd-{name}", name, owner="Node", app="etcd", mirror=True, ready=name != unready) for name in names
+        pod(f"etcd-{name}", name, owner="Node", app="etcd", mirror=True, ready=name != unready)
+        for name in names
     ]
-    return inputs([node(name, labels={CONTROL_PLANE_LABELS[0]: ""}) for name in names], pods=members)
+    return inputs(
+        [node(name, labels={CONTROL_PLANE_LABELS[0]: ""}) for name in names], pods=members
+    )
 
 
 def with_stored(data: StoredData) -> PlanInputs:
@@ -95,10 +108,17 @@ BLOCKERS = {
         ("is not Ready on cp-1", "fix it", "--allow unhealthy"),
     ),
     BlockerKind.STORAGE_UNHEALTHY: (
-        with_stored(StoredData("volumes.longhorn.io/longhorn-system/pvc-1", ON_ONE, ON_ONE, 1, "is there alone")),
+        with_stored(
+            StoredData(
+                "volumes.longhorn.io/longhorn-system/pvc-1", ON_ONE, ON_ONE, 1, "is there alone"
+            )
+        ),
         ("is there alone", "--allow unhealthy"),
     ),
-    BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
+    BlockerKind.NODES_UNAVAILABLE: (
+        inputs([*NODES, node("w-3", ready=False)]),
+        ("fix it", "raise the limit"),
+    ),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),
 }
 WARNINGS = {
@@ -107,7 +127,10 @@ WARNINGS = {
         with_pods(WEB, allowed=0, expected=3, desired_healthy=2, current_healthy=2),
         ("--drain-timeout", "why its pods are not ready"),
     ),
-    WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("drain.skip-wait-for-delete-timeout",)),
+    WarningKind.TERMINATING: (
+        with_pods(replace(WEB, deleted_at=ago(60))),
+        ("drain.skip-wait-for-delete-timeout",),
+    ),
     WarningKind.LONG_GRACE: (
         with_pods(replace(WEB, grace_period=3600)),
         ("may take 1h", "10m", "--drain-timeout", "--grace-period"),
@@ -123,7 +146,10 @@ WARNINGS = {
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),
         ("see its namespace and labels",),
     ),
-    WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
+    WarningKind.ALL_REPLICAS: (
+        with_pods(WEB, pod("web-1", "w-1")),
+        ("spread them", "give it a budget"),
+    ),
 }
 
 
@@ -160,7 +186,9 @@ GOING = replace(SLOW, deleted_at=ago(-3000))
         (replace(SLOW, deleted_at=ago(-300)), DrainPolicy(), False),
     ],
 )
-def test_a_grace_period_as_long_as_the_drain_is_warned_of(pod: Pod, drain: DrainPolicy, *, warns: bool) -> None:
+def test_a_grace_period_as_long_as_the_drain_is_warned_of(
+    pod: Pod, drain: DrainPolicy, *, warns: bool
+) -> None:
     kinds = {warning.kind for warning in build_plan(with_pods(pod, drain=drain)).warnings}
     assert (WarningKind.LONG_GRACE in kinds) is warns
 
@@ -186,7 +214,9 @@ CLEARED = {
 @pytest.mark.parametrize("kind", CLEARED)
 def test_the_flag_that_a_blocker_names_does_clear_it(kind: BlockerKind) -> None:
     given, _ = BLOCKERS[kind]
-    assert not build_plan(replace(given, policy=replace(given.policy, drain=CLEARED[kind]))).blockers
+    assert not build_plan(
+        replace(given, policy=replace(given.policy, drain=CLEARED[kind]))
+    ).blockers
 
 
 def test_the_changes_that_blockers_name_do_clear_them() -> None:
@@ -194,6 +224,8 @@ def test_the_changes_that_blockers_name_do_clear_them() -> None:
     assert not build_plan(inputs(NODES, pods=[WEB], budgets=TWO[:1])).blockers
     ailing, _ = BLOCKERS[BlockerKind.BUDGET_UNHEALTHY]
     lenient = tuple(replace(each, always_allow_unhealthy=True) for each in ailing.snapshot.budgets)
-    assert not build_plan(replace(ailing, snapshot=replace(ailing.snapshot, budgets=lenient))).blockers
+    assert not build_plan(
+        replace(ailing, snapshot=replace(ailing.snapshot, budgets=lenient))
+    ).blockers
     away, _ = BLOCKERS[BlockerKind.NODES_UNAVAILABLE]
     assert not build_plan(replace(away, policy=Policy(max_unavailable=Count(2)))).blockers

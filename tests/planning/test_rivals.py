@@ -13,7 +13,8 @@ from rollout.planning.eligibility.rivals import RIVALS
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import facts, inputs, node, pod
 
-FLUO, CLUO = "flatcar-linux-update.v1.flatcar-linux.net/", "container-linux-update.v1.coreos.com/"
+FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
+CLUO = "container-linux-update.v1.coreos.com/"
 MCO = "machineconfiguration.openshift.io/"
 
 
@@ -52,7 +53,9 @@ def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(riva
         (("manual", "w-1"), True, True),
     ],
 )
-def test_kured_is_paused_by_a_lock_that_no_node_holds(holders: tuple[str, ...], *, locked: bool, blocks: bool) -> None:
+def test_kured_is_paused_by_a_lock_that_no_node_holds(
+    holders: tuple[str, ...], *, locked: bool, blocks: bool
+) -> None:
     found = Coordinator("kured", "DaemonSet", "kube-system", "kured", holders, locked=locked)
     assert bool(with_coordinator(found, Policy()).blockers) is blocks
 
@@ -69,8 +72,26 @@ MARKS = [
     ("krm", {"annotations": {"rebootmanager/status": "Rebooting"}}),
     ("tuppr", {"labels": {"tuppr.home-operations.com/upgrading": "true"}}),
     ("mco", {"annotations": {MCO + "state": "Working"}}),
-    ("mco", {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-1", MCO + "state": "Rebooting"}}),
-    ("mco", {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-2", MCO + "state": "Done"}}),
+    (
+        "mco",
+        {
+            "annotations": {
+                MCO + "currentConfig": "w-1",
+                MCO + "desiredConfig": "w-1",
+                MCO + "state": "Rebooting",
+            }
+        },
+    ),
+    (
+        "mco",
+        {
+            "annotations": {
+                MCO + "currentConfig": "w-1",
+                MCO + "desiredConfig": "w-2",
+                MCO + "state": "Done",
+            }
+        },
+    ),
     (
         "kured",
         {
@@ -84,7 +105,13 @@ MARKS = [
     ),
 ]
 NO_MARKS = [
-    {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-1", MCO + "state": "Done"}},
+    {
+        "annotations": {
+            MCO + "currentConfig": "w-1",
+            MCO + "desiredConfig": "w-1",
+            MCO + "state": "Done",
+        }
+    },
     {
         "annotations": {
             FLUO + "reboot-in-progress": "false",
@@ -92,9 +119,20 @@ NO_MARKS = [
             FLUO + "reboot-needed": "true",
         }
     },
-    {"labels": {FLUO + "before-reboot": "false", FLUO + "reboot-needed": "true", FLUO + "group": "stable"}},
+    {
+        "labels": {
+            FLUO + "before-reboot": "false",
+            FLUO + "reboot-needed": "true",
+            FLUO + "group": "stable",
+        }
+    },
     {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
-    {"annotations": {"rebootmanager/status": "Ready", "reboot-agent.v1.demo.local/reboot-needed": ""}},
+    {
+        "annotations": {
+            "rebootmanager/status": "Ready",
+            "reboot-agent.v1.demo.local/reboot-needed": "",
+        }
+    },
     {
         "labels": {FLUO + "before-reboot": "true"},
         "annotations": {
@@ -109,11 +147,15 @@ NO_MARKS = [
 
 def planned(made: PlanInputs) -> tuple[list[str], list[tuple[str, str]]]:
     plan = build_plan(made)
-    return [found.name for found in plan.nodes], [(left.node, left.reason.value) for left in plan.excluded]
+    return [found.name for found in plan.nodes], [
+        (left.node, left.reason.value) for left in plan.excluded
+    ]
 
 
 @pytest.mark.parametrize(("rival", "marked"), MARKS)
-def test_each_mark_keeps_its_node_out_unless_its_coordinator_is_ignored(rival: str, marked: dict[str, Any]) -> None:
+def test_each_mark_keeps_its_node_out_unless_its_coordinator_is_ignored(
+    rival: str, marked: dict[str, Any]
+) -> None:
     nodes = [node("w-1", **marked), node("w-2")]
     assert planned(inputs(nodes)) == (["w-2"], [("w-1", "rival")])
     assert planned(inputs(nodes, policy=ignoring(rival)))[1] == []
@@ -126,9 +168,15 @@ def test_what_is_no_mark_of_work_in_progress_keeps_nobody_out(marked: dict[str, 
     assert planned(inputs([node("w-1", **marked)])) == (["w-1"], [])
 
 
-@pytest.mark.parametrize(("phase", "is_out"), [("Running", True), ("Pending", True), ("Succeeded", False)])
-def test_a_node_that_the_upgrade_controller_works_on_is_left_out(phase: str, *, is_out: bool) -> None:
-    at_work = pod("apply-os-on-w-1", "w-1", owner="Job", labels={"upgrade.cattle.io/node": "w-1"}, phase=phase)
+@pytest.mark.parametrize(
+    ("phase", "is_out"), [("Running", True), ("Pending", True), ("Succeeded", False)]
+)
+def test_a_node_that_the_upgrade_controller_works_on_is_left_out(
+    phase: str, *, is_out: bool
+) -> None:
+    at_work = pod(
+        "apply-os-on-w-1", "w-1", owner="Job", labels={"upgrade.cattle.io/node": "w-1"}, phase=phase
+    )
     made = inputs([node("w-1"), node("w-2")], pods=[at_work])
     assert ("w-1" not in planned(made)[0]) is is_out
     ignored = replace(made, policy=ignoring("system-upgrade-controller"))
@@ -144,9 +192,14 @@ def test_locksmithd_keeps_its_host_out_unless_it_is_ignored() -> None:
     assert planned(inputs(nodes, observations=observed, policy=ignoring("locksmithd")))[1] == []
 
 
-@pytest.mark.parametrize(("strategy", "is_out"), [("immediate", True), ("periodic", True), ("fleet_lock", False)])
-def test_zincati_keeps_its_host_out_unless_it_asks_before_or_is_ignored(strategy: str, *, is_out: bool) -> None:
-    observed, nodes = {"w-1": facts("w-1", zincati=strategy)}, [node("w-1"), node("w-2")]
+@pytest.mark.parametrize(
+    ("strategy", "is_out"), [("immediate", True), ("periodic", True), ("fleet_lock", False)]
+)
+def test_zincati_keeps_its_host_out_unless_it_asks_before_or_is_ignored(
+    strategy: str, *, is_out: bool
+) -> None:
+    observed = {"w-1": facts("w-1", zincati=strategy)}
+    nodes = [node("w-1"), node("w-2")]
     made = inputs(nodes, observations=observed)
     assert planned(made)[1] == ([("w-1", "rival")] if is_out else [])
     assert planned(inputs(nodes, observations=observed, policy=ignoring("zincati")))[1] == []

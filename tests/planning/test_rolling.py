@@ -15,7 +15,17 @@ from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, sealed
-from tests.planning.builders import HOSTNAME, budget, control_plane, facts, inputs, may_begin, node, pod, waves
+from tests.planning.builders import (
+    HOSTNAME,
+    budget,
+    control_plane,
+    facts,
+    inputs,
+    may_begin,
+    node,
+    pod,
+    waves,
+)
 from tests.planning.test_places import small_pool
 
 ROLLING = Policy(max_unavailable=Count(3), strategy=Strategy.ROLLING)
@@ -57,13 +67,17 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
     ]
     policy = replace(ROLLING, canary=1, spread_by="zone")
     plan = planned(inputs(nodes), policy)
-    sizes = [(len(wave.nodes), wave.rolling.in_flight if wave.rolling else 0) for wave in plan.waves]
+    sizes = [
+        (len(wave.nodes), wave.rolling.in_flight if wave.rolling else 0) for wave in plan.waves
+    ]
     assert sizes == [(1, 1), (2, 2), (2, 2), (2, 1)]
     begins = [min(wave.rolling.begins.values()) for wave in plan.waves if wave.rolling]
     assert begins == sorted(set(begins))
 
 
-def test_a_part_begins_after_the_waves_before_it_however_large_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_begins_after_the_waves_before_it_however_large_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("rollout.planning.play.simulation._LARGE", -1)
     nodes = [node(f"w-{number}", labels={"pool": "ab"[number % 2]}) for number in range(4)]
     pools = (Pool("a", "pool=a"), Pool("b", "pool=b", after=("a",), strategy=Strategy.ROLLING))
@@ -105,7 +119,8 @@ def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> N
             decode_plan(encode_plan(forged), "it")
 
 
-# Nodes whose pods share a budget share a wave: by the rate at which it lets pods go, at a price that is told.
+# Nodes whose pods share a budget share a wave: by the rate at which it lets pods go, at a price
+# that is told.
 
 
 SMALL = Resources(100, 64 << 20, 1)
@@ -117,7 +132,9 @@ LIMITS = (1, 2, 3, 6, 10)
 def six(limit: int) -> PlanInputs:
     """An ordinary cluster: a Deployment with two pods a node, and a StatefulSet with one."""
     pods = [pod(f"web-{i}", f"w-{i % 6}", requests=SMALL) for i in range(12)]
-    pods += [pod(f"db-{i}", f"w-{i}", app="db", owner="StatefulSet", requests=SMALL) for i in range(6)]
+    pods += [
+        pod(f"db-{i}", f"w-{i}", app="db", owner="StatefulSet", requests=SMALL) for i in range(6)
+    ]
     budgets = [budget("web", allowed=2, expected=12), budget("db", allowed=1, expected=6)]
     nodes = [node(f"w-{i}") for i in range(6)]
     return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit)))
@@ -131,8 +148,13 @@ def hundred(limit: int) -> PlanInputs:
     for number in range(30):
         places = random.sample(nodes, 12 if number < 25 else 11)
         asked = Resources(500, 64 << 20, 1)
-        pods += [pod(f"a{number}-{i}", at.name, app=f"a{number}", requests=asked) for i, at in enumerate(places)]
-    budgets = [budget(f"a{number}", allowed=1, expected=12 if number < 25 else 11) for number in range(30)]
+        pods += [
+            pod(f"a{number}-{i}", at.name, app=f"a{number}", requests=asked)
+            for i, at in enumerate(places)
+        ]
+    budgets = [
+        budget(f"a{number}", allowed=1, expected=12 if number < 25 else 11) for number in range(30)
+    ]
     return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit)))
 
 
@@ -156,14 +178,20 @@ def test_a_higher_limit_is_never_slower(cluster: object) -> None:
 def test_the_price_is_told() -> None:
     """One pod at a time: the second node waits until the first one's replacement is ready, 30 s after its eviction."""
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(2)]
-    nodes, idle = [node(f"w-{i}") for i in range(3)], {"w-2": facts("w-2", staged=False)}
-    guard, policy = budget("web", allowed=1), Policy(Count(2))
-    (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
+    nodes = [node(f"w-{i}") for i in range(3)]
+    idle = {"w-2": facts("w-2", staged=False)}
+    guard = budget("web", allowed=1)
+    policy = Policy(Count(2))
+    (shared,) = build_plan(
+        inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)
+    ).waves
     assert "; waits for shop/web, one pod at a time: +30s" in shared.because
     assert shared.note == "waits for budget shop/web, +30s"
     assert shared.estimate.drain == 30 + 35
     slow = pod("batch", "w-0", app="batch", requests=SMALL, grace_period=300)
-    (free,) = build_plan(inputs(nodes, pods=[*pods, slow], budgets=[guard], observations=idle, policy=policy)).waves
+    (free,) = build_plan(
+        inputs(nodes, pods=[*pods, slow], budgets=[guard], observations=idle, policy=policy)
+    ).waves
     assert free.note == ""
     rule = DrainPolicy(critical=(Critical("shop", "app=web", 1),))
     own = replace(policy, drain=rule)
@@ -175,8 +203,14 @@ def test_the_price_is_told() -> None:
 def test_of_two_rules_for_the_same_critical_pods_the_stricter_holds(least: tuple[int, int]) -> None:
     pods = [pod(f"web-{i}", "w-1", requests=SMALL) for i in range(2)]
     rules = tuple(Critical("shop", "app=web", number) for number in least)
-    plan = build_plan(inputs([node("w-1"), node("w-2")], pods=pods, policy=Policy(drain=DrainPolicy(critical=rules))))
-    assert [(found.node, found.kind) for found in plan.blockers] == [("w-1", BlockerKind.BUDGET_NEVER)]
+    plan = build_plan(
+        inputs(
+            [node("w-1"), node("w-2")], pods=pods, policy=Policy(drain=DrainPolicy(critical=rules))
+        )
+    )
+    assert [(found.node, found.kind) for found in plan.blockers] == [
+        ("w-1", BlockerKind.BUDGET_NEVER)
+    ]
 
 
 def local(name: str, on: str) -> Pod:
@@ -193,7 +227,9 @@ def with_volumes(pinned: int, free: int, *, allowed: int) -> PlanInputs:
     count = pinned + free
     nodes = [node(f"w-{i}", labels={HOSTNAME: f"w-{i}"}) for i in range(count + 2)]
     pods = [local(f"db-{i}", f"w-{i}") for i in range(count)]
-    given = inputs(nodes, pods=pods, budgets=[budget("db", allowed=allowed)], policy=Policy(Count(count + 2)))
+    given = inputs(
+        nodes, pods=pods, budgets=[budget("db", allowed=allowed)], policy=Policy(Count(count + 2))
+    )
     volumes = tuple(volume(f"db-{i}", f"w-{i}") for i in range(pinned))
     return replace(given, snapshot=replace(given.snapshot, volumes=volumes))
 

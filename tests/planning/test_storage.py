@@ -20,7 +20,13 @@ CEPH = "cephclusters.ceph.rook.io/rook-ceph/rook-ceph"
 
 def volume(name: str, *nodes: str, well: Iterable[str] | None = None) -> StoredData:
     healthy = frozenset(nodes if well is None else well)
-    return StoredData(f"volumes.longhorn.io/longhorn-system/{name}", frozenset(nodes), healthy, 1, "has its only one")
+    return StoredData(
+        f"volumes.longhorn.io/longhorn-system/{name}",
+        frozenset(nodes),
+        healthy,
+        1,
+        "has its only one",
+    )
 
 
 def storing(*stored: StoredData, policy: Policy | None = None) -> PlanInputs:
@@ -35,15 +41,23 @@ def blocked(given: PlanInputs) -> set[tuple[str, str]]:
 
 
 def test_the_node_of_the_last_healthy_replica_does_not_go() -> None:
-    given = storing(volume("one", "w-1"), volume("two", "w-2", "w-3", well=("w-3",)), volume("three", *NAMES))
+    given = storing(
+        volume("one", "w-1"), volume("two", "w-2", "w-3", well=("w-3",)), volume("three", *NAMES)
+    )
     assert blocked(given) == {("w-1", "one"), ("w-3", "two")}
 
 
 def test_a_copy_on_a_node_that_is_away_does_not_count() -> None:
     given = storing(volume("two", "w-1", "w-2"))
     away = replace(given.snapshot.nodes[0], annotations={marks.RUN: "r", marks.PHASE: "rebooting"})
-    seen = replace(given, snapshot=replace(given.snapshot, nodes=(away, *given.snapshot.nodes[1:])), selected=NAMES[1:])
-    (blocker,) = (entry for entry in build_plan(seen).blockers if entry.kind is BlockerKind.STORAGE_UNHEALTHY)
+    seen = replace(
+        given,
+        snapshot=replace(given.snapshot, nodes=(away, *given.snapshot.nodes[1:])),
+        selected=NAMES[1:],
+    )
+    (blocker,) = (
+        entry for entry in build_plan(seen).blockers if entry.kind is BlockerKind.STORAGE_UNHEALTHY
+    )
     assert blocker.node == "w-2"
     # of one's own node under way the copy is well again once it is back
     assert not build_plan(replace(seen, begun=frozenset(("w-1",)))).blockers
@@ -52,9 +66,14 @@ def test_a_copy_on_a_node_that_is_away_does_not_count() -> None:
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_nodes_that_hold_all_copies_of_a_volume_are_never_away_together(strategy: Strategy) -> None:
     policy = Policy(max_unavailable=Count(2), strategy=strategy)
-    plan = build_plan(storing(volume("two", "w-1", "w-2"), volume("others", "w-3", "w-4"), policy=policy))
+    plan = build_plan(
+        storing(volume("two", "w-1", "w-2"), volume("others", "w-3", "w-4"), policy=policy)
+    )
     if strategy is Strategy.WAVES:
-        assert [set(wave) & {"w-1", "w-2"} for wave in waves(plan)] in ([{"w-1"}, {"w-2"}], [{"w-2"}, {"w-1"}])
+        assert [set(wave) & {"w-1", "w-2"} for wave in waves(plan)] in (
+            [{"w-1"}, {"w-2"}],
+            [{"w-2"}, {"w-1"}],
+        )
     else:
         (wave,) = plan.waves
         assert wave.rolling is not None
@@ -69,8 +88,14 @@ def test_no_wave_takes_the_last_healthy_copy_of_anything() -> None:
         stored = []
         for number in range(random.randint(1, 6)):
             nodes = random.sample(NAMES, random.randint(2, 4))
-            stored.append(volume(f"v-{number}", *nodes, well=random.sample(nodes, random.randint(2, len(nodes)))))
-        plan = build_plan(storing(*stored, policy=Policy(max_unavailable=Count(random.randint(2, 4)))))
+            stored.append(
+                volume(
+                    f"v-{number}", *nodes, well=random.sample(nodes, random.randint(2, len(nodes)))
+                )
+            )
+        plan = build_plan(
+            storing(*stored, policy=Policy(max_unavailable=Count(random.randint(2, 4))))
+        )
         assert not plan.blockers
         for wave in waves(plan):
             assert all(data.well - set(wave) for data in stored), (wave, stored)
@@ -78,7 +103,13 @@ def test_no_wave_takes_the_last_healthy_copy_of_anything() -> None:
 
 def osds(*, broken: str = "") -> StoredData:
     well = frozenset(NAMES) - {broken}
-    return StoredData(CEPH, frozenset(NAMES), well, 4 if broken else 3, "is not healthy (OSD_DOWN): wait until it is")
+    return StoredData(
+        CEPH,
+        frozenset(NAMES),
+        well,
+        4 if broken else 3,
+        "is not healthy (OSD_DOWN): wait until it is",
+    )
 
 
 def test_one_node_of_a_healthy_ceph_cluster_goes_at_a_time() -> None:
@@ -88,7 +119,9 @@ def test_one_node_of_a_healthy_ceph_cluster_goes_at_a_time() -> None:
 
 
 def test_of_one_that_lacks_copies_only_the_node_that_is_not_well_may_go() -> None:
-    assert blocked(storing(osds(broken="w-2"))) == {(name, "rook-ceph") for name in ("w-1", "w-3", "w-4")}
+    assert blocked(storing(osds(broken="w-2"))) == {
+        (name, "rook-ceph") for name in ("w-1", "w-3", "w-4")
+    }
 
 
 def test_rooks_budget_opens_for_a_whole_node() -> None:
@@ -99,9 +132,18 @@ def test_rooks_budget_opens_for_a_whole_node() -> None:
         for number in range(2)
     ]
     guard = budget("rook-ceph-osd", allowed=1, expected=4)
-    given = inputs([hosted("w-1"), hosted("w-2")], pods=pods, budgets=[guard], policy=Policy(max_unavailable=Count(2)))
+    given = inputs(
+        [hosted("w-1"), hosted("w-2")],
+        pods=pods,
+        budgets=[guard],
+        policy=Policy(max_unavailable=Count(2)),
+    )
     assert not build_plan(given).blockers
     assert [len(wave) for wave in waves(build_plan(given))] == [1, 1]
-    shut = build_plan(inputs([hosted("w-1")], pods=pods[:2], budgets=[replace(guard, disruptions_allowed=0)]))
+    shut = build_plan(
+        inputs([hosted("w-1")], pods=pods[:2], budgets=[replace(guard, disruptions_allowed=0)])
+    )
     assert not shut.blockers
-    assert [warning.kind for warning in shut.warnings if "Rook" in warning.message] == [WarningKind.BUDGET_WAITING]
+    assert [warning.kind for warning in shut.warnings if "Rook" in warning.message] == [
+        WarningKind.BUDGET_WAITING
+    ]

@@ -39,7 +39,9 @@ def test_all_reasons_of_a_refusal_are_told() -> None:
     assert (gone.action, gone.reason) == (Action.REFUSE, VerdictReason.DAEMONSET_GONE)
 
 
-@pytest.mark.parametrize(("age", "left"), [(-30, False), (0, False), (20, False), (21, True), (100, True)])
+@pytest.mark.parametrize(
+    ("age", "left"), [(-30, False), (0, False), (20, False), (21, True), (100, True)]
+)
 def test_overdue_counts_whole_seconds_and_strictly(age: int, *, left: bool) -> None:
     deleted = datetime.fromtimestamp(NOW.timestamp() - age, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     verdict = judge(pod(deleted_at=deleted), rules(skip_wait_for_delete_timeout=20))
@@ -57,7 +59,14 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     assert judge(pod(owner=DS), chosen).warnings == ()
 
 
-LABELS = {"app": "web", "cores": "16", "odd": "1_6", "huge": "99999999999999999999", "debug": "", "in": "a"}
+LABELS = {
+    "app": "web",
+    "cores": "16",
+    "odd": "1_6",
+    "huge": "99999999999999999999",
+    "debug": "",
+    "in": "a",
+}
 
 
 @pytest.mark.parametrize(

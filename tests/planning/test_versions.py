@@ -7,7 +7,14 @@ import pytest
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStanding, UpdateState, UpdateStatus
+from rollout.model.host import (
+    HostFacts,
+    HostObservation,
+    UpdateOperation,
+    UpdateStanding,
+    UpdateState,
+    UpdateStatus,
+)
 from rollout.planning.eligibility.versions import KnownVersions
 from tests.planning.builders import NEW, OLD, facts, node
 
@@ -52,17 +59,28 @@ def test_versions_are_compared_as_numbers() -> None:
         (running("a", "4152.2.0"), running("b", "4187.1.0", "beta")),
         (running("a", "3510.3.6", "lts"), running("b", "4152.2.0")),
         (running("a", "4152.2.0"), running("b", "41.20241027.3.0", "", "fedora")),
-        (running("a", "40.20241006.3.0", "", "fedora"), running("b", "41.20241027.2.0", "", "fedora")),
+        (
+            running("a", "40.20241006.3.0", "", "fedora"),
+            running("b", "41.20241027.2.0", "", "fedora"),
+        ),
         (running("a", "4152.2.0", "canary"), running("b", "4081.2.0", "production")),
     ],
-    ids=["stable and beta", "lts and stable", "Flatcar and Fedora CoreOS", "Fedora's streams", "own groups"],
+    ids=[
+        "stable and beta",
+        "lts and stable",
+        "Flatcar and Fedora CoreOS",
+        "Fedora's streams",
+        "own groups",
+    ],
 )
 def test_hosts_of_different_streams_are_not_compared(one: HostFacts, another: HostFacts) -> None:
     assert states(one, another) == [UpdateState.UP_TO_DATE] * 2
 
 
 def test_versions_of_fedora_coreos_are_compared_within_their_stream() -> None:
-    found = states(running("a", "40.20241006.3.0", "", "fedora"), running("b", "41.20241027.3.0", "", "fedora"))
+    found = states(
+        running("a", "40.20241006.3.0", "", "fedora"), running("b", "41.20241027.3.0", "", "fedora")
+    )
     assert found == [UpdateState.BEHIND, UpdateState.UP_TO_DATE]
 
 
@@ -72,7 +90,9 @@ def test_a_host_that_has_just_changed_its_channel_is_compared_with_the_new_one()
 
 
 def test_a_host_that_has_left_beta_does_not_make_stable_hosts_behind() -> None:
-    assert states(running("a", "4152.2.0"), running("b", "4187.1.0")) == [UpdateState.UP_TO_DATE] * 2
+    assert (
+        states(running("a", "4152.2.0"), running("b", "4187.1.0")) == [UpdateState.UP_TO_DATE] * 2
+    )
 
 
 def test_a_node_whose_host_was_not_asked_counts_by_its_image() -> None:
@@ -82,10 +102,16 @@ def test_a_node_whose_host_was_not_asked_counts_by_its_image() -> None:
 
 @pytest.mark.parametrize(
     "image",
-    ["Flatcar Container Linux by Kinvolk 4187.1.0 (Oklo)", "Ubuntu 24.04.1 LTS", "Fedora CoreOS 41.20241027.3.0"],
+    [
+        "Flatcar Container Linux by Kinvolk 4187.1.0 (Oklo)",
+        "Ubuntu 24.04.1 LTS",
+        "Fedora CoreOS 41.20241027.3.0",
+    ],
 )
 def test_an_image_of_another_stream_does_not_count(image: str) -> None:
-    assert states(running("a", NEW), others=(node("b", os_image=image),)) == [UpdateState.UP_TO_DATE]
+    assert states(running("a", NEW), others=(node("b", os_image=image),)) == [
+        UpdateState.UP_TO_DATE
+    ]
 
 
 def test_versions_without_an_order_are_not_called_newer_or_older() -> None:
@@ -100,7 +126,9 @@ def test_without_an_order_a_staged_version_is_newer_than_the_one_it_replaces() -
 
 
 def test_nightly_builds_of_one_version_are_not_compared() -> None:
-    found = states(running("a", "4200.0.0+nightly-1", "alpha"), running("b", "4200.0.0+nightly-2", "alpha"))
+    found = states(
+        running("a", "4200.0.0+nightly-1", "alpha"), running("b", "4200.0.0+nightly-2", "alpha")
+    )
     assert found == [UpdateState.IDLE] * 2
 
 
@@ -109,7 +137,10 @@ def test_a_host_without_a_version_is_idle() -> None:
 
 
 def rolled_back(name: str, to: str) -> Node:
-    result = f'{{"outcome": "rolled-back", "from": "{NEW}", "version": "{to}", "at": "2026-03-01T10:00:00Z"}}'
+    result = (
+        f'{{"outcome": "rolled-back", "from": "{NEW}", "version": "{to}", "at":'
+        ' "2026-03-01T10:00:00Z"}'
+    )
     return node(name, annotations={marks.LAST_RESULT: result})
 
 
@@ -135,14 +166,23 @@ def test_a_rollback_is_over_once_the_host_runs_another_version() -> None:
         (UpdateOperation.NOT_ASKED, UpdateState.UP_TO_DATE),
     ],
 )
-def test_what_update_engine_does_goes_before_the_version(operation: UpdateOperation, state: UpdateState) -> None:
-    host = facts("a", update=UpdateStatus(operation), running_version=NEW, sources=(Source.UPDATE_ENGINE,))
+def test_what_update_engine_does_goes_before_the_version(
+    operation: UpdateOperation, state: UpdateState
+) -> None:
+    host = facts(
+        "a", update=UpdateStatus(operation), running_version=NEW, sources=(Source.UPDATE_ENGINE,)
+    )
     assert states(host) == [state]
 
 
-@pytest.mark.parametrize("version", [f"{'9' * 6000}.2.0", f"4152.{'9' * 6000}.0"], ids=["major", "channel"])
+@pytest.mark.parametrize(
+    "version", [f"{'9' * 6000}.2.0", f"4152.{'9' * 6000}.0"], ids=["major", "channel"]
+)
 def test_a_number_that_no_version_has_is_not_computed_with(version: str) -> None:
     """Whoever writes the status of one Node could end every plan."""
     strange = node("b", os_image=f"Flatcar Container Linux by Kinvolk {version}")
     assert states(running("a", NEW), others=(strange,)) == [UpdateState.UP_TO_DATE]
-    assert states(running("a", version), running("b", NEW)) == [UpdateState.IDLE, UpdateState.UP_TO_DATE]
+    assert states(running("a", version), running("b", NEW)) == [
+        UpdateState.IDLE,
+        UpdateState.UP_TO_DATE,
+    ]

@@ -21,14 +21,18 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def begins(days: set[str], start: tuple[int, int], zone: str, first: datetime, last: datetime) -> set[datetime]:
+def begins(
+    days: set[str], start: tuple[int, int], zone: str, first: datetime, last: datetime
+) -> set[datetime]:
     """Minutes at which a window begins, found by looking at the zone's wall clock every minute from first to last.
 
-    A wall time that is shown twice counts when it is first shown. One that is never shown counts when it would have
-    been shown, had the clock not been put forward.
+    A wall time that is shown twice counts when it is first shown. One that is never shown counts
+    when it would have been shown, had the clock not been put forward.
     """
-    found, seen = set[datetime](), set[datetime]()
-    clock, moment = ZoneInfo(zone), first
+    found = set[datetime]()
+    seen = set[datetime]()
+    clock = ZoneInfo(zone)
+    moment = first
     shown = (first - MINUTE).astimezone(clock).replace(tzinfo=None)
     while moment <= last:
         now = moment.astimezone(clock).replace(tzinfo=None)
@@ -38,7 +42,8 @@ def begins(days: set[str], start: tuple[int, int], zone: str, first: datetime, l
             if is_start and wall not in seen:
                 found.add(moment + later * MINUTE)
                 seen.add(wall)
-        shown, moment = now, moment + MINUTE
+        shown = now
+        moment = moment + MINUTE
     return found
 
 
@@ -56,10 +61,21 @@ def is_open(beginnings: set[datetime], minutes: int, moment: datetime) -> bool:
 )
 def test_a_window_may_be_written_in_other_words(written: str, same: str) -> None:
     stretch = at("2026-02-25T00:00"), at("2026-03-25T00:00")
-    assert list(Window.parse(written).openings(*stretch)) == list(Window.parse(same).openings(*stretch)) != []
+    assert (
+        list(Window.parse(written).openings(*stretch))
+        == list(Window.parse(same).openings(*stretch))
+        != []
+    )
 
 
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/St_Johns"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Africa/Cairo",
+    "America/St_Johns",
+]
 CHANGES = [
     "2026-03-08",
     "2026-03-29",
@@ -88,15 +104,20 @@ def test_any_window_about_any_change_of_clocks(
 ) -> None:
     moment = at(day) + offset * MINUTE
     window = Window.parse(f"{','.join(sorted(days))} {start[0]}:{start[1]:02} {minutes}m {zone}")
-    expected = begins(days, start, zone, moment - timedelta(days=2), moment + timedelta(days=7, hours=2))
-    held, upcoming = Schedule((window,)).current(moment), Schedule((window,)).following(moment)
+    expected = begins(
+        days, start, zone, moment - timedelta(days=2), moment + timedelta(days=7, hours=2)
+    )
+    held = Schedule((window,)).current(moment)
+    upcoming = Schedule((window,)).following(moment)
     assert (held is not None) == is_open(expected, minutes, moment)
     if held is not None:
         end = min(held.end, moment + timedelta(days=5))
         assert is_open(expected, minutes, end - MINUTE)
         assert end < held.end or not is_open(expected, minutes, end)
     following_begins = {
-        begin for begin in expected if begin > moment and not is_open(expected, minutes, begin - MINUTE)
+        begin
+        for begin in expected
+        if begin > moment and not is_open(expected, minutes, begin - MINUTE)
     }
     if following_begins:
         assert upcoming is not None
@@ -112,7 +133,11 @@ def test_the_end_is_not_part_of_it() -> None:
 
 
 def test_windows_that_touch_are_one_opening() -> None:
-    windows = [Window.parse("mon 22:00 2h"), Window.parse("tue 00:00 3h"), Window.parse("tue 05:00 1h")]
+    windows = [
+        Window.parse("mon 22:00 2h"),
+        Window.parse("tue 00:00 3h"),
+        Window.parse("tue 05:00 1h"),
+    ]
     held = Schedule(tuple(windows)).current(at("2026-03-02T23:00"))
     assert held is not None
     assert (held.begin, held.end) == (at("2026-03-02T22:00"), at("2026-03-03T03:00"))
@@ -158,12 +183,20 @@ def schedule(*windows: str, freezes: tuple[str, ...] = ()) -> Schedule:
     return Schedule.of(WindowPolicy(windows, freezes=freezes))
 
 
-@pytest.mark.parametrize(("word", "nth"), [("first", 0), ("second", 1), ("third", 2), ("fourth", 3), ("LAST", -1)])
+@pytest.mark.parametrize(
+    ("word", "nth"), [("first", 0), ("second", 1), ("third", 2), ("fourth", 3), ("LAST", -1)]
+)
 @pytest.mark.parametrize(("name", "number"), [("mon", 0), ("sunday", 6)])
-def test_an_ordinal_weekday_is_that_of_the_months_calendar(word: str, nth: int, name: str, number: int) -> None:
+def test_an_ordinal_weekday_is_that_of_the_months_calendar(
+    word: str, nth: int, name: str, number: int
+) -> None:
     (days,) = parse_days(f"{word} {name}", "")
-    weeks = {(day.year, day.month): calendar.monthcalendar(day.year, day.month) for day in FOUR_YEARS}
-    expected = {month: [week[number] for week in rows if week[number]][nth] for month, rows in weeks.items()}
+    weeks = {
+        (day.year, day.month): calendar.monthcalendar(day.year, day.month) for day in FOUR_YEARS
+    }
+    expected = {
+        month: [week[number] for week in rows if week[number]][nth] for month, rows in weeks.items()
+    }
     assert {day for day in FOUR_YEARS if days.has(day)} == {
         day for day in FOUR_YEARS if expected[day.year, day.month] == day.day
     }
@@ -186,7 +219,8 @@ def test_dates_of_one_year_and_of_each(written: str, begins: str, ends: str, tim
 
 @pytest.mark.slow
 def test_a_whole_day_is_frozen_by_its_own_clocks_also_when_they_change() -> None:
-    zone, rules = ZoneInfo("Europe/Berlin"), schedule(freezes=("last sun Europe/Berlin",))
+    zone = ZoneInfo("Europe/Berlin")
+    rules = schedule(freezes=("last sun Europe/Berlin",))
     for first in (at("2026-03-28T12:00"), at("2026-10-24T12:00")):
         for moment in (first + timedelta(minutes=number) for number in range(2 * 1440)):
             is_sunday = moment.astimezone(zone).weekday() == calendar.SUNDAY
@@ -199,18 +233,22 @@ def test_sundays_only_and_never_over_christmas() -> None:
     last = rules.current(at("2026-12-13T22:00"))
     assert last is not None
     assert last.end == at("2026-12-14T01:00")
-    assert rules.closed(at("2026-12-20T21:30")) == (
-        "frozen (12-20..01-04 Europe/Berlin); the next opens Sun 2027-01-10 22:00 CET"
+    assert (
+        rules.closed(at("2026-12-20T21:30"))
+        == "frozen (12-20..01-04 Europe/Berlin); the next opens Sun 2027-01-10 22:00 CET"
     )
-    assert rules.closed(at("2026-12-14T12:00")) == (
-        "outside the maintenance window; the next opens Sun 2027-01-10 22:00 CET"
+    assert (
+        rules.closed(at("2026-12-14T12:00"))
+        == "outside the maintenance window; the next opens Sun 2027-01-10 22:00 CET"
     )
     cut = schedule("sat 22:00 6h", freezes=("2026-12-20..2027-01-04",))
     opening = cut.current(at("2026-12-19T22:30"))
     assert opening is not None
     assert opening.end == at("2026-12-20T00:00")
     assert cut.fits_ever(at("2026-12-19T22:30"), 6 * 3600)
-    assert not schedule("2026-12-19 22:00 6h", freezes=("2026-12-20",)).fits_ever(at("2026-12-01T00:00"), 2.5 * 3600)
+    assert not schedule("2026-12-19 22:00 6h", freezes=("2026-12-20",)).fits_ever(
+        at("2026-12-01T00:00"), 2.5 * 3600
+    )
 
 
 def test_what_is_far_ahead_is_found() -> None:
@@ -219,7 +257,9 @@ def test_what_is_far_ahead_is_found() -> None:
     assert following is not None
     assert following.begin == at("2027-11-01T02:00")
     assert (
-        schedule("2020-11-01 02:00 4h").closed(at("2026-03-03T00:00")).endswith("nothing opens in the next two years")
+        schedule("2020-11-01 02:00 4h")
+        .closed(at("2026-03-03T00:00"))
+        .endswith("nothing opens in the next two years")
     )
     assert not schedule()
     assert schedule().closed(at("2026-03-03T00:00")) == ""

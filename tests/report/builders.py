@@ -43,7 +43,9 @@ def planned(name: str) -> PlannedNode:
     return PlannedNode(name, "boot-1", f"uid-{name}", "3975.2.0", "4081.2.1", evict=5, leave=2)
 
 
-def plan(*, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...] = ()) -> RolloutPlan:
+def plan(
+    *, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...] = ()
+) -> RolloutPlan:
     waves = (
         Wave(1, (planned("node-1"),), "the canary goes alone", "the canary goes alone"),
         Wave(2, (planned("node-2"), planned("node-3")), "up to 2 at once", "up to 2 at once"),
@@ -64,7 +66,12 @@ def plan(*, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...
 
 
 def blocker() -> Blocker:
-    return Blocker("node-2", BlockerKind.BUDGET_NEVER, "pdb/shop/cart", "never allows an eviction: mend its selector")
+    return Blocker(
+        "node-2",
+        BlockerKind.BUDGET_NEVER,
+        "pdb/shop/cart",
+        "never allows an eviction: mend its selector",
+    )
 
 
 SEEN = Findings(
@@ -73,7 +80,14 @@ SEEN = Findings(
     "the console of lab://2",
 )
 FAILED = NodeResult(
-    "node-2", Outcome.ROLLED_BACK, Phase.READY, 31.25, "it runs the old version", "look", "3975.2.0", findings=SEEN
+    "node-2",
+    Outcome.ROLLED_BACK,
+    Phase.READY,
+    31.25,
+    "it runs the old version",
+    "look",
+    "3975.2.0",
+    findings=SEEN,
 )
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 
@@ -88,6 +102,10 @@ EVENTS: tuple[StepEvent, ...] = (
     Notice(AT, "waiting for the API server"),
     RunFinished(
         AT,
-        RunResult((DONE, FAILED), (NotStarted("node-3", "cordoned since"),), (NotStarted("node-4", "a failure"),)),
+        RunResult(
+            (DONE, FAILED),
+            (NotStarted("node-3", "cordoned since"),),
+            (NotStarted("node-4", "a failure"),),
+        ),
     ),
 )

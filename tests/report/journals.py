@@ -11,7 +11,14 @@ import msgspec
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.gates import GatePolicy, WindowPolicy
-from rollout.model.plan import FORMAT_VERSION, Estimate, PlanSummary, RolloutPlan, TimeEstimate, Wave
+from rollout.model.plan import (
+    FORMAT_VERSION,
+    Estimate,
+    PlanSummary,
+    RolloutPlan,
+    TimeEstimate,
+    Wave,
+)
 from rollout.model.policy import Policy, Selection
 from rollout.planning.plan.document import encode_plan, policy_document
 from rollout.report.lines import Record
@@ -21,14 +28,25 @@ NIGHT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 RUN = "0123456789abcdef"
 # Seconds from a node's beginning to each phase, and to its end.
 WAY = (
-    *((0, "pending"), (5, "cordoned"), (6, "draining"), (66, "drained"), (70, "rebooting"), (190, "booted")),
+    *(
+        (0, "pending"),
+        (5, "cordoned"),
+        (6, "draining"),
+        (66, "drained"),
+        (70, "rebooting"),
+        (190, "booted"),
+    ),
     *((220, "ready"), (225, "done")),
 )
 LENGTH = 225
 
 
 def at(seconds: float) -> str:
-    return (NIGHT + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        (NIGHT + timedelta(seconds=seconds))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def record(kind: str, seconds: float, **fields: Any) -> Record:
@@ -39,12 +57,16 @@ def policy(*windows: str) -> Policy:
     return Policy(gates=GatePolicy(windows=WindowPolicy(windows, wait=True)))
 
 
-def begun(seconds: float = 0, command: str = "apply", *, rules: Policy | None = None, **fields: Any) -> Record:
+def begun(
+    seconds: float = 0, command: str = "apply", *, rules: Policy | None = None, **fields: Any
+) -> Record:
     who = {"by": "ann@laptop/12", "version": "1.2.3", "format_version": FORMAT_VERSION}
     cluster = {"uid": "uid", "server": "https://prod.example:6443", "version": "v1.36.0"}
     document = policy_document(rules or Policy())
     return record(
-        "run", seconds, **{"run": RUN, "command": command, **who, "cluster": cluster, "policy": document, **fields}
+        "run",
+        seconds,
+        **{"run": RUN, "command": command, **who, "cluster": cluster, "policy": document, **fields},
     )
 
 
@@ -80,7 +102,13 @@ def planned(whole: RolloutPlan, seconds: float = 1) -> Record:
 
 
 def wave(index: int, of: int, names: Iterable[str], seconds: float) -> Record:
-    fields = {"index": index, "waves": of, "nodes": list(names), "because": "full wave", "in_flight": None}
+    fields = {
+        "index": index,
+        "waves": of,
+        "nodes": list(names),
+        "because": "full wave",
+        "in_flight": None,
+    }
     return record("wave_started", seconds, **fields)
 
 
@@ -94,19 +122,38 @@ def way(node: str, seconds: float, until: str = "done") -> Iterator[Record]:
 
 def finished(node: str, seconds: float, outcome: str = "succeeded", **fields: Any) -> Record:
     good = outcome == "succeeded"
-    usual = {"phase": "done" if good else "draining", "message": "" if good else "it went wrong", "hint": ""}
+    usual = {
+        "phase": "done" if good else "draining",
+        "message": "" if good else "it went wrong",
+        "hint": "",
+    }
     version = "4081.2.1" if good else "3975.2.0"
     return record(
         "node_finished",
         seconds,
-        **{"node": node, "outcome": outcome, **usual, "version": version, "left_cordoned": False, **fields},
+        **{
+            "node": node,
+            "outcome": outcome,
+            **usual,
+            "version": version,
+            "left_cordoned": False,
+            **fields,
+        },
     )
 
 
 def held(node: str, pod: str, since: float, seconds: float, **fields: Any) -> Record:
-    usual = {"budget": "shop/ledger", "needs": 2, "has": 2, "owner": "StatefulSet/ledger", "message": "needs 2 has 2"}
+    usual = {
+        "budget": "shop/ledger",
+        "needs": 2,
+        "has": 2,
+        "owner": "StatefulSet/ledger",
+        "message": "needs 2 has 2",
+    }
     return record(
-        "blocked", seconds, **{"node": node, "pod": pod, "since": at(since), "seconds_left": 540.0, **usual, **fields}
+        "blocked",
+        seconds,
+        **{"node": node, "pod": pod, "since": at(since), "seconds_left": 540.0, **usual, **fields},
     )
 
 
@@ -115,7 +162,9 @@ def released(node: str, pod: str, since: float, seconds: float) -> Record:
 
 
 def ended(seconds: float, **fields: Any) -> Record:
-    lists: dict[str, list[str]] = {name: [] for name in ("succeeded", "failed", "skipped", "not_started", "not_done")}
+    lists: dict[str, list[str]] = {
+        name: [] for name in ("succeeded", "failed", "skipped", "not_started", "not_done")
+    }
     figures = {"reasons": {}, "left_out": {}, "pods_to_move": 5, "evictions": 7}
     return record("summary", seconds, **{**lists, **figures, **fields})
 
@@ -130,19 +179,29 @@ class Night:
 
     def records(self) -> tuple[Record, ...]:
         first = (begun(rules=self.rules), planned(plan(self.waves, rules=self.rules)))
-        rest, seconds = [], 2.0
+        rest = []
+        seconds = 2.0
         for index, names in enumerate(self.waves, start=1):
             rest.append(wave(index, len(self.waves), names, seconds))
             for name in names:
                 rest += list(way(name, seconds, "draining" if name in self.failed else "done"))
-                rest.append(finished(name, seconds + LENGTH, "drain-failed" if name in self.failed else "succeeded"))
+                rest.append(
+                    finished(
+                        name,
+                        seconds + LENGTH,
+                        "drain-failed" if name in self.failed else "succeeded",
+                    )
+                )
             seconds += LENGTH + 20
         return (*first, *sorted(rest, key=lambda entry: str(entry["at"])), ended(seconds))
 
 
 @cache
 def fleet(nodes: int, together: int) -> Night:
-    names = tuple(f"ip-10-{place // 250}-{place % 250}-7.eu-central-1.compute.internal" for place in range(nodes))
+    names = tuple(
+        f"ip-10-{place // 250}-{place % 250}-7.eu-central-1.compute.internal"
+        for place in range(nodes)
+    )
     return replace(
         Night(tuple(names[first : first + together] for first in range(0, nodes, together))),
         failed=frozenset(names[7::97]),

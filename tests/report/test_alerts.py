@@ -72,7 +72,11 @@ def test_each_picture_asks_for_what_there_is() -> None:
     for expression, legend in [*pictures, *expressions(dashboard["annotations"])]:
         labels = answered(expression)
         assert set(re.findall(r"{{(\w+)}}", legend)) <= labels, expression
-    (clusters,) = [item["query"]["query"] for item in dashboard["templating"]["list"] if item["name"] == "cluster"]
+    (clusters,) = [
+        item["query"]["query"]
+        for item in dashboard["templating"]["list"]
+        if item["name"] == "cluster"
+    ]
     metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", clusters).groups()  # type: ignore[union-attr]
     assert label in answered(metric)
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
@@ -89,9 +93,15 @@ def test_promtool_takes_the_rules_and_sees_each_alert_fire(tmp_path: Path) -> No
     (tmp_path / "rules.yaml").write_text(text("rules.yaml"))
     shutil.copy(FIRING, tmp_path)
     for words in (("check", "rules", "rules.yaml"), ("test", "rules", FIRING.name)):
-        ended = subprocess.run([str(PROMTOOL), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [str(PROMTOOL), *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert ended.returncode == 0, ended.stdout + ended.stderr
-    fired = {alert["alertname"] for test in yaml.safe_load(FIRING.read_text())["tests"] for alert in alerting(test)}
+    fired = {
+        alert["alertname"]
+        for test in yaml.safe_load(FIRING.read_text())["tests"]
+        for alert in alerting(test)
+    }
     assert fired == {alert["alert"] for alert in rules()}
 
 
@@ -99,7 +109,8 @@ def alerting(test: dict[str, Any]) -> list[dict[str, Any]]:
     return [alert for alert in test["alert_rule_test"] if alert.get("exp_alerts")]
 
 
-# Which metrics and labels a PromQL expression asks for, and which labels its answer has; by a real parser.
+# Which metrics and labels a PromQL expression asks for, and which labels its answer has; by a real
+# parser.
 
 
 # of each series, whatever it is scraped from
@@ -153,7 +164,9 @@ def _of_aggregate(aggregate: Any) -> frozenset[str]:
     inner = _labels(aggregate.expr)
     if aggregate.modifier is None:
         return frozenset()
-    assert aggregate.modifier.type == promql_parser.AggModifierType.By, "without() is not known here"
+    assert aggregate.modifier.type == promql_parser.AggModifierType.By, (
+        "without() is not known here"
+    )
     kept = frozenset(aggregate.modifier.labels)
     assert kept <= inner, f"{aggregate} goes by labels that are not there: {kept - inner}"
     return kept

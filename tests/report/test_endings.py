@@ -10,7 +10,15 @@ from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
-from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunResult
+from rollout.model.progress import (
+    Findings,
+    NodeResult,
+    NotDone,
+    NotStarted,
+    Outcome,
+    Phase,
+    RunResult,
+)
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_text, resume_text
 from tests.report.builders import planned
@@ -30,7 +38,11 @@ STUCK = NodeResult("node-1", Outcome.DRAIN_FAILED, Phase.DRAINING, 30.0, "1 pod 
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
 
 
-HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
+HELD = Exclusion(
+    "node-6",
+    ExclusionReason.VERSION_HELD,
+    "version 4.2 is held: it failed on 1 node, node-5, last now",
+)
 
 
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
@@ -44,7 +56,9 @@ def lines_of(result: RunResult, width: int | None = 100) -> list[str]:
 
 
 def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
-    skipped = (NotStarted("node-2", "its Node was deleted", ExclusionReason.DELETING, was_begun=True),)
+    skipped = (
+        NotStarted("node-2", "its Node was deleted", ExclusionReason.DELETING, was_begun=True),
+    )
     text = "\n".join(lines_of(RunResult((), skipped=skipped)))
     assert "node-2  its Node was deleted" in text
     assert "not started" not in text
@@ -74,13 +88,25 @@ def test_a_run_that_owes_nothing_is_one_line() -> None:
 
 
 def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_what_to_do() -> None:
-    rolled_back = replace(ROLLED_BACK, node="worker-2", hint="See: journalctl -u update-engine on the host")
+    rolled_back = replace(
+        ROLLED_BACK, node="worker-2", hint="See: journalctl -u update-engine on the host"
+    )
     seen = Findings("refused", console="openstack console log show 1b2c")
     away = NodeResult(
-        "node-3", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no \x1banswer", "See its console.", "", True, seen
+        "node-3",
+        Outcome.NOT_BACK,
+        Phase.REBOOTING,
+        9.0,
+        "no \x1banswer",
+        "See its console.",
+        "",
+        True,
+        seen,
     )
     waiting = NotStarted("node-4", "1 node failed")
-    assert lines_of(RunResult((DONE, rolled_back, away), not_started=(waiting,), excluded=(AWAY,))) == [
+    assert lines_of(
+        RunResult((DONE, rolled_back, away), not_started=(waiting,), excluded=(AWAY,))
+    ) == [
         "1 of 5 nodes done in 24m10s, on 4081.2.1.",
         "✘ worker-2  the old version   → journalctl -u update-engine on the host",
         "✘ node-3    no \\x1banswer; it stays cordoned",
@@ -100,7 +126,9 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
 @pytest.mark.parametrize("operating", [False, True])
 def test_beside_its_rows_an_end_has_at_most_nine_lines(*, operating: bool) -> None:
     """Where everything has gone wrong at once, on a narrow terminal."""
-    failed = tuple(replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30))
+    failed = tuple(
+        replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30)
+    )
     rest = ((NotStarted("node-91", "stopped"),), (AWAY, HELD, PAUSED))
     result = RunResult(failed, (), *rest, held=("4.1",), newly_held=("4.1",), left_over=("n",))
     told = summary_text(result, took=1450, width=60, operating=operating).splitlines()
@@ -111,7 +139,9 @@ def test_beside_its_rows_an_end_has_at_most_nine_lines(*, operating: bool) -> No
 
 def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
-    assert lines_of(RunResult((), excluded=(AWAY, replace(AWAY, node="node-8"), *held)), None)[1:3] == [
+    assert lines_of(RunResult((), excluded=(AWAY, replace(AWAY, node="node-8"), *held)), None)[
+        1:3
+    ] == [
         "! node-7, node-8  unreachable: the connection was refused\\x1b[2J",
         f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
     ]
@@ -123,7 +153,9 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         (RunResult((DONE,)), ""),
         (RunResult((DONE,), not_started=(REST,)), "rollout resume"),
         (
-            RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
+            RunResult(
+                (DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)
+            ),
             "After fixing node-2: rollout resume --retry-failed",
         ),
         (
@@ -140,12 +172,17 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
             "See: rollout doctor; after fixing the cause: rollout resume",
         ),
         (
-            RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
+            RunResult(
+                (NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)
+            ),
             "See: rollout status --run; then: rollout resume",
         ),
         (
             RunResult((DONE,), not_started=(REST,), held=("4.1",)),
-            "See: rollout status; after fixing the cause: rollout release 4.1; then: rollout resume",
+            (
+                "See: rollout status; after fixing the cause: rollout release 4.1; then: rollout"
+                " resume"
+            ),
         ),
         (
             RunResult((DONE,), excluded=(HELD, AWAY)),
@@ -153,7 +190,10 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((), excluded=(HELD,), left_over=("node-6",)),
-            "See: rollout status; after fixing the cause: rollout release 4.2; then: rollout resume",
+            (
+                "See: rollout status; after fixing the cause: rollout release 4.2; then: rollout"
+                " resume"
+            ),
         ),
         (
             RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)),
@@ -161,7 +201,10 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
-            "The rollout is over, without 1 node of it that may not be started now. Later: rollout apply",
+            (
+                "The rollout is over, without 1 node of it that may not be started now. Later:"
+                " rollout apply"
+            ),
         ),
     ],
 )
@@ -175,12 +218,12 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         (RunResult((DONE,), not_started=(REST,)), "The next pass takes up what is left."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
-            "See: rollout status --run; the next pass takes up what is left, but for held versions.",
+            (
+                "See: rollout status --run; the next pass takes up what is left, but for held"
+                " versions."
+            ),
         ),
-        (
-            RunResult((), excluded=(HELD,)),
-            "After fixing the cause: rollout release 4.2",
-        ),
+        (RunResult((), excluded=(HELD,)), "After fixing the cause: rollout release 4.2"),
         (
             RunResult((), excluded=(HELD, AWAY)),
             "See: rollout doctor; after fixing the cause: rollout release 4.2",
@@ -203,8 +246,13 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
 
 def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     names = [f"worker-{number}" for number in range(1, 201)]
-    done = tuple(NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 40, version="4081.2.1") for name in names[:96])
-    failed = tuple(replace(STUCK, node=name, hint="Delete one of the budgets.") for name in names[96:130])
+    done = tuple(
+        NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 40, version="4081.2.1")
+        for name in names[:96]
+    )
+    failed = tuple(
+        replace(STUCK, node=name, hint="Delete one of the budgets.") for name in names[96:130]
+    )
     rest = tuple(NotStarted(name, "1 node failed") for name in names[130:])
     result = RunResult((*done, *failed), (), rest)
     lines = lines_of(result, 80)
@@ -257,7 +305,10 @@ def left_by(*counts: int) -> Unfinished:
 @pytest.mark.parametrize(("count", "lines"), [(1, 1), (5, 5), (6, 1), (600, 1)])
 def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: int) -> None:
     unfinished = left_by(1, count)
-    for text in (abort_text(unfinished, NOBODY, wait=120), resume_text(unfinished, NOBODY, (), Inheritance())):
+    for text in (
+        abort_text(unfinished, NOBODY, wait=120),
+        resume_text(unfinished, NOBODY, (), Inheritance()),
+    ):
         assert sum("rebooting-" in line for line in text.splitlines()) == lines
         assert sum("draining-0: " in line for line in text.splitlines()) == 1
         assert (f"  {count} nodes, rebooting-0, rebooting-1, " in text) is (count > 5)

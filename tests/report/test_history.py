@@ -31,7 +31,9 @@ from tests.report.builders import AT, EVENTS, FAILED
 from tests.report.journals import begun
 
 RULES = Policy(max_unavailable=Count(3), reboot_timeout=Duration(60), prefer_no_schedule_taint=True)
-BEGUN = begun(rules=RULES, at="2026-03-04T05:06:07.089Z", cluster={"server": "https://127.0.0.1:6443"})
+BEGUN = begun(
+    rules=RULES, at="2026-03-04T05:06:07.089Z", cluster={"server": "https://127.0.0.1:6443"}
+)
 HELD = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
 STEPS = (
     NodeStep(AT, "node-1", Phase.PENDING),
@@ -72,7 +74,11 @@ EVICTED = PodsEvicted(
         EvictedPod("shop/naked", "", AT, 0.5),
     ),
 )
-MOVED: tuple[Record, ...] = (*RUN[:-1], json.loads(msgspec.json.encode(record_of(line(EVICTED)))), RUN[-1])
+MOVED: tuple[Record, ...] = (
+    *RUN[:-1],
+    json.loads(msgspec.json.encode(record_of(line(EVICTED)))),
+    RUN[-1],
+)
 
 
 def test_the_timeline_names_evicted_pods_only_with_details() -> None:
@@ -104,7 +110,9 @@ def test_page_and_markdown_name_the_evicted_pods(shown: Callable[[RunReport], st
 
 
 def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:
-    denied = PodBlocked(AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze")
+    denied = PodBlocked(
+        AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze"
+    )
     assert sentence(denied).endswith(
         "held by ValidatingAdmissionPolicy freeze · 9m00s left · shop/cart-1: no evictions"
     )
@@ -117,8 +125,14 @@ def test_a_row_says_how_far_it_came() -> None:
         *("0123456789abcdef", "2026-03-04", "05:06", "0s", "apply", "3", "127.0.0.1:6443"),
         "incomplete, 1 failed, 2 nodes left",
     ]
-    for is_being_written, word in ((None, "running or interrupted"), (True, "running"), (False, "interrupted")):
-        assert history_text([report(*RUN[:-1], is_being_written=is_being_written)]).endswith(f"  {word}, 1 failed")
+    for is_being_written, word in (
+        (None, "running or interrupted"),
+        (True, "running"),
+        (False, "interrupted"),
+    ):
+        assert history_text([report(*RUN[:-1], is_being_written=is_being_written)]).endswith(
+            f"  {word}, 1 failed"
+        )
     assert history_text([]) == "No run is recorded here."
 
 
@@ -143,11 +157,21 @@ def waves_of(*started: tuple[int, int, str]) -> list[tuple[int, int]]:
 
 
 def test_waves_keep_their_numbers_over_resumes() -> None:
-    assert waves_of((1, 8, "a b"), (1, 7, "c"), (1, 6, "d"), (2, 6, "e")) == [(1, 8), (2, 8), (3, 8), (4, 8)]
+    assert waves_of((1, 8, "a b"), (1, 7, "c"), (1, 6, "d"), (2, 6, "e")) == [
+        (1, 8),
+        (2, 8),
+        (3, 8),
+        (4, 8),
+    ]
 
 
 def test_a_wave_that_is_resumed_keeps_its_number() -> None:
-    assert waves_of((1, 3, "a"), (2, 3, "b c"), (1, 2, "c"), (2, 2, "d")) == [(1, 3), (2, 3), (2, 3), (3, 3)]
+    assert waves_of((1, 3, "a"), (2, 3, "b c"), (1, 2, "c"), (2, 2, "d")) == [
+        (1, 3),
+        (2, 3),
+        (2, 3),
+        (3, 3),
+    ]
 
 
 def test_numbers_in_markdown_are_no_code() -> None:
@@ -158,7 +182,10 @@ def test_numbers_in_markdown_are_no_code() -> None:
 
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:7] == [
-        "Run 0123456789abcdef, incomplete: 1 of 3 nodes succeeded, 1 failed, 1 not done, 1 not started",
+        (
+            "Run 0123456789abcdef, incomplete: 1 of 3 nodes succeeded, 1 failed, 1 not done, 1 not"
+            " started"
+        ),
         "cluster   127.0.0.1:6443",
         "begun     Wed 2026-03-04 05:06:07 UTC",
         "ended     Wed 2026-03-04 05:06:07 UTC, after 0s",
@@ -179,7 +206,9 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
         "hint: look",
     ]
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
-    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told)
+    assert any(
+        row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told
+    )
 
 
 ABORTED = {
@@ -197,8 +226,9 @@ def test_a_run_that_was_undone_says_so() -> None:
     row = history_text([history]).splitlines()[-1]
     assert row.endswith("aborted, 1 failed")
     assert "apply, abort" in row
-    assert rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip() == (
-        "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
+    assert (
+        rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip()
+        == "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
     )
     resumed = report(*RUN[:-1], ABORTED, BEGUN)
     assert history_text([resumed]).endswith("running or interrupted, 1 failed")

@@ -27,14 +27,21 @@ HOSTILE = [
 
 
 def rendered(text: str) -> str:
-    page: str = github_flavored_markdown_to_html(plan_markdown(plan_with(text), zones={"node-1": text}))
+    page: str = github_flavored_markdown_to_html(
+        plan_markdown(plan_with(text), zones={"node-1": text})
+    )
     return page
 
 
 def plan_with(text: str) -> RolloutPlan:
-    excluded = (Exclusion("node-4", ExclusionReason.UNREACHABLE, text), Exclusion(text, ExclusionReason.PAUSED, "x"))
+    excluded = (
+        Exclusion("node-4", ExclusionReason.UNREACHABLE, text),
+        Exclusion(text, ExclusionReason.PAUSED, "x"),
+    )
     warnings = (PlanWarning("node-1", text, text),)
-    return replace(plan(blockers=(blocker(),), warnings=warnings), excluded=excluded, plan_id=text or "0")
+    return replace(
+        plan(blockers=(blocker(),), warnings=warnings), excluded=excluded, plan_id=text or "0"
+    )
 
 
 def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
@@ -43,7 +50,12 @@ def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
         zones={"node-1": "a", "node-2": "b", "node-3": "b"},
     )
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[:4] == ["## Rollout plan", "", "```text", "3 nodes on https://127.0.0.1:6443 3975.2.0 → 4081.2.1"]
+    assert lines[:4] == [
+        "## Rollout plan",
+        "",
+        "```text",
+        "3 nodes on https://127.0.0.1:6443 3975.2.0 → 4081.2.1",
+    ]
     for line in (
         "2 node-2, node-3 b 10 3975.2.0 → 4081.2.1 up to 2 at once",
         "· node-4 paused: paused by an annotation",
@@ -77,7 +89,9 @@ def assert_harmless(text: str) -> None:
     outside = re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL)
     assert set(re.findall(r"<(\w+)", page)) == {"h2", "p", "pre", "code"}, page
     assert not re.search(r"[@#`|\\]", re.sub(r"<[^>]*>", "", html.unescape(outside))), page
-    block, *spans = [html.unescape(code) for code in re.findall(r"<code.*?>(.*?)</code>", page, re.DOTALL)]
+    block, *spans = [
+        html.unescape(code) for code in re.findall(r"<code.*?>(.*?)</code>", page, re.DOTALL)
+    ]
     expected = printable(text).strip()
     assert expected in {*spans, "", "-"}
     assert " ".join(expected.split()) in " ".join(block.split())

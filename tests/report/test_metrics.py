@@ -72,7 +72,12 @@ def test_drains_and_reboots_are_measured_from_their_beginning() -> None:
     metrics = begun()
     for seconds, phase in enumerate((Phase.CORDONED, Phase.DRAINING)):
         step(metrics, seconds, phase)
-    for seconds, phase in ((21, Phase.DRAINED), (30, Phase.REBOOTING), (80, Phase.BOOTED), (100, Phase.READY)):
+    for seconds, phase in (
+        (21, Phase.DRAINED),
+        (30, Phase.REBOOTING),
+        (80, Phase.BOOTED),
+        (100, Phase.READY),
+    ):
         step(metrics, seconds, phase)
     assert value(metrics, "drain_duration_seconds_sum", pool="") == 20
     assert value(metrics, "reboot_duration_seconds_sum", pool="") == 70
@@ -90,7 +95,9 @@ def test_drains_and_reboots_are_measured_from_their_beginning() -> None:
         (Outcome.ABORTED, Phase.DRAINING, "pending", 0),
     ],
 )
-def test_a_node_that_has_ended_is_in_flight_no_more(outcome: Outcome, phase: Phase, stands: str, failures: int) -> None:
+def test_a_node_that_has_ended_is_in_flight_no_more(
+    outcome: Outcome, phase: Phase, stands: str, failures: int
+) -> None:
     metrics = begun()
     step(metrics, 1, Phase.DRAINING)
     finish(metrics, outcome, phase)
@@ -133,7 +140,8 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
 
 
 def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_its_own() -> None:
-    metrics, name = Metrics("here"), "node_rollout_last_success_timestamp_seconds"
+    metrics = Metrics("here")
+    name = "node_rollout_last_success_timestamp_seconds"
     metrics.remember(f'{name}{{cluster="there"}} 5\n{name}{{cluster="here"}} 7\n')
     assert value(metrics, "last_success_timestamp_seconds") == 7
     metrics.end_pass(PassResult.OK, AT)
@@ -144,7 +152,8 @@ def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_it
 
 
 def test_what_is_new_is_delivered_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, generation = list[int](), [0]
+    taken = list[int]()
+    generation = [0]
     monkeypatch.setenv(HURRIED_VARIABLE, "200")
     with delivered("there", lambda: taken.append(generation[0]), lambda: generation[0]):
         generation[0] = 4
@@ -166,4 +175,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
     with delivered("there", hang, lambda: 1):
         pass
     released.set()
-    assert capsys.readouterr().err == "warning: the metrics do not reach there: no answer within 0.1s\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: the metrics do not reach there: no answer within 0.1s\n"
+    )

@@ -35,8 +35,21 @@ def wave(index: int, *nodes: str, in_flight: int | None = None) -> WaveStarted:
     return WaveStarted(AT, index, 2, nodes, "full wave", in_flight)
 
 
-def blocked(pod: str, seconds: float, budget: str = "shop/cart", node: str = "node-1") -> PodBlocked:
-    return PodBlocked(AT, node, pod, budget, AT - timedelta(seconds=seconds), "not now", 100.0, 2, 2, "ReplicaSet/cart")
+def blocked(
+    pod: str, seconds: float, budget: str = "shop/cart", node: str = "node-1"
+) -> PodBlocked:
+    return PodBlocked(
+        AT,
+        node,
+        pod,
+        budget,
+        AT - timedelta(seconds=seconds),
+        "not now",
+        100.0,
+        2,
+        2,
+        "ReplicaSet/cart",
+    )
 
 
 def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) -> list[Note]:
@@ -45,13 +58,18 @@ def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) 
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED])
-def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(outcome: Outcome) -> None:
+def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(
+    outcome: Outcome,
+) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
     assert (note.title, note.level) == ("wave 1 of 2: 1 node ended", Level.INFO)
 
 
 def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
-    held = [replace_struct(blocked(pod, 700, ""), webhook="guard.example.com") for pod in ("shop/a", "shop/b")]
+    held = [
+        replace_struct(blocked(pod, 700, ""), webhook="guard.example.com")
+        for pod in ("shop/a", "shop/b")
+    ]
     (note,) = notes(*held)
     assert "is held by admission webhook guard.example.com" in note.title
 
@@ -87,8 +105,20 @@ LEFT = NotStarted("node-3", "stopped on request")
             Level.FAILURE,
             "After fixing node-1: rollout resume --retry-failed",
         ),
-        (RunResult((GOOD,), not_started=(LEFT,)), True, RolloutState.INTERRUPTED, Level.WARNING, "rollout resume"),
-        (RunResult((GOOD,), not_started=(LEFT,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume"),
+        (
+            RunResult((GOOD,), not_started=(LEFT,)),
+            True,
+            RolloutState.INTERRUPTED,
+            Level.WARNING,
+            "rollout resume",
+        ),
+        (
+            RunResult((GOOD,), not_started=(LEFT,)),
+            False,
+            RolloutState.FAILED,
+            Level.FAILURE,
+            "rollout resume",
+        ),
         (
             RunResult((), failed_before=(NotDone("node-1", ExclusionReason.UNREACHABLE, "gone"),)),
             False,

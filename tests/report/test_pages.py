@@ -28,15 +28,54 @@ pytestmark = pytest.mark.usefixtures("utc")
 # What shows something, and fetches, runs and sends nothing.
 TAGS = frozenset(
     {
-        *("html", "head", "meta", "title", "style", "body", "header", "nav", "main", "section", "footer"),
-        *("a", "h1", "h2", "h3", "p", "span", "div", "dl", "dt", "dd", "ul", "li", "strong", "code", "time"),
+        *(
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "header",
+            "nav",
+            "main",
+            "section",
+            "footer",
+        ),
+        *(
+            "a",
+            "h1",
+            "h2",
+            "h3",
+            "p",
+            "span",
+            "div",
+            "dl",
+            "dt",
+            "dd",
+            "ul",
+            "li",
+            "strong",
+            "code",
+            "time",
+        ),
         *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary"),
         *("svg", "defs", "g", "rect", "line", "text", "use"),
     }
 )
 ATTRIBUTES = frozenset(
     {
-        *("lang", "charset", "http-equiv", "content", "name", "class", "href", "id", "scope", "datetime"),
+        *(
+            "lang",
+            "charset",
+            "http-equiv",
+            "content",
+            "name",
+            "class",
+            "href",
+            "id",
+            "scope",
+            "datetime",
+        ),
         *("role", "aria-label", "aria-labelledby", "aria-hidden", "tabindex"),
         *("width", "height", "x", "y", "x1", "x2", "y2", "colspan"),
     }
@@ -64,7 +103,11 @@ class Page(HTMLParser):
         self.words.append(data)
 
     def attributes(self, name: str) -> list[str]:
-        return [value or "" for _tag, attributes in self.tags if (value := attributes.get(name)) is not None]
+        return [
+            value or ""
+            for _tag, attributes in self.tags
+            if (value := attributes.get(name)) is not None
+        ]
 
 
 def night() -> tuple[Record, ...]:
@@ -76,9 +119,14 @@ def night() -> tuple[Record, ...]:
         record("notice", 50, message="waiting for the API server"),
         record("wave_settling", 230, index=1, waiting_for="deployment shop/cart"),
     )
-    end = {"not_done": [{"node": "worker-9", "reason": "no-sudo", "message": "sudo asks"}], "left_out": {"paused": 1}}
+    end = {
+        "not_done": [{"node": "worker-9", "reason": "no-sudo", "message": "sudo asks"}],
+        "left_out": {"paused": 1},
+    }
     failed = {"hint": "look", "ssh_error": "refused", "console": "lab://2", "conditions": []}
-    rest = [{**entry, **failed} if entry.get("outcome") == "drain-failed" else entry for entry in rest]
+    rest = [
+        {**entry, **failed} if entry.get("outcome") == "drain-failed" else entry for entry in rest
+    ]
     return (first, *rest[:-1], *extra, {**rest[-1], **end, "reasons": {"worker-8": "a failure"}})
 
 
@@ -122,7 +170,9 @@ def test_a_page_can_be_read_without_seeing_it(page: str) -> None:
     assert {*read.attributes("aria-labelledby")} <= set(names)
     assert all("aria-hidden" in attributes for tag, attributes in read.tags if tag == "svg")
     assert all("scope" in attributes for tag, attributes in read.tags if tag == "th")
-    assert read.tags[[tag for tag, _attributes in read.tags].index("body") + 1][1]["class"] == "skip"
+    assert (
+        read.tags[[tag for tag, _attributes in read.tags].index("body") + 1][1]["class"] == "skip"
+    )
 
 
 def test_a_page_shows_all_that_was_asked_of_it() -> None:
@@ -130,7 +180,13 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
     for text in (
         "incomplete: 2 of 3 nodes succeeded, 1 failed",
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
-        *("drain-failed in phase draining", "it went wrong", "last SSH error: refused", "console: lab://2", "look"),
+        *(
+            "drain-failed in phase draining",
+            "it went wrong",
+            "last SSH error: refused",
+            "console: lab://2",
+            "look",
+        ),
         *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
         *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was held"),
@@ -150,7 +206,9 @@ def hostile(value: Any, text: str) -> Any:
     """Every word of a record that a cluster or a host may have written, replaced."""
     match value:
         case dict():
-            return {name: item if name in FORMS else hostile(item, text) for name, item in value.items()}
+            return {
+                name: item if name in FORMS else hostile(item, text) for name, item in value.items()
+            }
         case list() | tuple():
             return [hostile(item, text) for item in value]
         case "succeeded" | "drain-failed":
@@ -182,15 +240,39 @@ def test_hostile_words_are_words_in_markdown(text: str) -> None:
     page = github_flavored_markdown_to_html(run_markdown(report_of(records, origin="run.jsonl")))
     outside = re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL)
     tags = set(re.findall(r"<(\w+)", page))
-    assert tags <= {"h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "blockquote"}, (
-        page
-    )
+    assert tags <= {
+        "h2",
+        "h3",
+        "p",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "ul",
+        "li",
+        "code",
+        "blockquote",
+    }, page
     assert not re.search(r"[@#`|\\]|script|evil", re.sub(r"<[^>]*>", "", outside)), page
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
-        *(None, True, -1, 0, 2**70, 1.5, "", "x", "9999-12-31T23:59:59Z", "2026-03-04T21:00:00Z", "\x1b[2J"),
+        *(
+            None,
+            True,
+            -1,
+            0,
+            2**70,
+            1.5,
+            "",
+            "x",
+            "9999-12-31T23:59:59Z",
+            "2026-03-04T21:00:00Z",
+            "\x1b[2J",
+        ),
         *([], ["none"], [3], [[]], {}, {"a": {}}, {"\x1b": 1}),
     ]
 )

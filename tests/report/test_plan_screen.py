@@ -32,13 +32,17 @@ def of_waves(*notes: str) -> RolloutPlan:
         Wave(index, (planned(f"node-{index}"),), "full wave", note, estimate=Estimate(180))
         for index, note in enumerate(notes, 1)
     )
-    return replace(plan(), waves=waves, excluded=(), summary=PlanSummary(len(waves), len(waves), 1, 28))
+    return replace(
+        plan(), waves=waves, excluded=(), summary=PlanSummary(len(waves), len(waves), 1, 28)
+    )
 
 
 def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
     """Of the table, by their cells."""
     table = plan_text(made, zones={}, width=width).split("\n\n")[1]
-    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table.splitlines()]
+    return [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in table.splitlines()
+    ]
 
 
 @pytest.mark.parametrize("note", ["", "canary", "pool web; budget shop/db allows nothing now"])
@@ -69,7 +73,9 @@ def test_more_than_twenty_rows_are_grouped_and_wide_has_them_all() -> None:
 
 def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
     text = plan_text(plan(), zones=ZONES)
-    assert ["WAVE", "NODES", "ZONES", "PODS", "VERSION", "NOTE"] in map(str.split, text.splitlines())
+    assert ["WAVE", "NODES", "ZONES", "PODS", "VERSION", "NOTE"] in map(
+        str.split, text.splitlines()
+    )
     assert "· node-4  paused: paused by an annotation" in text
 
 
@@ -89,7 +95,9 @@ def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> N
 
 
 def idle(name: str, state: UpdateState, message: str = "nothing is staged") -> Exclusion:
-    update = UpdateStanding(state, "4152.2.0", "4152.2.0" if state is UpdateState.ROLLED_BACK else "")
+    update = UpdateStanding(
+        state, "4152.2.0", "4152.2.0" if state is UpdateState.ROLLED_BACK else ""
+    )
     return Exclusion(name, ExclusionReason.NO_UPDATE, message, update=update)
 
 
@@ -98,15 +106,23 @@ def without_waves(*excluded: Exclusion) -> RolloutPlan:
 
 
 def test_nodes_that_run_the_newest_version_are_up_to_date() -> None:
-    made = without_waves(idle("node-1", UpdateState.UP_TO_DATE), idle("node-2", UpdateState.UP_TO_DATE))
+    made = without_waves(
+        idle("node-1", UpdateState.UP_TO_DATE), idle("node-2", UpdateState.UP_TO_DATE)
+    )
     assert plan_text(made, zones={}, width=80) == "Nothing to do: 2 nodes are up to date."
 
 
 @pytest.mark.parametrize(
     ("left", "line"),
     [
-        (idle("node-2", UpdateState.ROLLED_BACK), "! node-2  rolled back from 4152.2.0, and nothing is staged now"),
-        (idle("node-2", UpdateState.CHECK_FAILED, "no answer"), "! node-2  check failed: no answer"),
+        (
+            idle("node-2", UpdateState.ROLLED_BACK),
+            "! node-2  rolled back from 4152.2.0, and nothing is staged now",
+        ),
+        (
+            idle("node-2", UpdateState.CHECK_FAILED, "no answer"),
+            "! node-2  check failed: no answer",
+        ),
         (idle("node-2", UpdateState.BEHIND), "Left out: node-2 (behind: the cluster has 4152.2.0)"),
         (idle("node-2", UpdateState.IDLE), "Left out: node-2 (idle)"),
     ],
@@ -125,8 +141,12 @@ def test_a_plan_of_a_version_that_did_not_tell_calls_no_node_up_to_date() -> Non
 
 
 def test_a_rollout_that_is_not_over_is_told_once() -> None:
-    begun = Exclusion("node-9", ExclusionReason.LEFT_CORDONED, "cordoned by the unfinished rollout r")
-    away = replace(blocker(), node="node-9", kind=BlockerKind.NODES_UNAVAILABLE, message="was started by r")
+    begun = Exclusion(
+        "node-9", ExclusionReason.LEFT_CORDONED, "cordoned by the unfinished rollout r"
+    )
+    away = replace(
+        blocker(), node="node-9", kind=BlockerKind.NODES_UNAVAILABLE, message="was started by r"
+    )
     made = replace(plan(blockers=(blocker(), away)), excluded=(begun,))
     alone = plan_text(made, zones={}, width=120)
     beside = plan_text(made, zones={}, width=120, beside="The rollout r is interrupted.")
@@ -137,7 +157,9 @@ def test_a_rollout_that_is_not_over_is_told_once() -> None:
 
 
 def test_equal_findings_are_told_once_with_a_count() -> None:
-    lost = [PlanWarning("node-1", f"pod/shop/web-6d4cf56db6-abcd{n}", "loses its data") for n in "efg"]
+    lost = [
+        PlanWarning("node-1", f"pod/shop/web-6d4cf56db6-abcd{n}", "loses its data") for n in "efg"
+    ]
     alone = PlanWarning("node-2", "pod/shop/db-0", "down until its node returns")
     of_node = PlanWarning("node-3", "node/node-3", "two users are logged in")
     assert list(finding_lines([*lost, alone, of_node])) == [
@@ -152,10 +174,20 @@ def mixed_waves(sizes: Sequence[int], *, control_plane: int = 3) -> RolloutPlan:
     waves = []
     for index, size in enumerate(sizes, 1):
         nodes = tuple(planned(f"worker-{index}-{number}") for number in range(size))
-        waves.append(Wave(index, nodes, "full wave", f"step {index} of the ramp", estimate=Estimate(60 + index)))
+        waves.append(
+            Wave(
+                index,
+                nodes,
+                "full wave",
+                f"step {index} of the ramp",
+                estimate=Estimate(60 + index),
+            )
+        )
     for number in range(1, control_plane + 1):
         nodes = (planned(f"cp-{number}"),)
-        waves.append(Wave(len(waves) + 1, nodes, "control plane", "control plane", estimate=Estimate(60)))
+        waves.append(
+            Wave(len(waves) + 1, nodes, "control plane", "control plane", estimate=Estimate(60))
+        )
     everyone = sum(len(wave.nodes) for wave in waves)
     return replace(
         plan(),
@@ -173,7 +205,9 @@ WHOLE = "rollout plan -l pool=web --max-unavailable 3 -o wide"
 
 
 def before_the_question(made: RolloutPlan, height: int | None) -> list[str]:
-    text = brief_text(made, zones={}, width=80, height=height, whole=WHOLE, control_plane=CONTROL_PLANE)
+    text = brief_text(
+        made, zones={}, width=80, height=height, whole=WHOLE, control_plane=CONTROL_PLANE
+    )
     return text.splitlines()
 
 
@@ -208,8 +242,13 @@ def test_apply_counts_every_node_of_a_plan_that_is_too_long(height: int) -> None
 
 
 def test_a_question_says_what_is_about_to_happen() -> None:
-    assert consequence(mixed_waves([3, 2])) == "This drains and reboots 8 nodes, at most 3 at once, in about 10 min."
+    assert (
+        consequence(mixed_waves([3, 2]))
+        == "This drains and reboots 8 nodes, at most 3 at once, in about 10 min."
+    )
 
 
 def test_a_question_about_one_node_after_another_says_so() -> None:
-    assert consequence(of_waves("", "")).startswith("This drains and reboots 2 nodes, one at a time")
+    assert consequence(of_waves("", "")).startswith(
+        "This drains and reboots 2 nodes, one at a time"
+    )

@@ -39,7 +39,14 @@ from tests.report.builders import AT, EVENTS, FAILED
 
 def terminal(stream: io.StringIO, width: int = 120, height: int | None = None) -> Console:
     """Without colours."""
-    return Console(file=stream, force_terminal=True, width=width, height=height, color_system=None, highlight=False)
+    return Console(
+        file=stream,
+        force_terminal=True,
+        width=width,
+        height=height,
+        color_system=None,
+        highlight=False,
+    )
 
 
 def screen(*events: StepEvent) -> str:
@@ -57,7 +64,8 @@ EVICTED = PodsEvicted(AT, "node-1", (EvictedPod("shop/cart-1", "ReplicaSet/cart"
 
 @pytest.mark.parametrize("names_pods", [True, False])
 def test_evicted_pods_are_told_on_request(*, names_pods: bool) -> None:
-    plain, board = io.StringIO(), io.StringIO()
+    plain = io.StringIO()
+    board = io.StringIO()
     PlainLines(plain, names_pods=names_pods).notify(EVICTED)
     with LiveProgress(terminal(board), names_pods=names_pods) as live:
         live.notify(EVICTED)
@@ -91,7 +99,8 @@ class Hands:
 
 def plain(events: Iterable[tuple[float, StepEvent]]) -> list[str]:
     """The lines, without their time of day, of events heard at these moments."""
-    stream, hands = io.StringIO(), Hands()
+    stream = io.StringIO()
+    hands = Hands()
     lines = PlainLines(stream, hands)
     for at, event in events:
         hands.at = at
@@ -131,14 +140,21 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
 
 def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     """Thirty nodes in twelve lines: the held back one, those longest in their phase, and figures of the others."""
-    stream, hands = io.StringIO(), Hands()
+    stream = io.StringIO()
+    hands = Hands()
     console = terminal(stream, 100, 12)
     live = LiveProgress(console, hands)
     live.notify(EVENTS[0])
     for number in range(30):
         hands.at = float(number)
-        live.notify(NodeStep(AT, f"node-{number}", Phase.DRAINING if number > 10 else Phase.REBOOTING, "a " * 90))
-    live.notify(PodBlocked(AT, "node-29", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04))
+        live.notify(
+            NodeStep(
+                AT, f"node-{number}", Phase.DRAINING if number > 10 else Phase.REBOOTING, "a " * 90
+            )
+        )
+    live.notify(
+        PodBlocked(AT, "node-29", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
+    )
     console.print(live._render())
     shown = stream.getvalue().splitlines()
     assert len(shown) <= 12
@@ -175,10 +191,15 @@ class Slow(io.StringIO):
         return super().write(text)
 
 
-def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_many_threads_leave_nothing_of_the_board_standing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As where forty nodes of a wave are back at once: parts of boards stood between their lines."""
-    stream, nodes = Slow(), [f"node-{number}" for number in range(160)]
-    console = Console(file=stream, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={})
+    stream = Slow()
+    nodes = [f"node-{number}" for number in range(160)]
+    console = Console(
+        file=stream, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={}
+    )
 
     def take(some: Sequence[str]) -> None:
         for pair in zip(some[::2], some[1::2], strict=True):
@@ -192,7 +213,9 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
         together(take, [nodes[first::8] for first in range(8)])
     shown_there = pyte.HistoryScreen(80, 24, history=5000)
     pyte.Stream(shown_there).feed(stream.getvalue().replace("\n", "\r\n"))
-    lines = ["".join(row[column].data for column in range(80)) for row in shown_there.history.top] + shown_there.display
+    lines = [
+        "".join(row[column].data for column in range(80)) for row in shown_there.history.top
+    ] + shown_there.display
     assert sum("✘ node-" in line for line in lines) == len(nodes)
     assert [line for line in lines if "on its way" in line] == []
 
@@ -340,19 +363,28 @@ def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:
     live = LiveProgress(terminal(io.StringIO()), Hands())
     live.notify(EVENTS[0])
     live.notify(
-        NodeStep(AT, "worker-1", Phase.DRAINING, "3 pods left, waiting for shop/cart-1 to end, its grace is 10m")
+        NodeStep(
+            AT,
+            "worker-1",
+            Phase.DRAINING,
+            "3 pods left, waiting for shop/cart-1 to end, its grace is 10m",
+        )
     )
     shown = " ".join(board(live).split())
     assert "…" not in shown
     assert "waiting for shop/cart-1 to end, its grace is 10m" in shown
     live.notify(NodeStep(AT, "worker-1", Phase.DRAINING, "a long tale " * 20))
-    assert [line.rstrip()[-1] for line in board(live).splitlines() if "a long tale" in line][1:] == ["…"]
+    assert [line.rstrip()[-1] for line in board(live).splitlines() if "a long tale" in line][
+        1:
+    ] == ["…"]
 
 
 SILENT = "the connection was refused"
 
 
-def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_trouble_does_not() -> None:
+def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_trouble_does_not() -> (
+    None
+):
     hands = Hands()
     live = LiveProgress(terminal(io.StringIO()), hands)
     waiting = "waiting for the host: "
@@ -364,7 +396,9 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     known = TimeEstimate(60, ("a reboot takes 27s, the median of 3 in the local journals",))
     live.notify(replace(ready, plan=replace(ready.plan, estimate=known)))
     assert board(live, 120).rstrip().endswith("down for 12s, usually 27s")
-    down, refused = (NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{why}") for why in (SILENT, "no key"))
+    down, refused = (
+        NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{why}") for why in (SILENT, "no key")
+    )
     assert (sentence(down), sentence(refused)) == (
         "worker-1: rebooting, still down",
         "worker-1: rebooting, waiting for the host: no key",

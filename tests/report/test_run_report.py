@@ -57,11 +57,19 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     told = report(
         *(begun(), planned(plan([["worker-1"]])), wave(1, 1, ["worker-1"], 2), *steps[:3]),
         *(held("worker-1", "shop/ledger-0", 10, 11), held("worker-1", "shop/ledger-1", 12, 13)),
-        *(held("worker-1", "shop/ledger-0", 10, 41, has=1), released("worker-1", "shop/ledger-0", 10, 60)),
+        *(
+            held("worker-1", "shop/ledger-0", 10, 41, has=1),
+            released("worker-1", "shop/ledger-0", 10, 60),
+        ),
         *(finished("worker-1", 100, "drain-failed"), ended(101)),
     )
     first, second = told.holds
-    assert (first.seconds, first.released, first.event.budget, first.event.has) == (50, True, "shop/ledger", 1)
+    assert (first.seconds, first.released, first.event.budget, first.event.has) == (
+        50,
+        True,
+        "shop/ledger",
+        1,
+    )
     assert (second.seconds, second.released) == (88, False)
     (row,) = hold_table(told).rows
     assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")
@@ -70,7 +78,11 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
 def with_a_skipped_node() -> RunReport:
     lists = {"succeeded": ["worker-1"], "skipped": ["worker-2"], "left_out": {"paused": 1}}
     return report(
-        *(begun(), planned(plan([["worker-1", "worker-2"]])), wave(1, 1, ["worker-1", "worker-2"], 2)),
+        *(
+            begun(),
+            planned(plan([["worker-1", "worker-2"]])),
+            wave(1, 1, ["worker-1", "worker-2"], 2),
+        ),
         *way("worker-1", 2),
         finished("worker-2", 3, "skipped", phase="pending", message="paused by ops"),
         finished("worker-1", 2 + LENGTH),
@@ -80,7 +92,11 @@ def with_a_skipped_node() -> RunReport:
 
 def test_a_skipped_node_is_no_failure() -> None:
     told = with_a_skipped_node()
-    assert (told.ending, told.skipped, told.not_started) == (Ending.COMPLETED, {"worker-2": "paused by ops"}, {})
+    assert (told.ending, told.skipped, told.not_started) == (
+        Ending.COMPLETED,
+        {"worker-2": "paused by ops"},
+        {},
+    )
     assert failure_table(told).rows == []
 
 
@@ -89,7 +105,10 @@ def test_a_skipped_node_is_not_counted() -> None:
 
 
 def test_the_pods_that_were_not_evicted_are_accounted_for() -> None:
-    pods = [{"pod": f"shop/cart-{number}", "owner": "", "evicted_at": at(10), "seconds": 1.0} for number in range(3)]
+    pods = [
+        {"pod": f"shop/cart-{number}", "owner": "", "evicted_at": at(10), "seconds": 1.0}
+        for number in range(3)
+    ]
     told = report(
         *(begun(), planned(plan([["worker-1"], ["worker-2"]])), wave(1, 2, ["worker-1"], 2)),
         *way("worker-1", 2),
@@ -108,10 +127,18 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     told = report(begun(), *way("worker-1", 2, "rebooting"), failed, ended(101))
     (failure,) = told.failures
     (row,) = failure_table(told).rows
-    assert row[2:4] == ("not-back in phase draining", "it went wrong; last SSH error: refused; console: lab://2")
+    assert row[2:4] == (
+        "not-back in phase draining",
+        "it went wrong; last SSH error: refused; console: lab://2",
+    )
     assert failure.ssh_error == "refused"
     assert (told.ending, told.failed) == (Ending.INCOMPLETE, 1)
-    again = (begun(500, "resume"), *way("worker-1", 501), finished("worker-1", 501 + LENGTH), ended(900))
+    again = (
+        begun(500, "resume"),
+        *way("worker-1", 501),
+        finished("worker-1", 501 + LENGTH),
+        ended(900),
+    )
     retried = report(begun(), *way("worker-1", 2, "rebooting"), failed, ended(101), *again)
     assert "succeeded later" in failure_table(retried).rows[0][2]
     assert (retried.ending, retried.failed, retried.succeeded) == (Ending.COMPLETED, 0, 1)
@@ -119,10 +146,19 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
 
 def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
     """The node goes on from where it stood; in between nobody drained it."""
-    first = (begun(), planned(plan([["worker-1"]])), wave(1, 1, ["worker-1"], 2), *way("worker-1", 2, "draining"))
+    first = (
+        begun(),
+        planned(plan([["worker-1"]])),
+        wave(1, 1, ["worker-1"], 2),
+        *way("worker-1", 2, "draining"),
+    )
     heard = record("notice", 30, message="waiting for the API server")
-    rest = [entry for entry in way("worker-1", 1000) if entry["phase"] not in ("pending", "cordoned")]
-    told = report(*first, heard, begun(1000, "resume"), *rest, finished("worker-1", 1225), ended(1226))
+    rest = [
+        entry for entry in way("worker-1", 1000) if entry["phase"] not in ("pending", "cordoned")
+    ]
+    told = report(
+        *first, heard, begun(1000, "resume"), *rest, finished("worker-1", 1225), ended(1226)
+    )
     assert [item.seconds for item in told.interruptions] == [970]
     assert seconds(told)[Part.INTERRUPTED] == 970
     assert told.nodes[0].parts[Part.DRAIN] == (30 - 8) + 64
@@ -132,7 +168,12 @@ def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
 def test_closed_windows_are_no_settling() -> None:
     rules = policy("22:00 5m", "23:00 1h")
     night = (*way("worker-1", 2), finished("worker-1", 227))
-    later = (wave(2, 2, ["worker-2"], 3601), *way("worker-2", 3601), finished("worker-2", 3601 + LENGTH), ended(3830))
+    later = (
+        wave(2, 2, ["worker-2"], 3601),
+        *way("worker-2", 3601),
+        finished("worker-2", 3601 + LENGTH),
+        ended(3830),
+    )
     waves = plan([["worker-1"], ["worker-2"]], rules=rules)
     told = report(begun(rules=rules), planned(waves), wave(1, 2, ["worker-1"], 2), *night, *later)
     assert [item.seconds for item in told.openings] == [300, 230]
@@ -146,7 +187,8 @@ def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
         report(*records)
 
 
-# What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose.
+# What journals teach estimates: of this cluster, of successes, and not of what a run waited for on
+# purpose.
 
 
 def step(node: str, phase: str, seconds: float, **more: object) -> Record:
@@ -174,7 +216,9 @@ STORY = [
 ]
 
 
-def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> None:
+def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> (
+    None
+):
     """Behind the last one nothing waits until all is well: what passes until the summary is no settling."""
     assert learnt(*STORY) == Past((10, 4), (60, 100), (5,))
 
@@ -192,7 +236,12 @@ def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot() -> None:
 
 
 def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
-    story = [step("w-1", "draining", 1), begun(50, "resume"), step("w-1", "drained", 60), finished("w-1", 70)]
+    story = [
+        step("w-1", "draining", 1),
+        begun(50, "resume"),
+        step("w-1", "drained", 60),
+        finished("w-1", 70),
+    ]
     assert learnt(*story) == Past()
 
 
@@ -222,11 +271,15 @@ def test_pods_that_waited_for_a_budget_teach_how_they_end_by_the_rest_of_the_dra
 def test_a_webhooks_delay_is_no_budgets() -> None:
     waited = [emptying("w-1", 1), released("w-1", "p", 1, 8)]
     by_others = {**released("w-1", "p", 1, 20), "budget": ""}
-    assert learnt(*waited, by_others, step("w-1", "drained", 22), finished("w-1", 60)).endings == (14,)
+    assert learnt(*waited, by_others, step("w-1", "drained", 22), finished("w-1", 60)).endings == (
+        14,
+    )
 
 
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
-    first = step("w-1", "drained", 11, endings={"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2})
+    first = step(
+        "w-1", "drained", 11, endings={"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}
+    )
     second = step("w-2", "drained", 12, endings={"StatefulSet/shop/db": 80})
     garbled = step("w-3", "drained", 13, endings="quick")
     again = step("w-1", "drained", 11, endings={"StatefulSet/shop/db": 70})
@@ -238,7 +291,8 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
 
 def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
     """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
-    on, back = 3600, -3600
+    on = 3600
+    back = -3600
     story = [
         wave(1, 3, ["w-1"], 0),
         *(step("w-1", "draining", 1), step("w-1", "drained", 11)),

@@ -17,12 +17,33 @@ from rollout.report.status import FollowUp, Way, status_text
 from rollout.report.unfinished import under_way
 
 WAITING = NodeStatus(
-    "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
+    "node-1",
+    "10.0.0.1",
+    True,
+    True,
+    True,
+    "UPDATE_STATUS_UPDATED_NEED_REBOOT",
+    "3975.2.0",
+    "4081.2.1",
+    "b",
+    "",
+    "",
 )
 
 
 SILENT = NodeStatus(
-    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable", "\x1b[31mrefused", judged=False
+    "node-2",
+    "10.0.0.2",
+    False,
+    False,
+    False,
+    "",
+    "",
+    "",
+    "",
+    "unreachable",
+    "\x1b[31mrefused",
+    judged=False,
 )
 CURRENT = UpdateStanding(UpdateState.UP_TO_DATE, "3975.2.0")
 FINE = replace(WAITING, needs_reboot=False, staged_version="", reason="no-update", update=CURRENT)
@@ -61,7 +82,9 @@ def test_status_where_nothing_is_to_be_done_is_the_table_and_a_sentence() -> Non
 
 
 BEHIND = UpdateStanding(UpdateState.BEHIND, "4081.2.1")
-ROLLED_BACK = UpdateStanding(UpdateState.ROLLED_BACK, "4081.2.1", "4081.2.1", "2026-03-01T10:00:00Z")
+ROLLED_BACK = UpdateStanding(
+    UpdateState.ROLLED_BACK, "4081.2.1", "4081.2.1", "2026-03-01T10:00:00Z"
+)
 
 
 @pytest.mark.parametrize(
@@ -91,22 +114,43 @@ def test_hosts_that_are_behind_can_be_told_to_look_for_an_update() -> None:
 @pytest.mark.parametrize(
     ("reason", "message", "state"),
     [
-        ("paused", "disk swap (ana, until 18:00)", "paused       3975.2.0 → 4081.2.1  disk swap (ana, until 18:00)"),
-        ("cordoned", "cordoned by an operator (--allow cordoned reboots it too)", "cordoned     3975.2.0 → 4081.2.1"),
+        (
+            "paused",
+            "disk swap (ana, until 18:00)",
+            "paused       3975.2.0 → 4081.2.1  disk swap (ana, until 18:00)",
+        ),
         (
             "cordoned",
-            "cordoned; kured is rebooting it: a/b (if it was removed: kubectl annotate node n a/b-)",
+            "cordoned by an operator (--allow cordoned reboots it too)",
+            "cordoned     3975.2.0 → 4081.2.1",
+        ),
+        (
+            "cordoned",
+            (
+                "cordoned; kured is rebooting it: a/b (if it was removed: kubectl annotate node n"
+                " a/b-)"
+            ),
             "kured is",
         ),
-        ("rival", "locksmithd runs on the host (mask it), or --allow locksmithd", "locksmithd runs on the host"),
-        ("not-ready", "it is not Ready: no network", "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network"),
+        (
+            "rival",
+            "locksmithd runs on the host (mask it), or --allow locksmithd",
+            "locksmithd runs on the host",
+        ),
+        (
+            "not-ready",
+            "it is not Ready: no network",
+            "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network",
+        ),
     ],
 )
 def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(
     reason: str, message: str, state: str
 ) -> None:
     waiting = replace(WAITING, node="node-2")
-    line = status_text([kept(reason, message), waiting, replace(SILENT, node="node-3")]).splitlines()[1]
+    line = status_text(
+        [kept(reason, message), waiting, replace(SILENT, node="node-3")]
+    ).splitlines()[1]
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
@@ -135,7 +179,9 @@ def test_a_failed_node_that_is_in_service_again_counts_as_failed_like_in_the_hea
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     cordoned = replace(kept("left-cordoned", "left cordoned by a rollout"), schedulable=False)
     beside = FollowUp("The rollout x is running, wave 3 of 6.", "rollout status --watch")
-    under_way = replace(cordoned, under_way="rebooting, wave 3 of 6", phase="rebooting", progress="wave 3 of 6")
+    under_way = replace(
+        cordoned, under_way="rebooting, wave 3 of 6", phase="rebooting", progress="wave 3 of 6"
+    )
     lines = status_text([under_way, WAITING], rollout=beside).splitlines()
     assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"
     assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
@@ -145,7 +191,9 @@ def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> Non
     retry = Way("After fixing node-1", "rollout resume --retry-failed", starts_nodes=True)
     without = Way("To go on without node-1", "rollout resume", starts_nodes=True)
     beside = FollowUp.of_ways("Left over.", (retry, without), is_first=False)
-    held = Memory(versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")})
+    held = Memory(
+        versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")}
+    )
     lines = status_text([WAITING], rollout=beside, memory=held).splitlines()
     assert lines[-6:] == [
         "After fixing node-1:",
@@ -199,7 +247,16 @@ def test_wide_status_fits_its_terminal_and_names_the_columns_that_do_not(room: i
     assert longest(text.partition("\nNext:")[0]) <= room
     gone = re.search(r"\((.*): a wider terminal\)", text)
     titles = {*text.split("\n")[0].split(), *(gone[1].split(", ") if gone else ())}
-    assert titles >= {"NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "POOL"}
+    assert titles >= {
+        "NODE",
+        "STATE",
+        "READY",
+        "SCHEDULABLE",
+        "OPERATION",
+        "VERSION",
+        "REBOOT",
+        "POOL",
+    }
 
 
 def longest(text: str) -> int:
@@ -242,7 +299,10 @@ NAMES = [f"worker-{number}" for number in range(1, 301)]
 
 
 def many() -> tuple[Check, ...]:
-    checks = [failed(CheckName.SSH, name, UNREACHABLE.format(name, 1, i), "Is it up?") for i, name in enumerate(NAMES)]
+    checks = [
+        failed(CheckName.SSH, name, UNREACHABLE.format(name, 1, i), "Is it up?")
+        for i, name in enumerate(NAMES)
+    ]
     checks += [passed(CheckName.RIGHT, f"get {name}", "granted") for name in NAMES]
     checks += [
         warned(CheckName.CLOCK, name, f"its clock is {40 + i} s ahead", "See timedatectl.")
@@ -256,7 +316,10 @@ def test_findings_that_are_alike_are_one_line() -> None:
     lines = doctor_text(many()).splitlines()
     assert len(lines) == 8
     assert lines[0].startswith("✘ ssh")
-    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[0]
+    assert (
+        "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot"
+        " connect" in lines[0]
+    )
     assert lines[1].strip() == "fix: Is it up?"
     assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[2]
     assert "worker-9: its clock is stopped" in lines[4]
@@ -274,12 +337,17 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
     bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
-    told = doctor_text(bad, way_on=FollowUp("", "rollout doctor", lead="After fixing what failed")).splitlines()
+    told = doctor_text(
+        bad, way_on=FollowUp("", "rollout doctor", lead="After fixing what failed")
+    ).splitlines()
     assert told[-2:] == ["After fixing what failed:", "    rollout doctor"]
 
 
 def test_the_commands_of_a_fix_stand_below_it_on_lines_of_their_own() -> None:
-    removal = "kubectl annotate node {0} a.example/in-progress-; kubectl label node {0} b.example/before-reboot-"
+    removal = (
+        "kubectl annotate node {0} a.example/in-progress-; kubectl label node {0}"
+        " b.example/before-reboot-"
+    )
     checks = [
         failed(
             CheckName.RIVAL,
@@ -306,7 +374,10 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     )
     checks = [
         warned(
-            CheckName.NODE, f"worker-{number}", f"paused by its annotation {name}", f"Remove {name} of worker-{number}"
+            CheckName.NODE,
+            f"worker-{number}",
+            f"paused by its annotation {name}",
+            f"Remove {name} of worker-{number}",
         )
         for name in names
         for number in (1, 2)
@@ -320,13 +391,21 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_command_is_broken(width: int) -> None:
     """One at a sentence's end stands alone on its line, without what would be pasted with it; one in quotes stays."""
-    command = "rollout known-hosts --out /etc/rollout/known_hosts --fingerprints consoles/ --node worker-2"
+    command = (
+        "rollout known-hosts --out /etc/rollout/known_hosts --fingerprints consoles/ --node"
+        " worker-2"
+    )
     finding = f"! worker-2  its key has changed (Its console confirms the new one: {command})"
     *told, pasted = wrapped(finding, width).splitlines()
     assert pasted == f"    {command}"
-    assert " ".join(" ".join(told).split()) == "! worker-2 its key has changed. Its console confirms the new one:"
+    assert (
+        " ".join(" ".join(told).split())
+        == "! worker-2 its key has changed. Its console confirms the new one:"
+    )
     quoted = "`rollout resume --retry-failed --node worker-2` goes on"
-    assert quoted.partition(" goes")[0] in wrapped(f"A rollout is unfinished, and nobody works on it: {quoted}", width)
+    assert quoted.partition(" goes")[0] in wrapped(
+        f"A rollout is unfinished, and nobody works on it: {quoted}", width
+    )
     inner = "rollout release 4081.2.1 --context staging"
     sentence = f"4081.2.1 failed on 3 nodes. Release it: {inner}; or wait for the next version."
     assert inner in wrapped(sentence, width)

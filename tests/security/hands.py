@@ -25,7 +25,11 @@ from tests.state import PREFIX, node_of, write
 
 def _marks_of(node: Json) -> dict[str, str]:
     annotations = node["metadata"].get("annotations", {})
-    return {key.removeprefix(PREFIX): value for key, value in annotations.items() if key.startswith(PREFIX)}
+    return {
+        key.removeprefix(PREFIX): value
+        for key, value in annotations.items()
+        if key.startswith(PREFIX)
+    }
 
 
 def at_phase(lab: Lab, phase: str, act: Callable[[str], object], *, node: str = "") -> None:
@@ -34,7 +38,12 @@ def at_phase(lab: Lab, phase: str, act: Callable[[str], object], *, node: str = 
 
     def changed(change: Change) -> None:
         name = change.obj["metadata"]["name"]
-        if change.resource is NODES and not done and node in ("", name) and _marks_of(change.obj).get("phase") == phase:
+        if (
+            change.resource is NODES
+            and not done
+            and node in ("", name)
+            and _marks_of(change.obj).get("phase") == phase
+        ):
             done.append(name)
             # After the write that is under way has been answered.
             asyncio.get_running_loop().call_soon(act, name)
@@ -46,12 +55,20 @@ def cordon(lab: Lab, node: str, *, cordoned: bool) -> None:
     """As kubectl does; in the lab's loop."""
     found = node_of(lab, node)
     rest = {key: value for key, value in spec_of(found).items() if key != "unschedulable"}
-    lab.store.put(NODES, {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}})
+    lab.store.put(
+        NODES, {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}}
+    )
 
 
 def refill(lab: Lab, node: str) -> str:
     """The name of a pod of some controller that is bound to the node, and runs there; in the lab's loop."""
-    owner = {"apiVersion": "example.com/v1", "kind": "Game", "name": "chess", "uid": "chess", "controller": True}
+    owner = {
+        "apiVersion": "example.com/v1",
+        "kind": "Game",
+        "name": "chess",
+        "uid": "chess",
+        "controller": True,
+    }
     spec = {"nodeName": node, "containers": [{"name": "app", "image": "registry.example/app:1.0"}]}
     meta = {
         "name": f"late-{uuid4().hex[:8]}",
@@ -66,13 +83,17 @@ def refill(lab: Lab, node: str) -> str:
 def set_well(lab: Lab, node: str, name: str, *, well: bool) -> None:
     """Whether pods that stay on the node, whose names begin so, can be ready; in the lab's loop.
 
-    As a container that crashes: the pod is there, and is not ready, whatever its host does; well again, it is ready.
+    As a container that crashes: the pod is there, and is not ready, whatever its host does; well
+    again, it is ready.
     """
     mark = {LAB_PREFIX + "ready": "never"}
     for pod in list(lab.store.pods_on(node)):
         if (is_mirror(pod) or is_daemon(pod)) and pod["metadata"]["name"].startswith(name):
             rest = {key: value for key, value in annotations_of(pod).items() if key not in mark}
-            marked = {**pod, "metadata": {**pod["metadata"], "annotations": rest if well else {**rest, **mark}}}
+            marked = {
+                **pod,
+                "metadata": {**pod["metadata"], "annotations": rest if well else {**rest, **mark}},
+            }
             lab.store.put(PODS, with_readiness(marked, lab.world.cluster.now(), ready=well))
 
 
@@ -98,10 +119,12 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-# Ways in which the record of a rollout can stop being one: by whoever may write ConfigMaps, or by another version.
+# Ways in which the record of a rollout can stop being one: by whoever may write ConfigMaps, or by
+# another version.
 
 
-BLOCK, BLOCKS = b"a" * 1_000_000, 600
+BLOCK = b"a" * 1_000_000
+BLOCKS = 600
 
 
 Damage = Callable[[Json], Json]
@@ -114,7 +137,9 @@ def put_record(lab: Lab, wanted: Json | None) -> None:
         if lab.store.get(CONFIGMAPS, "node-rollout", "kube-system") is not None:
             lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system")
         if wanted is not None:
-            metadata = {key: wanted["metadata"][key] for key in ("name", "namespace", "annotations")}
+            metadata = {
+                key: wanted["metadata"][key] for key in ("name", "namespace", "annotations")
+            }
             lab.store.create(CONFIGMAPS, {**wanted, "metadata": metadata})
 
     lab.call(put)
@@ -122,7 +147,12 @@ def put_record(lab: Lab, wanted: Json | None) -> None:
 
 def mark(lab: Lab, node: str, **marks: str | None) -> None:
     """Write these of our annotations on a Node, by their names with underscores; None takes one away."""
-    write(lab, node, "annotations", **{PREFIX + name.replace("_", "-"): value for name, value in marks.items()})
+    write(
+        lab,
+        node,
+        "annotations",
+        **{PREFIX + name.replace("_", "-"): value for name, value in marks.items()},
+    )
 
 
 def sealed(plan: dict[str, Any]) -> str:
@@ -137,10 +167,15 @@ def packed(document: bytes) -> str:
 @functools.cache
 def bomb() -> str:
     """600 MB that are small when packed: one gzip member, in which one packed block stands again and again."""
-    start, end = b'{"format_version":"1.0","x":"', b'"}'
+    start = b'{"format_version":"1.0","x":"'
+    end = b'"}'
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    head, block = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (start, BLOCK))
-    checksum = functools.reduce(lambda crc, part: zlib.crc32(part, crc), [start, *[BLOCK] * BLOCKS, end], 0)
+    head, block = (
+        packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (start, BLOCK)
+    )
+    checksum = functools.reduce(
+        lambda crc, part: zlib.crc32(part, crc), [start, *[BLOCK] * BLOCKS, end], 0
+    )
     trailer = struct.pack("<LL", checksum, len(start) + len(BLOCK) * BLOCKS + len(end))
     stream = head + block * BLOCKS + packer.compress(end) + packer.flush()
     return base64.b64encode(gzip.compress(b"")[:10] + stream + trailer).decode()
@@ -151,7 +186,10 @@ def _plan(text: str) -> Damage:
 
 
 def _edited(old: str, new: str) -> Damage:
-    return lambda record: {**record, "data": {"plan.json": record["data"]["plan.json"].replace(old, new)}}
+    return lambda record: {
+        **record,
+        "data": {"plan.json": record["data"]["plan.json"].replace(old, new)},
+    }
 
 
 def _binary(body: str) -> Damage:
@@ -161,7 +199,10 @@ def _binary(body: str) -> Damage:
 def _annotated(name: str, value: str) -> Damage:
     def damage(record: Json) -> Json:
         meta = record["metadata"]
-        return {**record, "metadata": {**meta, "annotations": {**meta["annotations"], PREFIX + name: value}}}
+        return {
+            **record,
+            "metadata": {**meta, "annotations": {**meta["annotations"], PREFIX + name: value}},
+        }
 
     return damage
 
@@ -174,7 +215,9 @@ def _new_rule(record: Json) -> Json:
     plan = json.loads(record["data"]["plan.json"])
     plan["policy"]["gates"]["quorum"] = "3"
     document = sealed(plan)
-    return _annotated("run", json.loads(document)["plan_id"])({**record, "data": {"plan.json": document}})
+    return _annotated("run", json.loads(document)["plan_id"])(
+        {**record, "data": {"plan.json": document}}
+    )
 
 
 def _with_selector(record: Json) -> Json:
@@ -184,7 +227,14 @@ def _with_selector(record: Json) -> Json:
 
 
 def _health_of(workload: str) -> str:
-    fields = {"kind": "ReplicaSet", "namespace": "shop", "name": workload, "uid": "u", "desired": 1, "ready": 1}
+    fields = {
+        "kind": "ReplicaSet",
+        "namespace": "shop",
+        "name": workload,
+        "uid": "u",
+        "desired": 1,
+        "ready": 1,
+    }
     return json.dumps({"workloads": {"u": fields}, "ready_nodes": []})
 
 
@@ -192,36 +242,62 @@ def _health_of(workload: str) -> str:
 PLAIN: dict[str, tuple[Damage, str]] = {
     "no plan": (_plan(""), "its plan is not a rollout plan"),
     "a login page": (_plan("<html>sign in</html>"), "its plan is not a rollout plan"),
-    "cut off": (lambda record: _plan(record["data"]["plan.json"][:400])(record), "its plan is not a rollout plan"),
+    "cut off": (
+        lambda record: _plan(record["data"]["plan.json"][:400])(record),
+        "its plan is not a rollout plan",
+    ),
     "edited": (_edited('"max_failures": 1', '"max_failures": 9'), "its plan has been edited"),
     "a newer format": (
         _edited('"format_version": "1.0"', '"format_version": "2.0"'),
         "its plan has the plan format 2.0",
     ),
     "a newer rule": (_new_rule, "a rule that this program does not know: policy.gates.quorum"),
-    "no selector": (_with_selector, "its plan is not a plan made by rollout: '(((' is not a label selector"),
+    "no selector": (
+        _with_selector,
+        "its plan is not a plan made by rollout: '(((' is not a label selector",
+    ),
     "deep": (_plan('{"format_version":"1.0","x":' + "[" * 200_000), "its plan"),
-    "many values": (_plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"), "more than 1000000 values"),
+    "many values": (
+        _plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"),
+        "more than 1000000 values",
+    ),
     "a newer part": (_with("quorum.json", "{}"), "its key 'quorum.json'"),
     "no health": (_with("health.json", "{"), "health.json"),
-    "a path as workload": (_with("health.json", _health_of("../../../../api/v1/secrets")), "not a workload name"),
-    "a path as id": (_annotated("run", "../../../../evil"), "'../../../../evil' is not a rollout id"),
+    "a path as workload": (
+        _with("health.json", _health_of("../../../../api/v1/secrets")),
+        "not a workload name",
+    ),
+    "a path as id": (
+        _annotated("run", "../../../../evil"),
+        "'../../../../evil' is not a rollout id",
+    ),
     "a newer annotation": (_annotated("quorum", "3"), "its annotation node-rollout.dev/quorum"),
-    "half ended": (_annotated("ended", "maybe"), "its annotation node-rollout.dev/ended is 'maybe'"),
+    "half ended": (
+        _annotated("ended", "maybe"),
+        "its annotation node-rollout.dev/ended is 'maybe'",
+    ),
 }
 
 
 PACKED: dict[str, tuple[Damage, str]] = {
     "no base64": (_binary("%%%"), "ConfigMap kube-system/node-rollout"),
     "no gzip": (_binary(base64.b64encode(b"\x1f\x8b hello").decode()), "plan.json.gz"),
-    "cut off gzip": (_binary(base64.b64encode(gzip.compress(b"{}" * 900)[:-9]).decode()), "plan.json.gz is truncated"),
+    "cut off gzip": (
+        _binary(base64.b64encode(gzip.compress(b"{}" * 900)[:-9]).decode()),
+        "plan.json.gz is truncated",
+    ),
     "more after its end": (
         lambda record: _binary(
-            base64.b64encode(gzip.compress(record["data"]["plan.json"].encode()) + b"and more").decode()
+            base64.b64encode(
+                gzip.compress(record["data"]["plan.json"].encode()) + b"and more"
+            ).decode()
         )(record),
         "plan.json.gz is truncated, or has trailing data",
     ),
-    "two plans": (lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}}, "it holds two plans"),
+    "two plans": (
+        lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}},
+        "it holds two plans",
+    ),
     "a bomb": (
         lambda record: {**record, "data": {}, "binaryData": {"plan.json.gz": bomb()}},
         "larger than 32 MiB, unpacked",

@@ -1,9 +1,10 @@
 """Clocks that disagree: an operator's machine minutes or a day off, held against what the API server has stamped.
 
-Mishap: a pod that is being deleted carries the moment by which it should be gone, written by the API server's clock.
-Held against the clock of the machine that `rollout` runs on, a pod in its grace looks stuck (a false blocker) or, with
-drain.skip-wait-for-delete-timeout, long overdue: it is left behind and the host is rebooted under it. Rule: what the
-server has stamped is held against the server's own clock, which its answers tell; without it no pod is overdue.
+Mishap: a pod that is being deleted carries the moment by which it should be gone, written by the
+API server's clock. Held against the clock of the machine that `rollout` runs on, a pod in its grace
+looks stuck (a false blocker) or, with drain.skip-wait-for-delete-timeout, long overdue: it is left
+behind and the host is rebooted under it. Rule: what the server has stamped is held against the
+server's own clock, which its answers tell; without it no pod is overdue.
 """
 
 import json
@@ -25,7 +26,8 @@ from tests.ended import Ended
 
 pytestmark = pytest.mark.exhaustive
 
-MINUTES, DAY = 300, 86400
+MINUTES = 300
+DAY = 86400
 QUICK = ("--control-plane", "exclude", "--max-unavailable", "2", "--drain-timeout", "2m")
 
 
@@ -39,19 +41,25 @@ def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
         lab={"termination-seconds": ends_after},
     )
     base = scale(load_scenario("default"), 6)
-    return start_lab(msgspec.structs.replace(base, workloads=(*base.workloads, slow), clock_ahead=ahead))
+    return start_lab(
+        msgspec.structs.replace(base, workloads=(*base.workloads, slow), clock_ahead=ahead)
+    )
 
 
 def told_to_go(lab: Lab, *, grace: int, overdue: int = 0) -> str:
     """Somebody deletes the slow pod, which has so long, or should have been gone for so long; its node's name."""
 
     def delete() -> str:
-        found: Json = next(pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("slow"))
+        found: Json = next(
+            pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("slow")
+        )
         left = begin_deletion(lab.store, PODS, found, grace_seconds=grace)
         assert left is not None
         if overdue:
             stamp = timestamp(lab.store.now() - timedelta(seconds=overdue))
-            lab.store.put(PODS, {**left, "metadata": {**left["metadata"], "deletionTimestamp": stamp}})
+            lab.store.put(
+                PODS, {**left, "metadata": {**left["metadata"], "deletionTimestamp": stamp}}
+            )
         return str(found["spec"]["nodeName"])
 
     return lab.call(delete)
@@ -64,11 +72,20 @@ def blockers(ended: Ended) -> list[str]:
 
 
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
-def test_no_host_is_rebooted_under_a_pod_in_its_grace(start_lab: StartLab, rollout: Rollout, ahead: int) -> None:
+def test_no_host_is_rebooted_under_a_pod_in_its_grace(
+    start_lab: StartLab, rollout: Rollout, ahead: int
+) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")
     node = told_to_go(lab, grace=1200)
     ended = rollout(
-        lab, "apply", *QUICK, "--node", node, "--yes", "--set", "drain.skip-wait-for-delete-timeout=60"
+        lab,
+        "apply",
+        *QUICK,
+        "--node",
+        node,
+        "--yes",
+        "--set",
+        "drain.skip-wait-for-delete-timeout=60",
     ).ends(0)
     score = lab.scoreboard()
     assert score.clean, score
@@ -86,6 +103,15 @@ def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
     assert blockers(rollout(lab, *asked)) == ["stuck-terminating"]
     assert blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=60")) == []
     assert (
-        blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=7200", "--drain-timeout", "30m"))
+        blockers(
+            rollout(
+                lab,
+                *asked,
+                "--set",
+                "drain.skip-wait-for-delete-timeout=7200",
+                "--drain-timeout",
+                "30m",
+            )
+        )
         == []
     )

@@ -1,10 +1,11 @@
 """No ending hides what was not done.
 
-The mishap: of twelve nodes two hosts are silent, want a password for sudo, or show another key. The program takes the
-other ten, says `10 nodes done` and ends with 0; whoever reads the exit code believes the fleet to be on its new
-version. The rule: a node that was asked for and could not be reached, judged or rebooted stands in the last lines with
-its reason, in the summary for programs and in the history, and the exit code is 4, in whichever process the rollout
-ends. A node with nothing to do, or one that a flag, a cordon or a pause holds back, is counted there and ends with 0.
+The mishap: of twelve nodes two hosts are silent, want a password for sudo, or show another key. The
+program takes the other ten, says `10 nodes done` and ends with 0; whoever reads the exit code
+believes the fleet to be on its new version. The rule: a node that was asked for and could not be
+reached, judged or rebooted stands in the last lines with its reason, in the summary for programs
+and in the history, and the exit code is 4, in whichever process the rollout ends. A node with
+nothing to do, or one that a flag, a cordon or a pause holds back, is counted there and ends with 0.
 """
 
 import json
@@ -17,7 +18,14 @@ import msgspec
 import pytest
 
 from rollout.lab.api.resources import NODES
-from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
+from rollout.lab.hosts.faults import (
+    BusFault,
+    HostFaults,
+    HostKeyFault,
+    RebootFault,
+    SshFault,
+    SudoFault,
+)
 from rollout.lab.hosts.machine import EngineState, Update
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
@@ -27,7 +35,15 @@ from tests.ended import end_of, start
 from tests.state import inflict, node_of, unlock, untouched
 
 NODES_IN_ALL = 4  # a control-plane node and three workers
-TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--set", "waves.health-checks=1")
+TEXT = (
+    "--yes",
+    "--control-plane",
+    "exclude",
+    "--max-unavailable",
+    "3",
+    "--set",
+    "waves.health-checks=1",
+)
 JSON = (*TEXT, "-o", "json")
 
 TROUBLE = (
@@ -45,7 +61,10 @@ TROUBLE = (
 
 def with_hosts(*numbered: tuple[int, dict[str, Any]]) -> Scenario:
     """The usual cluster, but for these workers."""
-    hosts = (HostOverride(select=Selection(names=(f"worker-{number}",)), **more) for number, more in numbered)
+    hosts = (
+        HostOverride(select=Selection(names=(f"worker-{number}",)), **more)
+        for number, more in numbered
+    )
     return msgspec.structs.replace(load_scenario("default"), hosts=tuple(hosts))
 
 
@@ -53,7 +72,9 @@ def troubled(start_lab: StartLab, faults: HostFaults) -> Lab:
     return start_lab(with_hosts((2, {"faults": faults})), nodes=NODES_IN_ALL)
 
 
-def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(start_lab: StartLab, rollout: Rollout) -> None:
+def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
     hosts = [(number, {"faults": faults}) for number, (faults, _, _) in enumerate(TROUBLE, 1)]
     lab = start_lab(with_hosts(*hosts), nodes=16)
     ended = rollout(lab, "apply", *JSON).ends(4)
@@ -83,7 +104,9 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     assert ended.summary["left_out"] == left_out
 
 
-def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_node_that_falls_silent_before_its_turn_counts(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
     """It was planned; the plan's word for it would have been the same, had it been made a minute later."""
     lab = start_lab(nodes=NODES_IN_ALL)
     process = start(tmp_path, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
@@ -99,15 +122,22 @@ def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, ro
     lab.call(lambda: change(lab, waiting[1], {"paused": "true"}))
     ended = end_of(process).ends(4)
     assert sorted(ended.summary["skipped"]) == waiting
-    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [(waiting[0], "unreachable")]
+    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [
+        (waiting[0], "unreachable")
+    ]
     assert ended.summary["left_out"] == {"excluded": 1, "paused": 1}
 
 
-def change(lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}), *, cordoned: bool = False) -> None:
+def change(
+    lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}), *, cordoned: bool = False
+) -> None:
     """Somebody's hands on a Node."""
     node = node_of(lab, name)
     annotations = {f"node-rollout.dev/{key}": value for key, value in marks.items()}
-    metadata = {**node["metadata"], "annotations": {**node["metadata"].get("annotations", {}), **annotations}}
+    metadata = {
+        **node["metadata"],
+        "annotations": {**node["metadata"].get("annotations", {}), **annotations},
+    }
     spec = {**node["spec"], "unschedulable": True} if cordoned else node["spec"]
     lab.store.put(NODES, {**node, "metadata": metadata, "spec": spec})
 
@@ -126,7 +156,9 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 
 
 @pytest.mark.sample
-def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
+def test_whoever_resumes_accounts_for_what_failed_before(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
     """And can still try it again: the record stays for as long as the rollout owes a node."""
     lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
@@ -136,13 +168,17 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
     inflict(lab, HostFaults())
     second = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
     assert len(second.summary["succeeded"]) == 2
-    assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
+    assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [
+        (failed, "not-rebooted")
+    ]
     third = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
 
 
 @pytest.mark.sample
-def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
+def test_a_resume_that_can_take_no_node_tells_of_each_once(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
     lab = start_lab(nodes=NODES_IN_ALL)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
     rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "2s").ends(4)
@@ -157,13 +193,22 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
 ) -> None:
     """Only what somebody else cordoned is left out by its own state."""
     lab = start_lab(nodes=NODES_IN_ALL)
-    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
+    marks = {
+        "run": "earlier",
+        "phase": "failed",
+        "boot-id-before": "the-old-one",
+        "cordoned-by-us": "true",
+    }
     lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
     ended = rollout(lab, "apply", *JSON).ends(4)
-    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
+    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [
+        ("worker-2", "left-cordoned")
+    ]
 
 
-def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, rollout: Rollout) -> None:
+def test_a_rollout_that_can_take_no_node_is_no_success(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
     """Neither where all hosts are silent, nor where only those are that might have something to do."""
     lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
     for flags in (("--node", "worker-2"), ("--ssh-port", "1")):

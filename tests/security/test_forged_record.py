@@ -1,7 +1,8 @@
 """Somebody who may write ConfigMaps changes the record of an interrupted rollout, and reckons its digest anew.
 
-Whoever resumes it by hand is shown what its rules give up. An unattended pass has nobody to show it to: nothing that it
-does to nodes begun from then on, and no place that it asks, is chosen by the record alone.
+Whoever resumes it by hand is shown what its rules give up. An unattended pass has nobody to show it
+to: nothing that it does to nodes begun from then on, and no place that it asks, is chosen by the
+record alone.
 """
 
 import json
@@ -22,7 +23,16 @@ from tests.security.test_saved_plans import serving
 from tests.state import rebooted, record, unlock, write
 
 ONCE = (
-    *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
+    *(
+        "operate",
+        "--once",
+        "-o",
+        "json",
+        "--max-unavailable",
+        "1",
+        "--set",
+        "waves.health-checks=1",
+    ),
     *("--set", "lock.duration=2s", "--control-plane", "exclude"),
 )
 APPLY = ("apply", "--yes", *ONCE[2:])
@@ -40,7 +50,11 @@ def forge(lab: Lab, change: Change) -> None:
 
 def labels(lab: Lab) -> set[str]:
     """The names of all Nodes' labels."""
-    return {name for node in lab.call(lambda: list(lab.store.items(NODES))) for name in node["metadata"]["labels"]}
+    return {
+        name
+        for node in lab.call(lambda: list(lab.store.items(NODES)))
+        for name in node["metadata"]["labels"]
+    }
 
 
 def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
@@ -52,18 +66,27 @@ def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     everyone = list(lab.scoreboard().reboots)
     for name in everyone:
         write(lab, name, "annotations", **network)
-    checks = {"before": list(network), "after": list(network), "prefix": "evil.example/", "timeout": "2s"}
+    checks = {
+        "before": list(network),
+        "after": list(network),
+        "prefix": "evil.example/",
+        "timeout": "2s",
+    }
     seen: set[str] = set()
     node = killed_at(lab, tmp_path, "drained", *ONCE)
     forge(lab, lambda plan: plan["policy"]["gates"].update(hooks=checks))
-    lab.call(lambda: lab.store.subscribe(lambda change: seen.update(change.obj["metadata"].get("labels") or ())))
+    lab.call(
+        lambda: lab.store.subscribe(
+            lambda change: seen.update(change.obj["metadata"].get("labels") or ())
+        )
+    )
     rollout(lab, *ONCE).ends(0)
     assert node in rebooted(lab)
     assert len(rebooted(lab)) > 1
     nodes = lab.call(lambda: list(lab.store.items(NODES)))
-    assert [found["metadata"]["annotations"]["network.example/address"] for found in nodes] == ["10.1.2.3"] * len(
-        everyone
-    )
+    assert [found["metadata"]["annotations"]["network.example/address"] for found in nodes] == [
+        "10.1.2.3"
+    ] * len(everyone)
     assert not [name for name in seen if name.startswith("evil")]
 
 
@@ -115,7 +138,9 @@ def test_no_record_spares_a_begun_node_its_proof(
     lab.call(lambda: roll_back(lab))
     forge(lab, change)
     ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", *unlock(lab)))).ends(4)
-    assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
+    assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[
+        node
+    ] == "rolled-back"
 
 
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
@@ -127,13 +152,23 @@ def test_what_no_rollout_would_have_written_is_not_gone_on_with(
     lab = started("default", 4)
     killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY))
     whole = record(lab)
-    rival = {"node": "", "kind": "rival", "object": "daemonset/kube-system/kured", "message": "accepted"}
+    rival = {
+        "node": "",
+        "kind": "rival",
+        "object": "daemonset/kube-system/kured",
+        "message": "accepted",
+    }
     forgeries: list[tuple[Change, str]] = [
         (partial(set_rule, path=path, value=value), NO_PLAN) for path, value in NONSENSE
     ]
     forgeries.append((lambda plan: plan["blockers"].append(rival), "kured"))
     elsewhere = {"uid": "another", "server": "https://elsewhere:6443"}
-    forgeries.append((lambda plan: plan["cluster"].update(elsewhere), "is of another cluster, https://elsewhere:6443"))
+    forgeries.append(
+        (
+            lambda plan: plan["cluster"].update(elsewhere),
+            "is of another cluster, https://elsewhere:6443",
+        )
+    )
     for change, says in forgeries:
         if says == "kured":
             lab.call(lambda: lab.store.create(DAEMONSETS, deployment("kured")))
@@ -178,8 +213,12 @@ def test_whoever_resumes_is_told_of_its_checks_and_no_text_of_it_steers_a_termin
         plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
         plan["created_at"] = ESCAPE
         plan["cluster"]["server"] = ESCAPE
-        plan["warnings"].append({"node": "worker-1", "object": ESCAPE, "message": ESCAPE, "kind": "pod"})
-        plan["excluded"].append({"node": ESCAPE, "reason": "no-update", "message": ESCAPE, "pool": ""})
+        plan["warnings"].append(
+            {"node": "worker-1", "object": ESCAPE, "message": ESCAPE, "kind": "pod"}
+        )
+        plan["excluded"].append(
+            {"node": ESCAPE, "reason": "no-update", "message": ESCAPE, "pool": ""}
+        )
         for wave in plan["waves"]:
             wave["because"] = ESCAPE
             for node in wave["nodes"]:

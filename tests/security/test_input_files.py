@@ -1,7 +1,8 @@
 """Files that operators name: what a file is, who may write it, and what nobody has written by hand.
 
-The mishaps: a named pipe in place of a file hangs an unattended pass for ever; a folder that anybody may write lets
-anybody replace the file in it; a text of ten thousand brackets ends as an internal error.
+The mishaps: a named pipe in place of a file hangs an unattended pass for ever; a folder that
+anybody may write lets anybody replace the file in it; a text of ten thousand brackets ends as an
+internal error.
 """
 
 import json
@@ -112,7 +113,11 @@ def test_what_any_user_may_write_is_not_obeyed(use: Use, home: Path) -> None:
     file = home / "open"
     file.write_text("")
     file.chmod(0o666)
-    assert_refused(use(home, file), USES[use], f"it is not obeyed, because {file} may be written by others (mode 0666)")
+    assert_refused(
+        use(home, file),
+        USES[use],
+        f"it is not obeyed, because {file} may be written by others (mode 0666)",
+    )
 
 
 def shared_folder(home: Path, mode: int) -> Path:
@@ -123,7 +128,9 @@ def shared_folder(home: Path, mode: int) -> Path:
 
 
 @pytest.mark.parametrize("use", [as_config, as_calendar])
-def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(use: Use, home: Path) -> None:
+def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(
+    use: Use, home: Path
+) -> None:
     folder = shared_folder(home, 0o777)
     file = folder / "own"
     file.write_text("")
@@ -202,7 +209,9 @@ def test_a_playbook_that_any_user_may_write_is_not_run(tmp_path: Path) -> None:
     file.write_text("[]")
     file.chmod(0o666)
     with pytest.raises(InputError, match=r"it is not obeyed, because .* may be written by others"):
-        AnsiblePlaybooks(AnsibleSettings(folder=tmp_path, environment={}), {Occasion.PRE_REBOOT: file})
+        AnsiblePlaybooks(
+            AnsibleSettings(folder=tmp_path, environment={}), {Occasion.PRE_REBOOT: file}
+        )
 
 
 def test_an_input_is_bounded(tmp_path: Path) -> None:
@@ -219,7 +228,9 @@ def test_signers_that_others_may_replace_prove_nothing(tmp_path: Path) -> None:
     for name in ("evidence.json", "evidence.json.sig", "signers"):
         (tmp_path / name).write_text("text")
     (document,) = read_documents(str(tmp_path / "evidence.json"), None, "")  # type: ignore[arg-type]
-    assert "its signature is not one of" in why_not_signed(document, tmp_path / "signers", "staging")
+    assert "its signature is not one of" in why_not_signed(
+        document, tmp_path / "signers", "staging"
+    )
     tmp_path.chmod(0o777)
     why = why_not_signed(document, tmp_path / "signers", "staging")
     assert f"the folder {tmp_path} may be written by others" in why
@@ -246,8 +257,14 @@ TEXTS: list[tuple[Use, int, str]] = [
     (as_config, ExitCode.USAGE, f"[gates]\nwindow = ['02:00 {DIGITS}h']"),
     (as_config, ExitCode.USAGE, f"[gates]\nfreeze = ['{DIGITS}-01-01']"),
     (as_config, ExitCode.USAGE, f"[ssh]\nport = {DIGITS[:4000]}"),
-    *((as_config, ExitCode.USAGE, f"[drain]\ntimeout = {value}") for value in ("inf", "nan", "-inf", "1e400")),
-    *((as_config, ExitCode.USAGE, f"[drain]\ntimeout = {value}") for value in ("2026-13-45", "25:61:61", "0000-01-01")),
+    *(
+        (as_config, ExitCode.USAGE, f"[drain]\ntimeout = {value}")
+        for value in ("inf", "nan", "-inf", "1e400")
+    ),
+    *(
+        (as_config, ExitCode.USAGE, f"[drain]\ntimeout = {value}")
+        for value in ("2026-13-45", "25:61:61", "0000-01-01")
+    ),
     *(
         (as_kubeconfig, ExitCode.ERROR, text)
         for text in (
@@ -280,14 +297,24 @@ TEXTS: list[tuple[Use, int, str]] = [
             "\ud800",
         )
     ),
-    *((as_report, ExitCode.ERROR, text) for text in ("[" * DEEP, '{"a":' * DEEP, f'{{"version": {DIGITS}}}')),
+    *(
+        (as_report, ExitCode.ERROR, text)
+        for text in ("[" * DEEP, '{"a":' * DEEP, f'{{"version": {DIGITS}}}')
+    ),
     *((as_inventory, ExitCode.ERROR, text) for text in ("all: " + "[" * 900 + "]" * 900,)),
-    *((as_calendar, ExitCode.USAGE, text) for text in ("BEGIN:VCALENDAR\n" * DEEP, "BEGIN:VCALENDAR" + "A" * DEEP)),
+    *(
+        (as_calendar, ExitCode.USAGE, text)
+        for text in ("BEGIN:VCALENDAR\n" * DEEP, "BEGIN:VCALENDAR" + "A" * DEEP)
+    ),
 ]
 
 
-@pytest.mark.parametrize(("use", "code", "text"), TEXTS, ids=lambda value: getattr(value, "__name__", str(value)[:24]))
-def test_a_text_that_nobody_writes_is_told_as_any_other_mistake(use: Use, code: int, text: str, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("use", "code", "text"), TEXTS, ids=lambda value: getattr(value, "__name__", str(value)[:24])
+)
+def test_a_text_that_nobody_writes_is_told_as_any_other_mistake(
+    use: Use, code: int, text: str, home: Path
+) -> None:
     file = home / "strange.yaml"
     file.write_text(text, encoding="utf-8", errors="surrogatepass")
     assert_refused(use(home, file), code)

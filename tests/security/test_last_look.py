@@ -1,8 +1,9 @@
 """A host that is asked to reboot under pods, because somebody undid the drain between two asks.
 
-A node is marked as rebooting, and its host cannot be reached; meanwhile somebody uncordons it, or pods come. The last
-look (cordoned, empty of what had to go, our marks, the lock) precedes every ask, in this process and in any other:
-where it does not hold the node is drained again, or given back, and never rebooted as it stands.
+A node is marked as rebooting, and its host cannot be reached; meanwhile somebody uncordons it, or
+pods come. The last look (cordoned, empty of what had to go, our marks, the lock) precedes every
+ask, in this process and in any other: where it does not hold the node is drained again, or given
+back, and never rebooted as it stands.
 """
 
 import time
@@ -59,7 +60,9 @@ def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
     lab.call(lambda: open_ssh(lab, "worker-2"))
 
 
-def asked_again(lab: Lab, rollout: Rollout, home: Path, *, uncordoned: bool, resumed: bool) -> Ended:
+def asked_again(
+    lab: Lab, rollout: Rollout, home: Path, *, uncordoned: bool, resumed: bool
+) -> Ended:
     """By the process that asked first, or by another one."""
     if resumed:
         killed_at_its_ask(lab, home, uncordoned=uncordoned)
@@ -74,8 +77,15 @@ def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(
 ) -> None:
     ended = asked_again(lab, rollout, tmp_path, uncordoned=True, resumed=resumed)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    told = " ".join(detail for _phase, detail in ended.steps("worker-2")) + ended.failures["worker-2"]["message"]
-    assert ("only watched" if resumed else "uncordoned outside this rollout before its reboot was asked for") in told
+    told = (
+        " ".join(detail for _phase, detail in ended.steps("worker-2"))
+        + ended.failures["worker-2"]["message"]
+    )
+    assert (
+        "only watched"
+        if resumed
+        else "uncordoned outside this rollout before its reboot was asked for"
+    ) in told
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
     assert set(marks_of(lab, "worker-2")) == {"last-result"}
@@ -112,11 +122,16 @@ def test_a_node_that_is_refilled_before_it_is_asked_at_all_is_not_even_marked_as
     assert phases.count("rebooting") == 1
 
 
-def test_a_node_that_is_uncordoned_before_its_drain_is_not_drained(lab: Lab, rollout: Rollout) -> None:
+def test_a_node_that_is_uncordoned_before_its_drain_is_not_drained(
+    lab: Lab, rollout: Rollout
+) -> None:
     at_phase(lab, "cordoned", lambda node: cordon(lab, node, cordoned=False))
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    assert "was uncordoned outside this rollout before it was drained" in ended.failures["worker-2"]["message"]
+    assert (
+        "was uncordoned outside this rollout before it was drained"
+        in ended.failures["worker-2"]["message"]
+    )
     assert (lab.scoreboard().evictions, lab.scoreboard().cordons_left) == (0, ())
 
 
@@ -145,11 +160,16 @@ def fail(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: lose_hosts(lab))
     ended = rollout(lab, "apply", *ONE)
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), marks_of(lab, "worker-1")["cordoned-by-us"]) == (True, "true")
+    assert (is_cordoned(lab, "worker-1"), marks_of(lab, "worker-1")["cordoned-by-us"]) == (
+        True,
+        "true",
+    )
     mend(lab, "worker-1")
 
 
-def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rollout: Rollout) -> None:
+def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(
+    lab: Lab, rollout: Rollout
+) -> None:
     fail(lab, rollout)
     ended = rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE)
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
@@ -157,18 +177,30 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     assert set(marks_of(lab, "worker-1")) == {"last-result"}
 
 
-def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(lab: Lab, rollout: Rollout) -> None:
+def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(
+    lab: Lab, rollout: Rollout
+) -> None:
     fail(lab, rollout)
     lab.call(lambda: cordon(lab, "worker-1", cordoned=False))
     ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (False, {"last-result"})
+    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (
+        False,
+        {"last-result"},
+    )
 
 
-def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollout: Rollout) -> None:
+def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(
+    lab: Lab, rollout: Rollout
+) -> None:
     at_phase(lab, "draining", lambda _node: cordon(lab, "worker-2", cordoned=True), node="worker-1")
     ended = rollout(
-        lab, "apply", "--yes", "-o", "json", *(flag for n in (1, 2, 3) for flag in ("--node", f"worker-{n}"))
+        lab,
+        "apply",
+        "--yes",
+        "-o",
+        "json",
+        *(flag for n in (1, 2, 3) for flag in ("--node", f"worker-{n}")),
     )
     assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr
     assert (ended.summary["skipped"], ended.summary["not_started"]) == (["worker-2"], [])

@@ -1,6 +1,7 @@
 """Another user lays a link, or a file, where an operator is going to write: in /tmp, or in a folder shared by all.
 
-The kernel refuses to follow it only where `fs.protected_symlinks` is on, which many containers have not.
+The kernel refuses to follow it only where `fs.protected_symlinks` is on, which many containers have
+not.
 """
 
 import os
@@ -75,12 +76,17 @@ def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_
     mode: int, shared: Path, victim: Path
 ) -> None:
     shared.chmod(mode)
-    link, folders = planted(shared / "x.plan", victim), planted(shared / "run", victim.parent)
-    file, folder = shared / "y.plan", shared / "entered"
+    link = planted(shared / "x.plan", victim)
+    folders = planted(shared / "run", victim.parent)
+    file = shared / "y.plan"
+    folder = shared / "entered"
     file.touch()
     folder.mkdir()
     for place, said in (
-        (link, f"the link {link}, which lies in a folder that everybody may write, belongs to nobody"),
+        (
+            link,
+            f"the link {link}, which lies in a folder that everybody may write, belongs to nobody",
+        ),
         (folders / "victim", "belongs to nobody"),
         (theirs(file), f"^.Errno 13. {file}, which lies in .* belongs to nobody"),
         (theirs(folder) / "x.plan", f"^.Errno 13. {folder}, which lies in .* belongs to nobody"),
@@ -131,10 +137,16 @@ def lay_hard_link(place: Path, victim: Path) -> None:
 @as_root
 @pytest.mark.sample
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-@pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
+@pytest.mark.parametrize(
+    "write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"]
+)
 @pytest.mark.parametrize("lay", [lay_link, lay_hard_link])
 def test_nobody_wins_a_race_against_the_writer(
-    lay: Callable[[Path, Path], None], write: Callable[[Path], None], mode: int, shared: Path, victim: Path
+    lay: Callable[[Path, Path], None],
+    write: Callable[[Path], None],
+    mode: int,
+    shared: Path,
+    victim: Path,
 ) -> None:
     shared.parent.chmod(0o755)
     shared.chmod(mode)
@@ -159,7 +171,8 @@ def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) ->
     """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its place."""
     shared.parent.chmod(0o755)
     shared.chmod(0o777)
-    run, elsewhere = shared / "run", tmp_path / "elsewhere"
+    run = shared / "run"
+    elsewhere = tmp_path / "elsewhere"
     run.mkdir()
     elsewhere.mkdir()
 
@@ -227,12 +240,17 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
         link = planted(Path(words[-1].rpartition("=")[2]), victim)
         ended = invoked(victim.parent, lab.environment, words)
         assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
-        assert f"the link {link}, which lies in a folder that everybody may write, belongs to nobody" in ended.stderr
+        assert (
+            f"the link {link}, which lies in a folder that everybody may write, belongs to nobody"
+            in ended.stderr
+        )
     assert victim.stat().st_mode & 0o777 == 0o644
 
 
 @as_root
-def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path, start_lab: StartLab) -> None:
+def test_a_rollout_keeps_no_journal_there_and_says_so(
+    shared: Path, victim: Path, start_lab: StartLab
+) -> None:
     link = planted(shared / "run.jsonl", victim)
     lab = start_lab("default", nodes=4, speed=100)
     flags = ("--node", "worker-1", "--set", f"output.journal={link}")
@@ -241,9 +259,10 @@ def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path
     assert f"warning: no journal is written to {link}" in ended.stderr
 
 
-# Somebody leaves a file where an operator will stand: `ansible.cfg` in /tmp, in a shared folder, in a checkout or an
-# archive. Obeyed, it runs programs. The rule: it counts only where it is the operator's own; settings of rollout
-# itself count only from a file that is named; and no module of Python is taken from the current folder.
+# Somebody leaves a file where an operator will stand: `ansible.cfg` in /tmp, in a shared folder, in
+# a checkout or an archive. Obeyed, it runs programs. The rule: it counts only where it is the
+# operator's own; settings of rollout itself count only from a file that is named; and no module of
+# Python is taken from the current folder.
 
 
 ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
@@ -259,11 +278,15 @@ def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
     return path
 
 
-def test_the_users_own_group_is_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_group_is_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As with umask 002 where each user has a group of their own."""
     path = settings(tmp_path, mode=0o664)
     for is_own, said in ((True, ""), (False, f"{path} may be written by others (mode 0664)")):
-        monkeypatch.setattr("rollout.adapters.local_files._is_own_group", lambda _gid, is_own=is_own: is_own)
+        monkeypatch.setattr(
+            "rollout.adapters.local_files._is_own_group", lambda _gid, is_own=is_own: is_own
+        )
         assert distrust(path) == said
     path.chmod(0o644)
     assert distrust(path) == ""
@@ -271,7 +294,9 @@ def test_the_users_own_group_is_nobody_else(tmp_path: Path, monkeypatch: pytest.
     assert "is a link" in distrust(tmp_path / "link")
 
 
-def test_what_belongs_to_neither_us_nor_root_is_distrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_belongs_to_neither_us_nor_root_is_distrusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = settings(tmp_path)
     owner = path.stat().st_uid
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
@@ -309,7 +334,9 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     assert marker.exists()
 
 
-def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_module_is_taken_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Workers of large fleets and the dynamic inventory start where the operator stands."""
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
@@ -318,5 +345,7 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     assert list(workers.in_processes(ask, {}, concurrency=1, workers=1)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)
+    subprocess.run(
+        [sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False
+    )
     assert not marker.exists()

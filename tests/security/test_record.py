@@ -1,10 +1,11 @@
 """A rollout's record on the cluster is lost, garbled, replaced or of another version.
 
-Whoever may write ConfigMaps in the Lease's namespace can put anything there, and `resume` once went on with what it
-could make of it: without the checks, the reboot command and the nodes that it did not know of, and to the end, where it
-took the record away and ended with 0. The rule: what is not understood is never dropped. A record is understood as a
-whole or not at all, reading it takes bounded memory, nothing in it becomes a path, and without one nothing is resumed,
-but given back by `abort`.
+Whoever may write ConfigMaps in the Lease's namespace can put anything there, and `resume` once went
+on with what it could make of it: without the checks, the reboot command and the nodes that it did
+not know of, and to the end, where it took the record away and ended with 0. The rule: what is not
+understood is never dropped. A record is understood as a whole or not at all, reading it takes
+bounded memory, nothing in it becomes a path, and without one nothing is resumed, but given back by
+`abort`.
 """
 
 import json
@@ -35,11 +36,22 @@ place = pathlib.Path(sys.argv[1])
 while not (place / "go").exists():
     time.sleep(0.02)
 """
-TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "no health", "no gzip", "a bomb")
+TYPICAL = (
+    "edited",
+    "a newer format",
+    "a newer rule",
+    "a path as id",
+    "deep",
+    "no health",
+    "no gzip",
+    "a bomb",
+)
 
 
 @contextmanager
-def interrupted(started: Started, home: Path, *flags: str, nodes: int = 5) -> Iterator[tuple[Lab, str]]:
+def interrupted(
+    started: Started, home: Path, *flags: str, nodes: int = 5
+) -> Iterator[tuple[Lab, str]]:
     """A rollout that was killed with a node in its reboot, or past it."""
     lab = started("default", nodes)
     node = stopped_at(lab, home, "booted", *UNPASSED, "--set", "lock.duration=3s", *flags)
@@ -48,7 +60,8 @@ def interrupted(started: Started, home: Path, *flags: str, nodes: int = 5) -> It
 
 def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Started, tmp_path: Path) -> None:
     with interrupted(started, tmp_path) as (lab, _node):
-        whole, api = record(lab), connect(lab.kubeconfig, None)
+        whole = record(lab)
+        api = connect(lab.kubeconfig, None)
         assert whole is not None
         for name, (damage, says) in {**PLAIN, **PACKED}.items():
             put_record(lab, damage(whole))
@@ -67,7 +80,9 @@ def test_a_record_that_is_not_understood_is_not_gone_on_with(
     started: Started, rollout: Rollout, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     with interrupted(started, tmp_path) as (lab, node):
-        whole, on_node, unlocked = record(lab), marks_of(lab, node), ("--force-unlock", run_of(lab))
+        whole = record(lab)
+        on_node = marks_of(lab, node)
+        unlocked = ("--force-unlock", run_of(lab))
         assert whole is not None
         for name in names:
             damage, says = {**PLAIN, **PACKED}[name]
@@ -91,7 +106,11 @@ def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
 ) -> None:
     """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, node):
-        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
+        for words, code in (
+            (("status", "--run"), 0),
+            (("apply", "--yes"), 6),
+            (("resume", "--yes"), 6),
+        ):
             ended = rollout(lab, *words, "--set", "lock.namespace=default").ends(code)
             assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
         whole = record(lab)
@@ -124,10 +143,14 @@ def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
     assert record(lab) == standing
 
 
-def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started, tmp_path: Path) -> None:
+def test_a_record_that_goes_after_it_was_read_is_not_made_anew(
+    started: Started, tmp_path: Path
+) -> None:
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
-        on_node, asked, gate = marks_of(lab, node), tmp_path / "asked", tmp_path / "gate.py"
+        on_node = marks_of(lab, node)
+        asked = tmp_path / "asked"
+        gate = tmp_path / "gate.py"
         gate.write_text(WAITS)
         words = (
             "resume",
@@ -146,7 +169,9 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started,
         assert (record(lab), marks_of(lab, node)) == (None, on_node)
 
 
-def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_an_id_on_a_node_is_no_path_either(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     """Where the record is gone, the marks alone tell the run's id, and a kubelet may write on its own Node."""
     with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
         put_record(lab, None)

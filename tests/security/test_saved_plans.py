@@ -78,21 +78,35 @@ def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
         for own in ("", f'[alerts]\nprometheus-url = "{ours.url}"\n'):
             (home / "own.toml").write_text(own)
             words = ("apply", str(plan), "-c", "own.toml")
-            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(ExitCode.USAGE)
+            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(
+                ExitCode.USAGE
+            )
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
             assert TOKEN not in ended.stdout + ended.stderr
-        rollout(home, untouched, "apply", str(plan), "--set", f"alerts.prometheus-url={ours.url}").ends(ExitCode.USAGE)
+        rollout(
+            home, untouched, "apply", str(plan), "--set", f"alerts.prometheus-url={ours.url}"
+        ).ends(ExitCode.USAGE)
         assert (ours.logins, theirs.logins) == ([], [])
         without = rollout(home, untouched, "apply", str(plan), "-o", "json")
         assert without.summary["not_started"] == ["worker-1"]
         assert set(theirs.logins) == {None}
 
 
-def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_lab: StartLab, home: Path) -> None:
+def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(
+    start_lab: StartLab, home: Path
+) -> None:
     """Whoever may write ConfigMaps there chooses the rules that the record holds."""
     lab = start_lab("default", nodes=5)
     with serving() as theirs:
-        flags = ("apply", "--yes", "-o", "json", *ONE, "--set", f"alerts.prometheus-url={theirs.url}")
+        flags = (
+            "apply",
+            "--yes",
+            "-o",
+            "json",
+            *ONE,
+            "--set",
+            f"alerts.prometheus-url={theirs.url}",
+        )
         process = start(home, lab.environment, flags)
         assert process.stdout is not None
         while '"draining"' not in (line := process.stdout.readline()):
@@ -102,21 +116,33 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         theirs.logins.clear()
         for own in ("", '[alerts]\nprometheus-url = "http://127.0.0.1:1"\n'):
             (home / "own.toml").write_text(own)
-            ended = rollout(home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(
-                ExitCode.USAGE
-            )
+            ended = rollout(
+                home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN
+            ).ends(ExitCode.USAGE)
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
-        rollout(home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1").ends(ExitCode.USAGE)
+        rollout(
+            home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1"
+        ).ends(ExitCode.USAGE)
         assert theirs.logins == []
         assert sum(lab.scoreboard().reboots.values()) == 0
         command = ("resume", "--yes", "-o", "json", "--set", f"alerts.prometheus-url={theirs.url}")
         resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN).ends(0)
-        assert f"warning: continuing with the original alerts.prometheus-url {theirs.url}" in resumed.stderr
+        assert (
+            f"warning: continuing with the original alerts.prometheus-url {theirs.url}"
+            in resumed.stderr
+        )
         assert lab.scoreboard().clean
 
 
 WEAK = (
-    *("--disable-eviction", "--force", "--pod-selector", "app!=db", "--set", "drain.skip-wait-for-delete-timeout=5"),
+    *(
+        "--disable-eviction",
+        "--force",
+        "--pod-selector",
+        "app!=db",
+        "--set",
+        "drain.skip-wait-for-delete-timeout=5",
+    ),
     *("--allow", "kured", "--max-unavailable", "3", "--max-failures", "50%", "--allow", "cordoned"),
 )
 
@@ -130,7 +156,9 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def dry_run(home: Path, lab: Lab, plan: Path, *arguments: str, **variables: str) -> Ended:
-    return rollout(home, lab, "apply", str(plan), "--yes", "--dry-run", *arguments, **variables).ends(0)
+    return rollout(
+        home, lab, "apply", str(plan), "--yes", "--dry-run", *arguments, **variables
+    ).ends(0)
 
 
 def shown_rules(ended: Ended) -> set[str]:
@@ -138,11 +166,16 @@ def shown_rules(ended: Ended) -> set[str]:
     return {line.removeprefix("! ").split(":")[0] for line in lines}
 
 
-def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home: Path, elsewhere: Path) -> None:
+def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(
+    untouched: Lab, home: Path, elsewhere: Path
+) -> None:
     plan = saved_plan(home, untouched, *WEAK)
     ended = dry_run(elsewhere, untouched, plan, "-o", "json")
     notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
-    for rule in (*(word for word in WEAK if word.startswith("--") and word != "--set"), "drain.skip-wait-for-delete-"):
+    for rule in (
+        *(word for word in WEAK if word.startswith("--") and word != "--set"),
+        "drain.skip-wait-for-delete-",
+    ):
         assert f"warning: the saved plan has {rule}" in ended.stderr
         assert any(notice.startswith(f"the saved plan has {rule}") for notice in notices)
     types = [line["type"] for line in ended.lines]
@@ -154,13 +187,18 @@ def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home
     assert "--disable-eviction: pods are deleted" in shown.stdout
 
 
-def test_a_plan_that_was_changed_since_shows_its_rules_as_they_are_now(untouched: Lab, home: Path) -> None:
+def test_a_plan_that_was_changed_since_shows_its_rules_as_they_are_now(
+    untouched: Lab, home: Path
+) -> None:
     plan = saved_plan(home, untouched, "--max-unavailable", "2")
     document = json.loads(plan.read_bytes())
     document["policy"]["max_failures"] = "50%"
     document["plan_id"] = _identity_as_written(json.dumps(document).encode())
     plan.write_text(json.dumps(document))
-    assert shown_rules(dry_run(home, untouched, plan)) == {"--max-unavailable 2", "--max-failures 50%"}
+    assert shown_rules(dry_run(home, untouched, plan)) == {
+        "--max-unavailable 2",
+        "--max-failures 50%",
+    }
 
 
 # Rules that can be weaker than their defaults, each with such a value.
@@ -191,6 +229,10 @@ def changed(policy: Any, path: str, value: object) -> Any:
 
 @pytest.mark.parametrize("path", WEAKER)
 def test_every_weaker_rule_is_told(path: str) -> None:
-    watched = AlertPolicy("http://prometheus:9090") if path.startswith("gates.alerts") else AlertPolicy()
-    before = changed(Policy(), "gates.alerts", watched if path != "gates.alerts.url" else AlertPolicy())
+    watched = (
+        AlertPolicy("http://prometheus:9090") if path.startswith("gates.alerts") else AlertPolicy()
+    )
+    before = changed(
+        Policy(), "gates.alerts", watched if path != "gates.alerts.url" else AlertPolicy()
+    )
     assert set(relaxed_rules(changed(before, path, WEAKER[path]))) - set(relaxed_rules(before))

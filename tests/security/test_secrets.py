@@ -50,7 +50,9 @@ def changed_kubeconfig(lab: Lab, home: Path, user: Mapping[str, object]) -> dict
 
 
 def lab_token(lab: Lab) -> str:
-    return str(yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())["users"][0]["user"]["token"])
+    return str(
+        yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())["users"][0]["user"]["token"]
+    )
 
 
 def test_a_token_file_may_end_in_a_newline(untouched: Lab, home: Path) -> None:
@@ -58,12 +60,16 @@ def test_a_token_file_may_end_in_a_newline(untouched: Lab, home: Path) -> None:
     rollout(home, "status", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})).ends(0)
 
 
-@pytest.mark.parametrize("token", [f"{SECRET}\nX-Other: {SECRET}", f"{SECRET}\x07", f"{SECRET}\u20ac"])
-def test_a_token_that_no_header_can_carry_is_not_shown(token: str, untouched: Lab, home: Path) -> None:
+@pytest.mark.parametrize(
+    "token", [f"{SECRET}\nX-Other: {SECRET}", f"{SECRET}\x07", f"{SECRET}\u20ac"]
+)
+def test_a_token_that_no_header_can_carry_is_not_shown(
+    token: str, untouched: Lab, home: Path
+) -> None:
     (home / "token").write_text(token)
-    ended = rollout(home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})).ends(
-        ExitCode.ERROR
-    )
+    ended = rollout(
+        home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})
+    ).ends(ExitCode.ERROR)
     assert "the credentials of the kubeconfig cannot be sent" in ended.stderr
     assert_unshown(ended)
 
@@ -71,7 +77,9 @@ def test_a_token_that_no_header_can_carry_is_not_shown(token: str, untouched: La
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_a_server_that_sends_the_login_back_is_not_quoted(status: int, home: Path) -> None:
     def script(exchange: Exchange) -> None:
-        exchange.answer(status, f"you sent {exchange.headers['Authorization']}".encode(), Retry_After="0")
+        exchange.answer(
+            status, f"you sent {exchange.headers['Authorization']}".encode(), Retry_After="0"
+        )
 
     with scripted(script) as server:
         Kubeconfig(server.url, user={"token": SECRET}).write(home / "kubeconfig")
@@ -93,13 +101,24 @@ sys.exit(os.environ["ROLLOUT_GATE_STAGE"] == "node")
 def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, home: Path) -> None:
     (home / "gate.py").write_text(GATE)
     command = shlex.join([sys.executable, "gate.py"])
-    flags = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", f"gates.command={command}")
+    flags = (
+        "apply",
+        "--yes",
+        "-o",
+        "json",
+        "--node",
+        "worker-1",
+        "--set",
+        f"gates.command={command}",
+    )
     ended = rollout(home, *flags, **untouched.environment, **SECRETS)
     assert ended.summary["skipped"] == ["worker-1"], ended.stderr
     written = json.loads((home / "environment").read_text())
     inherited = written["variables"]
     assert inherited["ROLLOUT_GATE_NODE"] == "worker-1"
-    assert {name for name in inherited if name.startswith("ROLLOUT_")} - set(untouched.environment) == set(GateVariable)
+    assert {name for name in inherited if name.startswith("ROLLOUT_")} - set(
+        untouched.environment
+    ) == set(GateVariable)
     assert SECRET not in inherited.values()
     assert (written["code"], written["nodes"]) == (0, 5), written["stderr"]
 
@@ -113,8 +132,11 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 
 def test_a_login_program_inherits_no_secret_of_ours(untouched: Lab, home: Path) -> None:
     """It has all the rest of the environment, as under kubectl: it may log in by it."""
-    program, written = home / "login", str(home / "environment")
-    program.write_text(LOGIN.format(python=sys.executable, written=written, token={"token": lab_token(untouched)}))
+    program = home / "login"
+    written = str(home / "environment")
+    program.write_text(
+        LOGIN.format(python=sys.executable, written=written, token={"token": lab_token(untouched)})
+    )
     program.chmod(0o700)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
     environment = {**changed_kubeconfig(untouched, home, user), **SECRETS, "OTHER": "value"}
@@ -137,7 +159,12 @@ def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
     program.write_text(f"#!/bin/sh\nenv > {home}/environment\ncat <<END\n{json.dumps(told)}\nEND\n")
     program.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **SECRETS}
-    read_inventory(program, AnsibleSettings(folder=home, environment=environment), SshDefaults(), by_ansible=False)
+    read_inventory(
+        program,
+        AnsibleSettings(folder=home, environment=environment),
+        SshDefaults(),
+        by_ansible=False,
+    )
     assert SECRET not in (home / "environment").read_text()
 
 

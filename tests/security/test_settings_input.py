@@ -1,8 +1,9 @@
 """A setting that is wrong is told by its place, before anything is asked; a misspelt one does not pass for a default.
 
-The mishap: `ROLLOUT_MAX_UNAVAILBLE=1` does nothing, a bad window is found only after the cluster was read, and the
-message names a flag that nobody gave. The rule: every value of every flag, variable and setting is judged before the
-first connection, ends with 64, and is named as it was written; the API server here is a closed port.
+The mishap: `ROLLOUT_MAX_UNAVAILBLE=1` does nothing, a bad window is found only after the cluster
+was read, and the message names a flag that nobody gave. The rule: every value of every flag,
+variable and setting is judged before the first connection, ends with 64, and is named as it was
+written; the API server here is a closed port.
 """
 
 import json
@@ -81,8 +82,12 @@ def rollout(home: Path, *arguments: str, variables: dict[str, str] | None = None
 
 
 @pytest.mark.sample(12)
-@pytest.mark.parametrize(("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_flag_is_judged_before_anything_is_asked(names: tuple[str, ...], flag: str, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_flag_is_judged_before_anything_is_asked(
+    names: tuple[str, ...], flag: str, home: Path
+) -> None:
     ended = rollout(home, *names, f"{flag}={WORST}")
     assert ended.code == ExitCode.USAGE, (names, flag, ended)
     assert flag in ended.stderr
@@ -153,7 +158,10 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     ended = rollout(home, "plan", variables=variables)
     warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
     assert warnings == [
-        "warning: ROLLOUT_MAX_UNAVAILBLE is not a variable of rollout: did you mean ROLLOUT_MAX_UNAVAILABLE?",
+        (
+            "warning: ROLLOUT_MAX_UNAVAILBLE is not a variable of rollout: did you mean"
+            " ROLLOUT_MAX_UNAVAILABLE?"
+        ),
         (
             "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is not a variable of rollout: "
             "flags have variables; other settings: --set, --config"
@@ -162,7 +170,8 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     assert "secret-value" not in ended.stderr
 
 
-# Odd input means what it says, or is refused with a sentence; it never does half of something, or something else.
+# Odd input means what it says, or is refused with a sentence; it never does half of something, or
+# something else.
 
 
 Run = Callable[..., Ended]
@@ -185,15 +194,23 @@ def run(tmp_path: Path) -> Run:
     return ended
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+def test_nothing_that_a_terminal_obeys_is_printed(
+    start_lab: StartLab, run: Run, tmp_path: Path
+) -> None:
     """The text comes from whoever may write a Node's annotations, or a Lease."""
     lab = start_lab(nodes=3)
     write(lab, "worker-1", "annotations", **{"node-rollout.dev/last-result": EVIL})
     spec = {"holderIdentity": EVIL, "leaseDurationSeconds": 1}
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
-    lab.call(lambda: lab.store.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}))
+    lab.call(
+        lambda: lab.store.create(
+            LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}
+        )
+    )
     inventory = run(lab, "inventory", "--list")
-    annotations = json.loads(inventory.stdout)["_meta"]["hostvars"]["worker-1"]["rollout_annotations"]
+    annotations = json.loads(inventory.stdout)["_meta"]["hostvars"]["worker-1"][
+        "rollout_annotations"
+    ]
     assert annotations["last-result"] == {"__ansible_unsafe": EVIL}
     doctor = run(lab, "doctor", "-o", "json")
     assert any(EVIL in check["message"] for check in json.loads(doctor.stdout)["checks"])

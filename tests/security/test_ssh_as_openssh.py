@@ -1,9 +1,9 @@
 """SSH leads where `ssh` leads: to the same machine, by the same way, as the same user, trusting the same keys.
 
-A configuration that is understood in another way than OpenSSH understands it takes a plan to another machine, or has it
-trust a key that its operator does not trust. So OpenSSH's own client is asked what its configuration means, keys on
-file count as they count for it, and what comes from the cluster never becomes an option, or a word of a command, of
-anything that is run here.
+A configuration that is understood in another way than OpenSSH understands it takes a plan to
+another machine, or has it trust a key that its operator does not trust. So OpenSSH's own client is
+asked what its configuration means, keys on file count as they count for it, and what comes from the
+cluster never becomes an option, or a word of a command, of anything that is run here.
 """
 
 import getpass
@@ -32,7 +32,9 @@ needs_openssh = pytest.mark.skipif(not is_here(), reason=MISSING)
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     scenario = Path(__file__).parents[1] / "cli" / "tiny.yaml"
-    with Lab(scale(load_scenario(str(scenario)), 4), directory=tmp_path_factory.mktemp("lab")) as started:
+    with Lab(
+        scale(load_scenario(str(scenario)), 4), directory=tmp_path_factory.mktemp("lab")
+    ) as started:
         yield started
 
 
@@ -42,10 +44,14 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def status(lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **variables: str) -> Ended:
+def status(
+    lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **variables: str
+) -> Ended:
     """The real program, which goes by ~/.ssh/config; `without` are variables of the lab's that it does not see."""
     hidden = ("ROLLOUT_SSH_CONFIG", *without)
-    told = {name: value for name, value in lab.environment.items() if name not in hidden} | variables
+    told = {
+        name: value for name, value in lab.environment.items() if name not in hidden
+    } | variables
     return invoked(home, told, ("status", "-o", "json", *flags))
 
 
@@ -61,7 +67,10 @@ def write_config(home: Path, text: str) -> None:
 
 @needs_openssh
 def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) -> None:
-    write_config(home, "Host *\n  User somebody\nHost elsewhere\n  BindAddress 10.0.0.1\nMatch host x exec true\n")
+    write_config(
+        home,
+        "Host *\n  User somebody\nHost elsewhere\n  BindAddress 10.0.0.1\nMatch host x exec true\n",
+    )
     (followed,) = set(errors(status(lab, home)).values())
     assert followed.startswith("the host refuses user somebody with key SHA256:")
     for way_out in (("--ssh-config", "none"), ("--ssh-user", "core")):
@@ -75,8 +84,15 @@ def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) 
 @needs_openssh
 def test_only_selected_hosts_are_asked_about(lab: Lab, home: Path) -> None:
     """A configuration that cannot be followed for a host that nobody asked for stands in nobody's way."""
-    write_config(home, f'Match exec "echo %n >> {home}/asked"\n  User core\nMatch host worker-2\n  BindAddress ::1\n')
-    for options in (("--node", "worker-1"), ("--exclude", "worker-2", "--node", "worker-1,worker-2")):
+    write_config(
+        home,
+        f'Match exec "echo %n >> {home}/asked"\n  User core\nMatch host worker-2\n  BindAddress'
+        " ::1\n",
+    )
+    for options in (
+        ("--node", "worker-1"),
+        ("--exclude", "worker-2", "--node", "worker-1,worker-2"),
+    ):
         (home / "asked").unlink(missing_ok=True)
         assert set(errors(status(lab, home, *options)).values()) == {""}
         asked = set((home / "asked").read_text().split())
@@ -85,7 +101,8 @@ def test_only_selected_hosts_are_asked_about(lab: Lab, home: Path) -> None:
 
 
 AWAY = "ProxyCommand echo taken >&2; false"
-# Blocks, and whether ssh takes them for these hosts. Read twice, the first two would be taken: our own user is core.
+# Blocks, and whether ssh takes them for these hosts. Read twice, the first two would be taken: our
+# own user is core.
 BLOCKS = {
     "Match user core\n  {away}": False,
     "Match host 127.0.0.1 user core\n  {away}\nMatch host 127.0.0.1\n  HostName %h": False,
@@ -108,13 +125,17 @@ BLOCKS = {
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("block", BLOCKS)
 def test_those_ways_are_taken_that_ssh_takes(lab: Lab, home: Path, block: str) -> None:
-    write_config(home, f"{block.format(away=AWAY, user=getpass.getuser())}\nHost *\n  ConnectTimeout 10\n")
+    write_config(
+        home, f"{block.format(away=AWAY, user=getpass.getuser())}\nHost *\n  ConnectTimeout 10\n"
+    )
     found = errors(status(lab, home)).values()
     assert all("taken" in error for error in found) if BLOCKS[block] else set(found) == {""}
 
 
 @needs_openssh
-def test_of_no_file_of_the_users_nothing_is_trusted_and_nothing_written_elsewhere(lab: Lab, home: Path) -> None:
+def test_of_no_file_of_the_users_nothing_is_trusted_and_nothing_written_elsewhere(
+    lab: Lab, home: Path
+) -> None:
     trusted = home / ".ssh" / "known_hosts"
     trusted.write_bytes(lab.known_hosts.read_bytes())
     everybodys = home / "global"
@@ -132,14 +153,23 @@ def test_of_no_file_of_the_users_nothing_is_trusted_and_nothing_written_elsewher
 @needs_openssh
 def test_a_key_without_a_port_speaks_for_every_port(lab: Lab, home: Path) -> None:
     known = home / ".ssh" / "known_hosts"
-    lines = {line.replace(f"]:{lab.ssh_port}", "").lstrip("[") for line in lab.known_hosts.read_text().splitlines()}
+    lines = {
+        line.replace(f"]:{lab.ssh_port}", "").lstrip("[")
+        for line in lab.known_hosts.read_text().splitlines()
+    }
     assert lab.ssh_port is not None
     assert not any(f":{lab.ssh_port} " in line for line in lines)
     known.write_text("".join(f"{line}\n" for line in sorted(lines)))
     assert set(errors(status(lab, home, without=("ROLLOUT_KNOWN_HOSTS",))).values()) == {""}
 
 
-ODD = ["-oProxyCommand=touch {folder}/ran", "$(touch {folder}/ran)", "a;touch {folder}/ran", "127.0.0.1 -p 22", "a\nb"]
+ODD = [
+    "-oProxyCommand=touch {folder}/ran",
+    "$(touch {folder}/ran)",
+    "a;touch {folder}/ran",
+    "127.0.0.1 -p 22",
+    "a\nb",
+]
 
 
 @needs_openssh
@@ -151,20 +181,33 @@ def test_an_address_that_a_node_makes_up_runs_nothing_and_stops_nobody_else(
     with Lab(scale(scenario, 4), directory=tmp_path / "lab") as lab:
 
         def lie() -> None:
-            (node,) = (node for node in lab.store.items(NODES) if node["metadata"]["name"] == "worker-1")
-            told = {**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": made_up}]}}
+            (node,) = (
+                node for node in lab.store.items(NODES) if node["metadata"]["name"] == "worker-1"
+            )
+            told = {
+                **node,
+                "status": {
+                    **node["status"],
+                    "addresses": [{"type": "InternalIP", "address": made_up}],
+                },
+            }
             lab.store.put(NODES, told)
 
         made_up = address.format(folder=tmp_path)
         lab.call(lie)
-        write_config(home, 'Match exec "true %h %n"\n  ConnectTimeout 10\nMatch originalhost nobody\n  User nobody\n')
+        write_config(
+            home,
+            'Match exec "true %h %n"\n  ConnectTimeout 10\nMatch originalhost nobody\n  User'
+            " nobody\n",
+        )
         answers = errors(status(lab, home))
     assert "no address is known for it" in answers.pop("worker-1")
     assert set(answers.values()) == {""}
     assert not (tmp_path / "ran").exists()
 
 
-# Keys on file against OpenSSH's own client and server. HOST is [address]:port, PLAIN the address alone.
+# Keys on file against OpenSSH's own client and server. HOST is [address]:port, PLAIN the address
+# alone.
 
 KEYS_ON_FILE = {
     "for the port": ["HOST {right}"],
@@ -198,7 +241,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sshd, Pat
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("strangers")
-    return {"wrong": public(new_key(folder / "wrong")), "other": public(new_key(folder / "other", "ecdsa"))}
+    return {
+        "wrong": public(new_key(folder / "wrong")),
+        "other": public(new_key(folder / "other", "ecdsa")),
+    }
 
 
 @needs_openssh
@@ -206,9 +252,17 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
 @pytest.mark.parametrize("lines", KEYS_ON_FILE.values(), ids=KEYS_ON_FILE)
 def test_keys_on_file_count_as_for_ssh(
-    server: tuple[Sshd, Path], strangers: dict[str, str], lines: list[str], checking: HostKeyChecking, *, hashed: bool
+    server: tuple[Sshd, Path],
+    strangers: dict[str, str],
+    lines: list[str],
+    checking: HostKeyChecking,
+    *,
+    hashed: bool,
 ) -> None:
-    known = on_file(server[0], [line.format(right=public(server[0].host_keys[0]), **strangers) for line in lines])
+    known = on_file(
+        server[0],
+        [line.format(right=public(server[0].host_keys[0]), **strangers) for line in lines],
+    )
     if hashed:
         keygen("-H", "-f", known)
     before = known.read_text()
@@ -224,7 +278,9 @@ def test_keys_on_file_count_as_for_ssh(
 def on_file(server: Sshd, lines: list[str]) -> Path:
     path = server.folder / "known_hosts"
     text = "".join(f"{line}\n" for line in lines)
-    path.write_text(text.replace("HOST", f"[127.0.0.1]:{server.port}").replace("PLAIN", "127.0.0.1"))
+    path.write_text(
+        text.replace("HOST", f"[127.0.0.1]:{server.port}").replace("PLAIN", "127.0.0.1")
+    )
     return path
 
 
@@ -232,9 +288,21 @@ def ssh_trusts(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking
     """Whether OpenSSH's own client logs in."""
     strict = "yes" if checking is HostKeyChecking.STRICT else "accept-new"
     files = ("-o", f"UserKnownHostsFile={known}", "-o", "GlobalKnownHostsFile=none")
-    asked = ("-F", "none", "-o", f"StrictHostKeyChecking={strict}", "-o", "UpdateHostKeys=no", "-o", "BatchMode=yes")
+    asked = (
+        "-F",
+        "none",
+        "-o",
+        f"StrictHostKeyChecking={strict}",
+        "-o",
+        "UpdateHostKeys=no",
+        "-o",
+        "BatchMode=yes",
+    )
     where = ("-i", str(server[1]), "-p", str(server[0].port), "127.0.0.1", "true")
-    return subprocess.run(["ssh", *asked, *files, *where], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["ssh", *asked, *files, *where], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def we_trust(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking) -> bool:
@@ -272,4 +340,6 @@ def test_a_host_that_an_authority_alone_speaks_for_is_refused(
         assert not we_trust(server, known, checking)
         assert known.read_text() == before
         known.write_text(f"{before}127.0.0.1 {public(host_key)}\n")
-        assert we_trust(server, known, checking) is not any("HOST {wrong}" in line for line in lines)
+        assert we_trust(server, known, checking) is not any(
+            "HOST {wrong}" in line for line in lines
+        )

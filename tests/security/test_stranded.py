@@ -1,9 +1,10 @@
 """A begun node whose host is not known any more, or whose marks say what this program does not understand.
 
-Leaving such a node out made of it one that nobody had begun: it stayed cordoned, did not count as away, and the rollout
-ended with 0 and without its record; a phase of a newer version was taken for a failure, a missing boot id for a reboot.
-The rule: what is not understood is never dropped. The node is stranded: nothing is done to it, it counts as away and as
-failed, the record stays, the exit code is 4, and what to do stands in the last lines.
+Leaving such a node out made of it one that nobody had begun: it stayed cordoned, did not count as
+away, and the rollout ended with 0 and without its record; a phase of a newer version was taken for
+a failure, a missing boot id for a reboot. The rule: what is not understood is never dropped. The
+node is stranded: nothing is done to it, it counts as away and as failed, the record stays, the exit
+code is 4, and what to do stands in the last lines.
 """
 
 import json
@@ -34,14 +35,21 @@ def without(lab: Lab, home: Path, node: str) -> str:
     return str(path)
 
 
-def test_a_begun_node_without_a_host_stays_begun(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_begun_node_without_a_host_stays_begun(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 7)
     node = stopped_at(lab, tmp_path, "draining")
-    on_node, others, unlocked = marks_of(lab, node), begun(lab) - {node}, unlock(lab)
+    on_node = marks_of(lab, node)
+    others = begun(lab) - {node}
+    unlocked = unlock(lab)
     words = ("resume", "--yes", "-o", "json", "-i", without(lab, tmp_path, node), *unlocked)
     ended = rollout(lab, *words).ends(4)
     assert ended.outcomes[node] == "stranded"
-    assert "no host is known for it now; its cordon and its marks stay" in ended.failures[node]["message"]
+    assert (
+        "no host is known for it now; its cordon and its marks stay"
+        in ended.failures[node]["message"]
+    )
     assert "inventory (-i)" in ended.failures[node]["hint"]
     assert set(ended.summary["succeeded"]) == others
     reasons = {why for name, why in ended.summary["reasons"].items() if name != node}
@@ -56,7 +64,16 @@ def test_a_begun_node_without_a_host_stays_begun(started: Started, rollout: Roll
 
 def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
-    one = ("--set", "lock.duration=3s", "--max-unavailable", "1", "--max-failures", "9", "--settle-timeout", "2s")
+    one = (
+        "--set",
+        "lock.duration=3s",
+        "--max-unavailable",
+        "1",
+        "--max-failures",
+        "9",
+        "--settle-timeout",
+        "2s",
+    )
     node = stopped_at(lab, tmp_path, "draining", *one)
     inventory = without(lab, tmp_path, node)
     ended = rollout(lab, "resume", "--yes", "-i", inventory, *unlock(lab)).ends(4)
@@ -88,9 +105,12 @@ def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_pat
 def test_marks_that_are_not_understood_stop_it_for_their_node(
     started: Started, rollout: Rollout, tmp_path: Path, changed: dict[str, str | None], says: str
 ) -> None:
-    # With room elsewhere for the pods that were evicted before it was stopped: the node stays cordoned.
+    # With room elsewhere for the pods that were evicted before it was stopped: the node stays
+    # cordoned.
     lab = started("default", 7)
-    node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--set", "lock.duration=3s")
+    node = stopped_at(
+        lab, tmp_path, "draining", "--max-unavailable", "1", "--set", "lock.duration=3s"
+    )
     unlocked = unlock(lab)
     mark(lab, node, **changed)
     on_node = marks_of(lab, node)
@@ -108,16 +128,22 @@ def test_marks_that_are_not_understood_stop_it_for_their_node(
     assert (marks_of(lab, node), lab.scoreboard().reboots[node]) == (on_node, 0)
 
 
-def test_a_mark_of_another_version_keeps_its_node_out_of_plans(started: Started, rollout: Rollout) -> None:
+def test_a_mark_of_another_version_keeps_its_node_out_of_plans(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     mark(lab, "worker-1", quorum="3")
     plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
-    assert [left["reason"] for left in plan["excluded"] if left["node"] == "worker-1"] == ["unknown-marks"]
+    assert [left["reason"] for left in plan["excluded"] if left["node"] == "worker-1"] == [
+        "unknown-marks"
+    ]
     assert rollout(lab, "apply", "--yes", "--control-plane", "exclude").code in (0, 4)
     assert lab.scoreboard().reboots["worker-1"] == 0
 
 
-def test_marks_beside_the_plan_are_nobody_s_consent(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_marks_beside_the_plan_are_nobody_s_consent(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     """A kubelet may write the run's id on its own Node; that takes it into no rollout that does not name it."""
     lab = started("default", 4)
     node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1")

@@ -1,9 +1,10 @@
 """A host that is not the Node's machine: one node is drained, and another rebooted under its pods.
 
-A kubelet sets the address that its Node has; `~/.ssh/config` may lead a name to another machine; an inventory may give
-two names one address. So the boot ID of whoever answers must be that of the Node's nodeInfo, and of no other Node: when
-a plan is made, when a node is begun, in the answer on whose connection the reboot is sent, and the machine id after the
-reboot as well. What is another machine is `wrong-host`; what a Node does not say is `unknown-status`.
+A kubelet sets the address that its Node has; `~/.ssh/config` may lead a name to another machine; an
+inventory may give two names one address. So the boot ID of whoever answers must be that of the
+Node's nodeInfo, and of no other Node: when a plan is made, when a node is begun, in the answer on
+whose connection the reboot is sent, and the machine id after the reboot as well. What is another
+machine is `wrong-host`; what a Node does not say is `unknown-status`.
 """
 
 import json
@@ -31,7 +32,9 @@ def lab(start_lab: StartLab) -> Lab:
 def node_info(lab: Lab, node: str, **changes: str) -> None:
     """What the Node says of its machine, changed; in the lab's loop."""
     found = node_of(lab, node)
-    info = {key: value for key, value in {**found["status"]["nodeInfo"], **changes}.items() if value}
+    info = {
+        key: value for key, value in {**found["status"]["nodeInfo"], **changes}.items() if value
+    }
     lab.store.put(NODES, {**found, "status": {**found["status"], "nodeInfo": info}})
 
 
@@ -59,7 +62,9 @@ def judge_untouched(lab: Lab, rollout: Rollout, wrong: set[str], *flags: str) ->
     assert (score.killed, score.rebooted_undrained, score.cordons_left) == ((), (), ())
 
 
-def test_a_kubelet_that_reports_the_address_of_another_node(start_lab: StartLab, rollout: Rollout) -> None:
+def test_a_kubelet_that_reports_the_address_of_another_node(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
     """Which of two Nodes a machine is that stands behind both nobody can say: neither is touched."""
     lab = start_lab("wrong-address", nodes=5)
     found = reasons(rollout, lab)
@@ -70,8 +75,15 @@ def test_a_kubelet_that_reports_the_address_of_another_node(start_lab: StartLab,
     ended = rollout(lab, "doctor", "-o", "json")
     checks = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "identity"]
     verdicts = {one["subject"]: one["verdict"] for one in checks}
-    assert (ended.code, verdicts["worker-1"], verdicts["worker-2"], verdicts["worker-3"]) == (1, "pass", "fail", "fail")
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
+    assert (ended.code, verdicts["worker-1"], verdicts["worker-2"], verdicts["worker-3"]) == (
+        1,
+        "pass",
+        "fail",
+        "fail",
+    )
+    rows = {
+        row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]
+    }
     assert rows["worker-2"]["reason"].startswith("wrong-host")
     assert rows["worker-2"]["running_version"] == ""
     judge_untouched(lab, rollout, {"worker-2", "worker-3"})
@@ -92,8 +104,11 @@ def test_a_kubelet_that_reports_all_of_another_nodes_machine(lab: Lab, rollout: 
     )
 
 
-def test_an_ssh_config_that_leads_to_another_host(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    there, wrong = lab.machines[ELSEWHERE].address, lab.machines["worker-1"].address
+def test_an_ssh_config_that_leads_to_another_host(
+    lab: Lab, rollout: Rollout, tmp_path: Path
+) -> None:
+    there = lab.machines[ELSEWHERE].address
+    wrong = lab.machines["worker-1"].address
     config = written(tmp_path, "config", f"Host worker-1 {wrong}\n  HostName {there}\n")
     found = reasons(rollout, lab, "--ssh-config", str(config))
     assert set(found) == {"worker-1", ELSEWHERE}
@@ -101,12 +116,18 @@ def test_an_ssh_config_that_leads_to_another_host(lab: Lab, rollout: Rollout, tm
     judge_untouched(lab, rollout, {"worker-1", ELSEWHERE}, "--ssh-config", str(config))
 
 
-def test_an_inventory_that_gives_two_names_one_address(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+def test_an_inventory_that_gives_two_names_one_address(
+    lab: Lab, rollout: Rollout, tmp_path: Path
+) -> None:
     """As behind an address translation, which the Nodes know nothing of."""
     there = lab.machines[ELSEWHERE].address
     lines = [f"worker-{number} ansible_host={there}" for number in (1, 3)]
-    lines += [f"worker-{number} ansible_host={lab.machines[f'worker-{number}'].address}" for number in (2, 4)]
-    # A host by one Node's name at another Node's address is refused when it is read: here no Node has that address.
+    lines += [
+        f"worker-{number} ansible_host={lab.machines[f'worker-{number}'].address}"
+        for number in (2, 4)
+    ]
+    # A host by one Node's name at another Node's address is refused when it is read: here no Node
+    # has that address.
     for number in (1, 3):
         lab.call(lambda number=number: report_address(lab, f"worker-{number}", "198.51.100.7"))  # type: ignore[misc]
     inventory = written(tmp_path, "hosts.ini", "[all]\n" + "\n".join(lines) + "\n")
@@ -119,23 +140,32 @@ def test_an_inventory_that_gives_two_names_one_address(lab: Lab, rollout: Rollou
 
 def test_a_node_that_says_nothing_of_its_boot(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: node_info(lab, "worker-1", bootID=""))
-    assert reasons(rollout, lab)["worker-1"].startswith("unknown-status: its Node does not name its machine")
+    assert reasons(rollout, lab)["worker-1"].startswith(
+        "unknown-status: its Node does not name its machine"
+    )
     judge_untouched(lab, rollout, {"worker-1"})
 
 
-def test_a_kubelet_that_has_not_reported_since_its_hosts_last_boot(lab: Lab, rollout: Rollout) -> None:
+def test_a_kubelet_that_has_not_reported_since_its_hosts_last_boot(
+    lab: Lab, rollout: Rollout
+) -> None:
     lab.call(lambda: node_info(lab, "worker-1", bootID="00000000-0000-4000-8000-000000000000"))
     found = reasons(rollout, lab)["worker-1"]
     assert found.startswith("unknown-status: its kubelet has not reported since its last boot")
     judge_untouched(lab, rollout, {"worker-1"})
 
 
-def test_a_plan_that_was_saved_before_the_address_changed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_plan_that_was_saved_before_the_address_changed(
+    lab: Lab, rollout: Rollout, tmp_path: Path
+) -> None:
     file = tmp_path / "saved.plan"
     rollout(lab, "plan", "--control-plane", "exclude", "--out", str(file)).ends(0)
     lab.call(lambda: report_address(lab, "worker-1", lab.machines[ELSEWHERE].address))
     ended = rollout(lab, "apply", str(file), "-o", "json")
-    assert (ended.code, "another machine than this Node's: it is worker-3" in ended.stderr) == (5, True), ended.stderr
+    assert (ended.code, "another machine than this Node's: it is worker-3" in ended.stderr) == (
+        5,
+        True,
+    ), ended.stderr
 
 
 def test_an_address_that_is_swapped_before_a_node_is_begun(lab: Lab, rollout: Rollout) -> None:
@@ -154,7 +184,9 @@ def test_an_address_that_is_swapped_before_a_node_is_begun(lab: Lab, rollout: Ro
     assert lab.scoreboard().reboots["worker-2"] == 0
 
 
-def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(lab: Lab, rollout: Rollout) -> None:
+def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(
+    lab: Lab, rollout: Rollout
+) -> None:
     """In the answer on whose connection the reboot would be sent."""
 
     def exchange(node: str) -> None:
@@ -167,7 +199,11 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(lab: Lab, roll
     assert "not asked to reboot: another machine answers" in message
     assert f"machine id {'f' * 32} instead of" in message
     score = lab.scoreboard()
-    assert (score.reboots["worker-1"], score.cordons_left, set(marks_of(lab, "worker-1"))) == (0, (), {"last-result"})
+    assert (score.reboots["worker-1"], score.cordons_left, set(marks_of(lab, "worker-1"))) == (
+        0,
+        (),
+        {"last-result"},
+    )
 
 
 def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollout) -> None:

@@ -28,11 +28,13 @@ from tests.ended import start
 from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
-# One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
+# One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty
+# times as fast.
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
 SERVE = ("fleetlock", "serve", "--listen", "127.0.0.1:0")
 SPOKEN = "serving FleetLock at "
-# The program, but for the ten seconds that it waits for a body, or with an answer for the proof of a reboot.
+# The program, but for the ten seconds that it waits for a body, or with an answer for the proof of
+# a reboot.
 IMPATIENT = """
 from rollout.server import holders, http
 http.BODY_SECONDS = holders._WAIT = 1.0
@@ -69,7 +71,10 @@ class Serving(Overheard):
         return self.send(request, body, **headers)
 
     def send(self, request: str, body: bytes, method: str = "POST", **headers: str) -> Said:
-        sent = {"fleet-lock-protocol": "true", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        sent = {
+            "fleet-lock-protocol": "true",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
         asked = urllib.request.Request(self.url + request, body, sent, method=method)  # noqa: S310 - loopback
         try:
             with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - the same
@@ -124,7 +129,9 @@ class Client:
 
     def await_drain(self, server: Serving, seconds: float = 90) -> Said:
         """Ask until its drain has begun."""
-        return self._await(lambda: self.ask(server), seconds, lambda said: said.kind == "waiting_for_drain")
+        return self._await(
+            lambda: self.ask(server), seconds, lambda said: said.kind == "waiting_for_drain"
+        )
 
     def _await(
         self,
@@ -158,7 +165,11 @@ def workers(lab: Lab) -> list[str]:
 def victim(lab: Lab) -> str:
     """The node of the pod that never ends."""
     pods = lab.call(lambda: lab.store.items(PODS))
-    return next(str(pod["spec"]["nodeName"]) for pod in pods if pod["metadata"]["name"].startswith("stubborn"))
+    return next(
+        str(pod["spec"]["nodeName"])
+        for pod in pods
+        if pod["metadata"]["name"].startswith("stubborn")
+    )
 
 
 Serve = Callable[..., Serving]
@@ -168,18 +179,24 @@ Serve = Callable[..., Serving]
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """Start servers on a lab; all are killed at the end of the test."""
     with ExitStack() as running:
-        yield lambda lab, *arguments: running.enter_context(serving(lab, tmp_path, *CALM, *arguments))
+        yield lambda lab, *arguments: running.enter_context(
+            serving(lab, tmp_path, *CALM, *arguments)
+        )
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
-    with Lab(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60) as running:
+    with Lab(
+        scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60
+    ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def server(
+    request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serving]:
     """The server on it, with the module's `FLAGS`, if it has any."""
     flags: Sequence[str] = getattr(request.module, "FLAGS", ())
     with serving(lab, tmp_path_factory.mktemp("home"), *flags) as server:
@@ -191,10 +208,14 @@ def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.Te
 
 
 @contextmanager
-def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None) -> Iterator[Serving]:
+def serving(
+    lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None
+) -> Iterator[Serving]:
     """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
     program = (sys.executable, "-c", IMPATIENT)
-    server = Serving(start(home, lab.environment, (*SERVE, *arguments), program=program), context=context)
+    server = Serving(
+        start(home, lab.environment, (*SERVE, *arguments), program=program), context=context
+    )
     try:
         yield server
     finally:
@@ -214,7 +235,8 @@ def left_on(lab: Lab, node: str) -> list[str]:
 
 def new_certificate(directory: Path) -> tuple[Path, Path]:
     """A certificate for this machine's loopback address, which signs itself."""
-    made, files = new_authority(dt.datetime.now(dt.UTC)), (directory / "tls.crt", directory / "tls.key")
+    made = new_authority(dt.datetime.now(dt.UTC))
+    files = (directory / "tls.crt", directory / "tls.key")
     for file, content in zip(files, (made.certificate, made.server_key), strict=True):
         file.write_bytes(content)
     return files

@@ -30,9 +30,11 @@ def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboo
     started: Started, serve: Serve
 ) -> None:
     lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
-    uid, run = node_of(lab, client.node)["metadata"]["uid"], marks_of(lab, client.node)["run"]
+    uid = node_of(lab, client.node)["metadata"]["uid"]
+    run = marks_of(lab, client.node)["run"]
     create_again(lab, client.node)
     assert node_of(lab, client.node)["metadata"]["uid"] != uid
     assert not is_cordoned(lab, client.node)
@@ -89,7 +91,8 @@ def test_a_host_whose_node_is_registered_again_keeps_its_slot_and_is_proven(
 
 def test_a_slot_of_a_host_that_is_away_ends_with_its_node(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
-    server, client = serve(lab, "--slot-timeout", "4s"), Client(lab, workers(lab)[0])
+    server = serve(lab, "--slot-timeout", "4s")
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     lab.call(lab.machines[client.node].cut_power)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
@@ -107,7 +110,10 @@ def install_anew(lab: Lab, client: Client) -> Client:
     lab.call(install)
     changed = Client(lab, client.node)
     changed.reboot()
-    assert node_of(lab, client.node)["status"]["nodeInfo"]["machineID"] == lab.machines[client.node].machine_id
+    assert (
+        node_of(lab, client.node)["status"]["nodeInfo"]["machineID"]
+        == lab.machines[client.node].machine_id
+    )
     return changed
 
 
@@ -115,13 +121,17 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     changed = install_anew(lab, client)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["failed"])
     assert is_cordoned(lab, client.node)
     denied = changed.report(server)
-    assert (denied.kind, "was another machine when it took its slot" in denied.value) == ("waiting_for_proof", True)
+    assert (denied.kind, "was another machine when it took its slot" in denied.value) == (
+        "waiting_for_proof",
+        True,
+    )
     assert changed.ask(server).status == 423
     second = serve(lab)
     assert changed.report(second).status == 423
@@ -129,7 +139,8 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-back"
     rollout(lab, "fleetlock", "release", client.node).ends(0)
     assert slots_of(lab) == []
-    # a server that has nothing left to do lets the lock go; abort asks for a new look where that happens under it
+    # a server that has nothing left to do lets the lock go; abort asks for a new look where that
+    # happens under it
     wait_until(lambda: not holder_of(lab))
     rollout(lab, "abort", "-y").ends(0)
     assert not is_cordoned(lab, client.node)
@@ -147,9 +158,12 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     text: str, why: str, started: Started, serve: Serve
 ) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     metadata = {"name": "node-rollout-fleetlock", "namespace": "kube-system"}
-    lab.call(lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"slots.json": text}}))
+    lab.call(
+        lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"slots.json": text}})
+    )
     wait_until(lambda: client.ask(server).kind == "api_error")
     assert client.ask(server).status == client.report(server).status == 500
     assert why in client.ask(server).value
@@ -163,7 +177,8 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
 def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
-    server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab)
+    client, clone = [Client(lab, name) for name in workers(lab)[:2]]
     replace_machine(lab, clone.node, lab.machines[client.node].machine_id)
     assert client.ask(server).kind == "doubled_id"
     assert not slots_of(lab)

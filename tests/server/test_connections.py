@@ -32,7 +32,8 @@ def test_one_address_has_its_part_of_the_connections_however_it_is_spelled(
     other: str,
     is_closed: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    first, second = peer(one), peer(other)
+    first = peer(one)
+    second = peer(other)
 
     async def open_both() -> None:
         connections = Connections(2 * PART_OF_ONE)

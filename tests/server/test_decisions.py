@@ -20,21 +20,40 @@ from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.execution.simulated import SetClock
 from tests.planning import builders
 
-MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
+MACHINE = "1c09ca98649c4c7abc779cd04c96812e"
+ASKED_AS = "978a225b3d7b40e9acd7ce9b62f68444"
 
 
-def node(name: str, *, ready: bool = True, machine: str = "", boot: str = "b1", **annotations: str) -> Node:
+def node(
+    name: str, *, ready: bool = True, machine: str = "", boot: str = "b1", **annotations: str
+) -> Node:
     marked = {f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()}
     return builders.node(
-        name, ready=ready, labels={"zone": name[-1]}, annotations=marked, boot_id=boot, machine_id=machine
+        name,
+        ready=ready,
+        labels={"zone": name[-1]},
+        annotations=marked,
+        boot_id=boot,
+        machine_id=machine,
     )
 
 
 def slot(name: str, group: str = "default", state: SlotState = SlotState.HELD) -> Slot:
-    return Slot(group, name, f"uid-{name}", "id", f"fleetlock-{name}", "2026-11-23T01:00:00Z", "b1", state=state)
+    return Slot(
+        group,
+        name,
+        f"uid-{name}",
+        "id",
+        f"fleetlock-{name}",
+        "2026-11-23T01:00:00Z",
+        "b1",
+        state=state,
+    )
 
 
-@pytest.mark.parametrize("written", [MACHINE, MACHINE.upper(), "1c09ca98-649c-4c7a-bc77-9cd04c96812e"])
+@pytest.mark.parametrize(
+    "written", [MACHINE, MACHINE.upper(), "1c09ca98-649c-4c7a-bc77-9cd04c96812e"]
+)
 def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
     assert zincati_id(written) == ASKED_AS
 
@@ -59,7 +78,8 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     asks: list[tuple[str, str]], most: int, away: int, unready: set[str]
 ) -> None:
     nodes = {name: node(name, ready=name not in unready) for name in "abcdefgh"}
-    limits, slots = Limits(nodes, Selection(), Policy(max_unavailable=Count(away))), Slots()
+    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(away)))
+    slots = Slots()
     for name, group in asks:
         try:
             slots = taken(slots, slot(name, group), GroupRules(Count(most)), limits)
@@ -95,13 +115,21 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
     limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(3)))
-    slots = taken(taken(Slots(), slot("a"), GroupRules(Count(3)), limits), slot("c"), GroupRules(Count(3)), limits)
-    with pytest.raises(Denied, match="control-plane nodes reboot one at a time, and a is under way"):
+    slots = taken(
+        taken(Slots(), slot("a"), GroupRules(Count(3)), limits),
+        slot("c"),
+        GroupRules(Count(3)),
+        limits,
+    )
+    with pytest.raises(
+        Denied, match="control-plane nodes reboot one at a time, and a is under way"
+    ):
         taken(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
-    granted, denied = Answer(Kind.GRANTED, "", until=10.0), Answer(Kind.PAUSED, "", until=10.0)
+    granted = Answer(Kind.GRANTED, "", until=10.0)
+    denied = Answer(Kind.PAUSED, "", until=10.0)
     assert granted.at(10.0) is granted
     assert (granted.at(10.1).kind, denied.at(10.1).kind.status) == (Kind.LOCK_LOST, 503)
     assert Answer(Kind.RELEASED, "").at(1e9).kind.status == 200
@@ -161,13 +189,22 @@ def test_a_host_that_is_told_the_same_again_is_no_news() -> None:
     assert [log.note("1", DRAINING) for _ in range(5)] == [1, 0, 0, 0, 0]
     assert log.lines == ["worker-1 asks, group default: waiting_for_drain: worker-1 is draining"]
     assert log.note("2", DRAINING) == 1
-    assert [log.note("1", answer) for answer in (Answer(Kind.GRANTED, "drained"), DRAINING)] == [1, 1]
+    assert [log.note("1", answer) for answer in (Answer(Kind.GRANTED, "drained"), DRAINING)] == [
+        1,
+        1,
+    ]
 
 
 def test_what_all_hosts_are_told_is_told_of_the_first_and_again_in_an_hour() -> None:
     log = Written()
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 1
-    assert log.note("7", Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-2")) == 1
+    assert (
+        log.note(
+            "7",
+            Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-2"),
+        )
+        == 1
+    )
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 0
     log.clock.seconds = 3601
     assert sum(log.note(str(number), FULL) for number in range(1000)) == 1

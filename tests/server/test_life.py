@@ -10,9 +10,12 @@ from tests.state import holder_of, is_cordoned, marks_of, write_spec
 from tests.waiting import wait_until
 
 
-def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(started: Started, serve: Serve) -> None:
+def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     first = client.ask(server)
     assert (first.status, first.kind) == (423, "waiting_for_drain")
     granted = client.await_grant(server)
@@ -36,7 +39,9 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     assert not [line for line in server.said if "warning" in line]
 
 
-def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Started, serve: Serve) -> None:
+def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     write_spec(lab, client.node, unschedulable=True)
@@ -87,7 +92,9 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     wait_until(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
 
 
-def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Started, serve: Serve) -> None:
+def test_a_host_that_forgets_its_grant_is_given_back_in_time(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab, "--slot-timeout", "2s")
@@ -99,7 +106,9 @@ def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Started, s
     wait_until(lambda: client.ask(server).kind == "failed_recently")
 
 
-def test_slots_are_shown_and_taken_away_by_hand(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_slots_are_shown_and_taken_away_by_hand(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
@@ -119,14 +128,17 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Started, serve: Serve, 
     told = json.loads(rollout(lab, "fleetlock", "release", other, "-o", "json").stdout)
     assert told == {"node": other, "released": False}
     released = rollout(lab, "fleetlock", "release", client.node)
-    assert (released.code, released.stdout) == (0, f"The slot of {client.node} is free.\n"), released.stderr
+    assert (released.code, released.stdout) == (0, f"The slot of {client.node} is free.\n"), (
+        released.stderr
+    )
     assert not is_cordoned(lab, client.node)
     assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
 
 
 def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
     wait_until(lambda: not holder_of(lab))
@@ -142,7 +154,9 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Started, ser
 # Static and DaemonSets' pods count for hosts that ask, as they do in a rollout.
 
 
-def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started: Started, serve: Serve) -> None:
+def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 6)
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
     server = serve(lab)

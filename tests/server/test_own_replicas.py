@@ -39,7 +39,9 @@ def places(lab: Lab) -> list[str]:
     """The nodes of the replicas that run."""
     pods = lab.call(lambda: list(lab.store.items(PODS)))
     own = (
-        pod for pod in pods if pod["metadata"]["name"].startswith(NAME) and "deletionTimestamp" not in pod["metadata"]
+        pod
+        for pod in pods
+        if pod["metadata"]["name"].startswith(NAME) and "deletionTimestamp" not in pod["metadata"]
     )
     return sorted(pod["spec"]["nodeName"] for pod in own if pod["status"].get("phase") == "Running")
 
@@ -49,12 +51,16 @@ def test_each_node_is_drained_whoever_runs_there(start_lab: StartLab, tmp_path: 
     """With two nodes in all the replica of one waits until its node is back: the other goes on."""
     nodes = (NodeGroup(prefix="worker", role=Role.WORKER, count=2),)
     lab = start_lab(Scenario(description="own replicas", nodes=nodes))
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": printed(tmp_path, lab.environment)})
+    text = json.dumps(
+        {"apiVersion": "v1", "kind": "List", "items": printed(tmp_path, lab.environment)}
+    )
     words = [KUBECTL, "--kubeconfig", str(lab.kubeconfig), "apply", "--validate=false", "-f", "-"]
     applied = subprocess.run(words, input=text, text=True, check=False, capture_output=True)
     assert applied.returncode == 0, applied.stderr
     wait_until(lambda: len(places(lab)) == 2)
-    with serving(lab, tmp_path, "--set", "lock.duration=3s", "--set", "waves.health-checks=1") as server:
+    with serving(
+        lab, tmp_path, "--set", "lock.duration=3s", "--set", "waves.health-checks=1"
+    ) as server:
         for node in sorted(lab.machines):
             client = Client(lab, node)
             assert len(set(places(lab))) == len(places(lab)), "no two of them on one node"
@@ -71,12 +77,15 @@ def test_each_node_is_drained_whoever_runs_there(start_lab: StartLab, tmp_path: 
 
 def renew(certificate: Path, server: Serving) -> None:
     """As a Secret's files are replaced; one that cannot be used is not served with."""
-    address, before = ("127.0.0.1", urlsplit(server.url).port or 0), certificate.read_text()
+    address = ("127.0.0.1", urlsplit(server.url).port or 0)
+    before = certificate.read_text()
     certificate.write_text("no certificate")
     server.await_words("the old certificate stays in use")
     assert ssl.get_server_certificate(address).split() == before.split()
     new_certificate(certificate.parent)
-    wait_until(lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split())
+    wait_until(
+        lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split()
+    )
 
 
 @pytest.mark.exhaustive
@@ -84,7 +93,9 @@ def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) 
     """Its words and variables, with this machine's folders in place of what is mounted."""
     lab = start_lab("default", nodes=2)
     (tmp_path / "cluster.toml").write_text('[fleetlock]\ngroup = ["workers=1"]\n')
-    documents = printed(tmp_path, lab.environment, "--tls-secret", "lock-tls", "--config", "cluster.toml")
+    documents = printed(
+        tmp_path, lab.environment, "--tls-secret", "lock-tls", "--config", "cluster.toml"
+    )
     (deployment,) = (item for item in documents if item["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (tmp_path / "settings").mkdir()
@@ -92,8 +103,14 @@ def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) 
     (tmp_path / "tls").mkdir()
     certificate, _ = new_certificate(tmp_path / "tls")
     mounted = partial(re.sub, "^(/etc/rollout|/tmp)(?=/|$)", str(tmp_path))
-    variables = {entry["name"]: mounted(entry["value"]) for entry in container["env"] if "value" in entry}
-    own = {"ROLLOUT_NODE_NAME": "worker-1", "ROLLOUT_POD_NAME": "x", "ROLLOUT_POD_NAMESPACE": "node-rollout"}
+    variables = {
+        entry["name"]: mounted(entry["value"]) for entry in container["env"] if "value" in entry
+    }
+    own = {
+        "ROLLOUT_NODE_NAME": "worker-1",
+        "ROLLOUT_POD_NAME": "x",
+        "ROLLOUT_POD_NAMESPACE": "node-rollout",
+    }
     environment = {"KUBECONFIG": str(lab.kubeconfig), **variables, **own}
     words = [mounted(word).replace(":8080", "127.0.0.1:0") for word in container["args"]]
     context = ssl.create_default_context(cafile=str(certificate))

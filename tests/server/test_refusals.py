@@ -35,7 +35,9 @@ SHORT = ("--drain-timeout", "20s")
 
 def blockers(lab: Lab, rollout: Rollout) -> dict[str, dict[str, str]]:
     """What a plan has against each node first."""
-    entries: list[dict[str, str]] = json.loads(rollout(lab, "plan", "-o", "json", *SHORT).stdout)["blockers"]
+    entries: list[dict[str, str]] = json.loads(rollout(lab, "plan", "-o", "json", *SHORT).stdout)[
+        "blockers"
+    ]
     return {entry["node"]: entry for entry in reversed(entries)}
 
 
@@ -45,17 +47,31 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
 ) -> None:
     lab = started("forecast", 12)
     server = serve(lab, *SHORT)
-    wait_until(lambda: "budget-unhealthy" in {entry["kind"] for entry in blockers(lab, rollout).values()})
+    wait_until(
+        lambda: "budget-unhealthy" in {entry["kind"] for entry in blockers(lab, rollout).values()}
+    )
     blocked = blockers(lab, rollout)
     assert {entry["kind"] for entry in blocked.values()} == {
-        *("budget-never", "two-budgets", "unmanaged-pod", "budget-unhealthy", "fits-nowhere", "daemonset-gone")
+        *(
+            "budget-never",
+            "two-budgets",
+            "unmanaged-pod",
+            "budget-unhealthy",
+            "fits-nowhere",
+            "daemonset-gone",
+        )
     }
     for node, entry in blocked.items():
         client = Client(lab, node)
         wait_until(lambda client=client: client.ask(server).kind == "drain_blocked")  # type: ignore[misc]
         denied = client.ask(server)
         assert denied.status == 423
-        for part in (node, entry["kind"], entry["object"], entry["message"].partition(" not been ready since ")[0]):
+        for part in (
+            node,
+            entry["kind"],
+            entry["object"],
+            entry["message"].partition(" not been ready since ")[0],
+        ):
             assert part in denied.value
         assert not is_cordoned(lab, node)
         assert marks_of(lab, node) == {}
@@ -72,11 +88,16 @@ def remember(lab: Lab, **versions: dict[str, Any]) -> None:
     known = {name.replace("_", ".").removeprefix("v"): entry for name, entry in versions.items()}
     text = json.dumps({"format_version": "1.0", "versions": known})
     metadata = {"name": MEMORY_NAME, "namespace": "kube-system"}
-    lab.call(lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"memory.json": text}}))
+    lab.call(
+        lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"memory.json": text}})
+    )
 
 
 def annotate(lab: Lab, node: str, **words: str) -> None:
-    names = {f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name] for name in words}
+    names = {
+        f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name]
+        for name in words
+    }
     write(lab, node, "annotations", **names)
 
 
@@ -90,7 +111,8 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
 ) -> None:
     lab = started("default", 5)
     remember(lab, v4152_2_0=failed_on("worker-9"))
-    server, (client, told) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab)
+    client, told = [Client(lab, name) for name in workers(lab)[:2]]
     denied = client.ask(server)
     assert (denied.kind, denied.status) == ("version_held", 423)
     assert f"version {HELD} is held: it failed on 1 node, worker-9" in denied.value
@@ -98,7 +120,9 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     assert not is_cordoned(lab, client.node)
     assert slots_of(lab) == []
     annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4999.0.0")
-    assert told.ask(server).kind == "waiting_for_drain", "another version waits there, as its agent says"
+    assert told.ask(server).kind == "waiting_for_drain", (
+        "another version waits there, as its agent says"
+    )
     told.report(server)
     wait_until(lambda: not slots_of(lab))
     annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
@@ -108,14 +132,17 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     wait_until(lambda: not slots_of(lab))
     rollout(lab, "release", HELD).ends(0)
     assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
-    wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
+    wait_until(
+        lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain"
+    )
 
 
 def test_a_version_that_becomes_held_takes_the_slot_of_a_host_that_waits_for_its_grant(
     started: Started, serve: Serve
 ) -> None:
     lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4100.0.0")
     client.await_drain(server)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
@@ -142,7 +169,9 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     client.reboot()
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] in (["absent"], ["failed"]))
     plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
-    assert {entry["reason"] for entry in plan["excluded"] if entry["node"] == other.node} == {"version-held"}
+    assert {entry["reason"] for entry in plan["excluded"] if entry["node"] == other.node} == {
+        "version-held"
+    }
     assert server.has_said(f"version {HELD} is held")
 
 
@@ -164,7 +193,8 @@ def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serv
     assert not is_cordoned(lab, forged.node)
 
 
-# Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on.
+# Hosts that come back on the version from before: told wherever reboots are, and made to rest where
+# they go on.
 
 
 def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
@@ -179,9 +209,12 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
 
 
 @pytest.mark.exhaustive
-def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_a_host_that_falls_back_again_and_again_rests(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started(load_scenario("idle"), 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     assert (result := left_by_a_reboot(server, client))["unmoved"] == "1"
     assert server.has_said("as before: no update has taken")
     # the count stands on the Node: another server goes on with it
@@ -195,7 +228,9 @@ def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: S
     assert (denied.kind, denied.status) == ("failed_recently", 423)
     assert f"rollout release --node {client.node}" in denied.value
     assert sum(lab.scoreboard().reboots.values()) == 2
-    assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", "the others may go on"
+    assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", (
+        "the others may go on"
+    )
 
     rollout(lab, "release", "--node", client.node).ends(0)
     wait_until(lambda: client.ask(server).kind != "failed_recently")

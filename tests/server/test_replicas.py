@@ -20,7 +20,9 @@ from tests.waiting import wait_until
 
 def test_every_replica_gives_the_same_answers(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
-    one, two, client = serve(lab), serve(lab), Client(lab, workers(lab)[0])
+    one = serve(lab)
+    two = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.ask(one)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
     client.await_grant(two)
@@ -40,7 +42,8 @@ def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Started, ser
     client.ask(first)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     second = serve(lab)
-    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
+    holder = holder_of(lab)
+    run = marks_of(lab, client.node)["run"]
     first.end(signal.SIGKILL)
     assert client.ask(second).status != 200
     wait_until(lambda: holder_of(lab) not in ("", holder))
@@ -60,7 +63,10 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Started, serve: 
     client.await_grant(first)
     assert first.end() == 0
     assert holder_of(lab) == ""
-    assert (is_cordoned(lab, client.node), marks_of(lab, client.node)["phase"]) == (True, "rebooting")
+    assert (is_cordoned(lab, client.node), marks_of(lab, client.node)["phase"]) == (
+        True,
+        "rebooting",
+    )
     second = serve(lab)
     client.await_grant(second)
     second.end(signal.SIGKILL)
@@ -71,7 +77,9 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Started, serve: 
     wait_until(lambda: not slots_of(lab))
 
 
-def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: Started, serve: Serve) -> None:
+def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 24)
     servers = [serve(lab, "--slots", "3", "--max-unavailable", "9") for _ in range(2)]
     most = most_held(lab)
@@ -88,7 +96,8 @@ def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: 
 
 def test_while_the_api_server_is_away_nothing_is_granted(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     other = Client(lab, workers(lab)[1])
     lab.run(lambda: lab.api.outage(None))
@@ -118,13 +127,17 @@ def end_stubborn(lab: Lab) -> None:
 
     def remove() -> None:
         for pod in lab.store.items(PODS):
-            if pod["metadata"]["name"].startswith("stubborn") and "deletionTimestamp" in pod["metadata"]:
+            if (
+                pod["metadata"]["name"].startswith("stubborn")
+                and "deletionTimestamp" in pod["metadata"]
+            ):
                 lab.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     lab.call(remove)
 
 
-# A replica that is stopped for longer than its lease, in the middle of what it does, and goes on afterwards.
+# A replica that is stopped for longer than its lease, in the middle of what it does, and goes on
+# afterwards.
 
 
 def leading_first(lab: Lab, one: Serving, two: Serving) -> tuple[Serving, Serving]:
@@ -134,7 +147,8 @@ def leading_first(lab: Lab, one: Serving, two: Serving) -> tuple[Serving, Servin
 
 def most_held(lab: Lab) -> list[int]:
     """How many slots were ever held at once, from now on."""
-    most, lock = [0], threading.Lock()
+    most = [0]
+    lock = threading.Lock()
 
     def watch(change: Change) -> None:
         if change.resource is CONFIGMAPS:
@@ -159,7 +173,8 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
     seed: int, started: Started, serve: Serve
 ) -> None:
     """It is stopped somewhere within an answer that would be a grant."""
-    lab, rng = started("default", 5), random.Random(seed)  # noqa: S311 - repeatable on purpose
+    lab = started("default", 5)
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
     flags = ("--slots", "1", "--max-unavailable", "2")
     pair = serve(lab, *flags), serve(lab, *flags)
     first, second = [Client(lab, name) for name in workers(lab)[:2]]
@@ -175,7 +190,8 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
         try:
             wait_until(lambda: str(other.process.pid) == holder_of(lab).rpartition("/")[2])
             early = {index for index, ask in enumerate(hanging) if ask.done()}
-            # its host has thought better of it: its Zincati was restarted, and reports a steady state
+            # its host has thought better of it: its Zincati was restarted, and reports a steady
+            # state
             lab.call(lab.machines[first.node].reboot)
             first.await_release(other)
             second.await_grant(other)

@@ -96,7 +96,11 @@ def test_time_outs_go_on_while_servers_come_and_go(
             assert client.ask(server).kind == "waiting_for_drain"
             if asks_until == "granted":
                 client.await_grant(server)
-            wait_until(lambda: marks_of(lab, client.node).get("phase") in ("draining", "drained", "rebooting"))
+            wait_until(
+                lambda: (
+                    marks_of(lab, client.node).get("phase") in ("draining", "drained", "rebooting")
+                )
+            )
         elif not slots_of(lab):
             break
         seen.append(server)
@@ -105,10 +109,13 @@ def test_time_outs_go_on_while_servers_come_and_go(
     assert (outcome_of(lab, client.node), is_cordoned(lab, client.node)) == (outcome, False)
 
 
-def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Started, serve: Serve) -> None:
+def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
+    started: Started, serve: Serve
+) -> None:
     """It asks again and again, and gets its grant each time: the last one is as good as the first."""
     lab = started("default", 5)
-    server, client = serve(lab, "--slot-timeout", "8s"), Client(lab, workers(lab)[0])
+    server = serve(lab, "--slot-timeout", "8s")
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     while (denied := client.ask(server)).status == 200:
         assert is_cordoned(lab, client.node)
@@ -120,10 +127,12 @@ def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-# Clocks that are a day off, jump, or differ between replicas: no slot is freed, kept or granted by what time it is.
+# Clocks that are a day off, jump, or differ between replicas: no slot is freed, kept or granted by
+# what time it is.
 
 
-HOUR, DAY = 3600, 86400
+HOUR = 3600
+DAY = 86400
 
 
 def step(lab: Lab, seconds: float) -> None:
@@ -140,7 +149,8 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
     servers = [serve(lab, "--slot-timeout", "30s", "--max-unavailable", "2") for _ in range(2)]
     client, other = [Client(lab, name) for name in workers(lab)[:2]]
     client.await_grant(servers[0])
-    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
+    holder = holder_of(lab)
+    run = marks_of(lab, client.node)["run"]
     step(lab, seconds)
     end = time.monotonic() + 8
     while time.monotonic() < end:

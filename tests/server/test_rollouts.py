@@ -20,16 +20,24 @@ from tests.waiting import wait_until
 APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
 
 
-def test_apply_is_refused_while_a_server_works_and_names_it(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_apply_is_refused_while_a_server_works_and_names_it(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     refused = rollout(lab, *APPLY).ends(6)
-    assert "the FleetLock server is taking hosts through their reboots on fleetlock-server/" in refused.stderr
+    assert (
+        "the FleetLock server is taking hosts through their reboots on fleetlock-server/"
+        in refused.stderr
+    )
     assert "To watch it:     rollout fleetlock status" in refused.stderr
     assert "fleetlock-server/" in rollout(lab, "operate", "--once").stdout
     shown = rollout(lab, "status", "--run")
-    assert shown.stdout.startswith("The FleetLock server is taking hosts through their reboots, run fleetlock-")
+    assert shown.stdout.startswith(
+        "The FleetLock server is taking hosts through their reboots, run fleetlock-"
+    )
     assert f"{client.node}: rebooting" in shown.stdout
     client.reboot()
     client.await_release(server)
@@ -42,7 +50,8 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
 ) -> None:
     lab = started("drain-hangs", 5)
     stuck = victim(lab)
-    server, client = serve(lab), Client(lab, next(name for name in workers(lab) if name != stuck))
+    server = serve(lab)
+    client = Client(lab, next(name for name in workers(lab) if name != stuck))
     process = command(lab, tmp_path, *APPLY, "--node", stuck, "--set", "lock.duration=3s")
     wait_until(lambda: marks_of(lab, stuck).get("phase") == "draining")
     denied = client.ask(server)
@@ -56,17 +65,27 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     rollout(lab, "abort", "-y", *unlock(lab)).ends(0)
     # what was evicted before the kill has been replaced by now, by a pod that does not end either
     pods = lab.call(lambda: list(lab.store.items(PODS)))
-    stuck_on = {pod["spec"].get("nodeName") for pod in pods if pod["metadata"]["name"].startswith("stubborn")}
+    stuck_on = {
+        pod["spec"].get("nodeName")
+        for pod in pods
+        if pod["metadata"]["name"].startswith("stubborn")
+    }
     Client(lab, next(name for name in workers(lab) if name not in stuck_on)).await_grant(server)
 
 
-def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(started: Started, serve: Serve) -> None:
+def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
+    started: Started, serve: Serve
+) -> None:
     """As an `apply` does before it has written its record: no node has marks of theirs."""
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)
     with LeaseLock(
-        PatientApi(connect(lab.kubeconfig, None), SystemClock()), "kube-system", "ann@laptop/1", "0123456789abcdef", 3
+        PatientApi(connect(lab.kubeconfig, None), SystemClock()),
+        "kube-system",
+        "ann@laptop/1",
+        "0123456789abcdef",
+        3,
     ):
         for _ in range(2):
             denied = client.ask(server)
@@ -77,9 +96,12 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client.await_grant(server)
 
 
-def test_pauses_and_windows_hold_for_hosts_that_ask(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_pauses_and_windows_hold_for_hosts_that_ask(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
     wait_until(lambda: client.ask(server).kind == "paused")
     assert "sale" in client.ask(server).value
@@ -103,7 +125,9 @@ def aborted_once_it_is_late(lab: Lab, rollout: Rollout) -> Ended:
     return ended
 
 
-def test_abort_gives_back_what_a_dead_server_had_begun(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_abort_gives_back_what_a_dead_server_had_begun(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
@@ -134,7 +158,9 @@ def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
     assert server.process.poll() is None
 
 
-def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_slots_that_nobody_has_begun_are_freed_by_abort(
+    started: Started, serve: Serve, rollout: Rollout
+) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)

@@ -31,10 +31,15 @@ def test_pods_that_block_a_node_hold_its_host_off(started: Started, serve: Serve
     assert (denied.kind, denied.status) == ("held_by_gate", 423)
     assert "frontend" in denied.value
     assert_untouched(lab, client)
-    assert client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind == "waiting_for_drain"
+    assert (
+        client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind
+        == "waiting_for_drain"
+    )
 
 
-def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Started, serve: Serve) -> None:
+def test_no_host_is_let_go_while_another_coordinator_is_at_work(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     template = {
@@ -65,9 +70,12 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, se
         "--set",
         "gates.after-reboot-annotations=check.example/after",
     )
-    server, client = serve(lab, *flags), Client(lab, workers(lab)[0])
+    server = serve(lab, *flags)
+    client = Client(lab, workers(lab)[0])
     client.ask(server)
-    wait_until(lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels")))
+    wait_until(
+        lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels"))
+    )
     assert client.ask(server).kind == "waiting_for_drain"
     assert lab.scoreboard().evictions == 0
     write(lab, client.node, "annotations", **{"check.example/before": "true"})
@@ -87,7 +95,10 @@ def test_a_node_that_is_not_meant_is_left_alone(started: Started, serve: Serve) 
     write(lab, other.node, "labels", tier="db")
     server = serve(lab, "--selector", "tier=db")
     denied = out.ask(server)
-    assert (denied.kind, "is left out by --selector, --node or --exclude" in denied.value) == ("node_excluded", True)
+    assert (denied.kind, "is left out by --selector, --node or --exclude" in denied.value) == (
+        "node_excluded",
+        True,
+    )
     assert_untouched(lab, out)
     assert other.ask(server).kind == "waiting_for_drain"
 
@@ -97,7 +108,9 @@ def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path
     one, two, other = [Client(lab, name) for name in workers(lab)[:3]]
     for client in (one, two):
         write(lab, client.node, "labels", tier="db")
-    (tmp_path / "pools.toml").write_text('[[pool]]\nname = "db"\nselector = "tier=db"\nmax-unavailable = 1\n')
+    (tmp_path / "pools.toml").write_text(
+        '[[pool]]\nname = "db"\nselector = "tier=db"\nmax-unavailable = 1\n'
+    )
     server = serve(lab, "--slots", "3", "--max-unavailable", "3", "--config", "pools.toml")
     assert one.ask(server).kind == "waiting_for_drain"
     denied = two.ask(server)
@@ -107,7 +120,8 @@ def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path
 
 def test_no_ask_is_a_grant_while_a_pod_is_left(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
-    server, client = serve(lab), Client(lab, victim(lab))
+    server = serve(lab)
+    client = Client(lab, victim(lab))
     client.ask(server)
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     for _ in range(10):
@@ -120,8 +134,13 @@ def test_no_ask_is_a_grant_while_a_pod_is_left(started: Started, serve: Serve) -
 def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: Serve) -> None:
     """The last look comes before a node is drained, which is what may be granted."""
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    spec = {"nodeName": client.node, "attacher": "csi.example", "source": {"persistentVolumeName": "pv-1"}}
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
+    spec = {
+        "nodeName": client.node,
+        "attacher": "csi.example",
+        "source": {"persistentVolumeName": "pv-1"},
+    }
     attached = {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}}
     lab.call(lambda: lab.store.create(VOLUMEATTACHMENTS, attached))
     client.ask(server)
@@ -132,10 +151,13 @@ def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: S
     client.await_grant(server)
 
 
-def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Started, serve: Serve) -> None:
+def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(
+    started: Started, serve: Serve
+) -> None:
     """As one that tolerates the cordon: its host is told to wait, and the node is drained again."""
     lab = started("default", 5)
-    server, client = serve(lab, "--force"), Client(lab, workers(lab)[0])
+    server = serve(lab, "--force")
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     spec = {"nodeName": client.node, "containers": [{"name": "main", "image": "late:1"}]}
     late = with_defaults(PODS, {"metadata": {"name": "late", "namespace": "default"}, "spec": spec})
@@ -148,7 +170,9 @@ def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Starte
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Started, serve: Serve) -> None:
+def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(
+    started: Started, serve: Serve
+) -> None:
     """It is not away: nothing proves that another may go in its place."""
     lab = started("default", 5)
     flags = (
@@ -159,7 +183,8 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Starte
         "--max-unavailable",
         "3",
     )
-    server, (client, other) = serve(lab, *flags), [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab, *flags)
+    client, other = [Client(lab, name) for name in workers(lab)[:2]]
     client.await_grant(server)
     client.reboot()
     client.report(server)
@@ -168,23 +193,33 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Starte
     assert other.ask(server).kind == "failed_lock_semaphore_full"
 
 
-def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Started, serve: Serve) -> None:
+def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(
+    started: Started, serve: Serve
+) -> None:
     """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
     lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
 
     def hold() -> None:
         lease = lease_of(lab)
-        metadata = {**lease["metadata"], "annotations": {"node-rollout.dev/run": "0123456789abcdef"}}
-        changes = {"holderIdentity": "ann", "leaseTransitions": lease["spec"]["leaseTransitions"] + 1}
+        metadata = {
+            **lease["metadata"],
+            "annotations": {"node-rollout.dev/run": "0123456789abcdef"},
+        }
+        changes = {
+            "holderIdentity": "ann",
+            "leaseTransitions": lease["spec"]["leaseTransitions"] + 1,
+        }
         lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], **changes}})
 
     def renew() -> None:
         while not given_up.wait(0.3):
             lab.call(hold)
 
-    given_up, ann = threading.Event(), threading.Thread(target=renew)
+    given_up = threading.Event()
+    ann = threading.Thread(target=renew)
     lab.call(hold)
     ann.start()
     try:
@@ -208,14 +243,17 @@ def test_a_pause_that_has_just_come_lets_nobody_in(started: Started, serve: Serv
     # what is remembered has been read for this, and is good enough to say no by for a while
     assert one.ask(server).kind == "waiting_for_drain"
     paused = Pause("alice", "2026-11-22T00:00:00Z", "a test")
-    change_memory(connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused))
+    change_memory(
+        connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused)
+    )
     assert two.ask(server).kind == "paused"
     assert not is_cordoned(lab, two.node)
 
 
 def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client = Client(lab, workers(lab)[0])
     client.await_grant(server)
     write_spec(lab, client.node, unschedulable=False)
     for _ in range(3):

@@ -1,7 +1,8 @@
 """Hosts, servers, deaths, rollouts and aborts in any order: never a grant before the drain, never more than the slots.
 
-The servers are whole but for their wire; the cluster is the lab's API server in memory. What a yes is worth is judged
-at the moment that it is given, by looking at the cluster itself; how many slots are held, at every write of them.
+The servers are whole but for their wire; the cluster is the lab's API server in memory. What a yes
+is worth is judged at the moment that it is given, by looking at the cluster itself; how many slots
+are held, at every write of them.
 """
 
 import json
@@ -42,7 +43,8 @@ from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.stateful.conftest import profile
 from tests.waiting import wait_until
 
-SLOTS, AWAY = 2, 3
+SLOTS = 2
+AWAY = 3
 NAMES = ("a", "b", "c", "d")
 GROUP = "default"
 # All that waits, waits shortly: what is tried is the order of things.
@@ -122,7 +124,11 @@ class Cluster:
         end_pods_at_once(self.behind)
         put(self.behind, NODES, {"metadata": {"name": "z"}, "status": self.status("z", "z-0")})
         for name in NAMES:
-            put(self.behind, NODES, {"metadata": {"name": name}, "status": self.status(name, f"{name}-0")})
+            put(
+                self.behind,
+                NODES,
+                {"metadata": {"name": name}, "status": self.status(name, f"{name}-0")},
+            )
             self.add_pod(name)
         self.behind.call(lambda: self.behind.store.subscribe(self._watch))
 
@@ -136,12 +142,17 @@ class Cluster:
         return {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": info}
 
     def _watch(self, change: Change) -> None:
-        if change.resource is CONFIGMAPS and change.obj["metadata"]["name"] == "node-rollout-fleetlock":
+        if (
+            change.resource is CONFIGMAPS
+            and change.obj["metadata"]["name"] == "node-rollout-fleetlock"
+        ):
             held = json.loads(change.obj["data"]["slots.json"])["held"]
             self.most = max(self.most, sum(slot["state"] != "absent" for slot in held))
 
     def slots(self) -> list[dict[str, Any]]:
-        body = self.behind.call(lambda: self.behind.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
+        body = self.behind.call(
+            lambda: self.behind.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
+        )
         return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
 
     def node(self, name: str) -> Json:
@@ -160,7 +171,9 @@ class Cluster:
         return [pod["metadata"]["name"] for pod in pods]
 
     def lease_run(self) -> str:
-        lease = self.behind.call(lambda: self.behind.store.get(LEASES, "node-rollout", "kube-system"))
+        lease = self.behind.call(
+            lambda: self.behind.store.get(LEASES, "node-rollout", "kube-system")
+        )
         if lease is None or not lease["spec"].get("holderIdentity"):
             return ""
         return str(lease["metadata"]["annotations"]["node-rollout.dev/run"])
@@ -177,7 +190,9 @@ class Cluster:
             node = self.behind.store.get(NODES, name)
             assert node is not None
             for pod in self.behind.store.pods_on(name):
-                self.behind.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+                self.behind.store.remove(
+                    PODS, pod["metadata"]["name"], pod["metadata"]["namespace"]
+                )
             self.behind.store.put(NODES, {**node, "status": self.status(name, boot_id)})
 
         self.behind.call(change)
@@ -189,14 +204,18 @@ class Cluster:
             node = self.behind.store.get(NODES, name)
             assert node is not None
             self.behind.store.remove(NODES, name)
-            self.behind.store.create(NODES, {"metadata": {"name": name}, "spec": {}, "status": node["status"]})
+            self.behind.store.create(
+                NODES, {"metadata": {"name": name}, "spec": {}, "status": node["status"]}
+            )
 
         self.behind.call(change)
 
     def swap(self, one: str, other: str) -> None:
         """Two hosts report as each other's Node, each in the boot in which it is."""
-        machines, (first, second) = self.machines, (self.node(one), self.node(other))
-        machines[one], machines[other] = machines[other], machines[one]
+        machines = self.machines
+        first, second = (self.node(one), self.node(other))
+        machines[one] = machines[other]
+        machines[other] = machines[one]
 
         def change() -> None:
             for node, taken in ((first, second), (second, first)):
@@ -278,12 +297,16 @@ class Asking(RuleBasedStateMachine):
     @rule(names=st.lists(st.sampled_from(NAMES), min_size=2, max_size=4, unique=True))
     def ask_all_at_once(self, names: list[str]) -> None:
         """In threads of their own; a yes among them is judged while the others are still asking."""
-        threads = [threading.Thread(target=self.keep, args=(name, number)) for number, name in enumerate(names)]
+        threads = [
+            threading.Thread(target=self.keep, args=(name, number))
+            for number, name in enumerate(names)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        failures, self.failures = self.failures, []
+        failures = self.failures
+        self.failures = []
         assert not failures, failures
 
     def keep(self, name: str, number: int) -> None:
@@ -306,12 +329,18 @@ class Asking(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def report(self, name: str, number: int) -> None:
         """A host that was granted has given its reboot up, as after a restart of its daemon: it follows no grant."""
-        before, was_granted = self.cluster.node(name)["status"]["nodeInfo"]["bootID"], name in self.granted
+        before = self.cluster.node(name)["status"]["nodeInfo"]["bootID"]
+        was_granted = name in self.granted
         self.granted.discard(name)
         answer = self.server(number).steady_state(self.asked(name, number))
         if answer.kind.status == 200 and was_granted:
-            assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
-        # whoever reports has been started, and has forgotten what it was granted; it asks for nothing before a yes
+            assert (
+                not before.endswith("-0")
+                or not self.cluster.is_cordoned(name)
+                or not self.cluster.slots()
+            )
+        # whoever reports has been started, and has forgotten what it was granted; it asks for
+        # nothing before a yes
         self.granted.discard(name)
         if answer.kind.status == 200:
             self.restarted.discard(name)
@@ -386,8 +415,16 @@ class Asking(RuleBasedStateMachine):
     def a_rollout_runs(self, number: int) -> None:
         """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
         try:
-            behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
-            with LeaseLock(PatientApi(behind, SystemClock(), seconds=2), "kube-system", "ann", "run-1", 1, watch=seen):
+            behind = FakeCluster(self.cluster.behind)
+            seen = LeaseWatch(SystemClock())
+            with LeaseLock(
+                PatientApi(behind, SystemClock(), seconds=2),
+                "kube-system",
+                "ann",
+                "run-1",
+                1,
+                watch=seen,
+            ):
                 for name in NAMES:
                     answer = self.server(number).pre_reboot(self.asked(name, number))
                     assert answer.kind.status != 200, answer
@@ -399,7 +436,9 @@ class Asking(RuleBasedStateMachine):
         try:
             self.settle()
             assert self.cluster.most <= SLOTS
-            assert not [notice for notice in self.notices if "internal error" in notice], self.notices
+            assert not [notice for notice in self.notices if "internal error" in notice], (
+                self.notices
+            )
         finally:
             for replica in self.replicas:
                 replica.end()
@@ -419,7 +458,9 @@ class Asking(RuleBasedStateMachine):
 
     def left(self) -> list[str]:
         cordons = [name for name in NAMES if self.cluster.is_cordoned(name)]
-        marked = [name for name in NAMES if "node-rollout.dev/run" in self.cluster.annotations(name)]
+        marked = [
+            name for name in NAMES if "node-rollout.dev/run" in self.cluster.annotations(name)
+        ]
         return [*cordons, *marked, *(slot["node"] for slot in self.cluster.slots())]
 
 

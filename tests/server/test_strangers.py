@@ -44,7 +44,10 @@ def asking(node_id: str, tail: bytes = b"") -> bytes:
         ('{"client_params":{"id":"%s","group":"gr\u00fcppe"}}', "invalid_client_identity"),
         ('{"client_params":{"id":"%s","group":"default\\n"}}', "invalid_client_identity"),
         ('{"client_params":{"id":"%s","id":"0","group":"default"}}', "unknown_id"),
-        ('{"client_params":{"id":"%s","group":"default"},"client_params":{"id":"0","group":"default"}}', "unknown_id"),
+        (
+            '{"client_params":{"id":"%s","group":"default"},"client_params":{"id":"0","group":"default"}}',
+            "unknown_id",
+        ),
         ('{"client_params":{"id":"%s","group":"default"}} {}', "decode_error"),
         ('{"client_params":{"id":["%s"],"group":"default"}}', "decode_error"),
     ],
@@ -81,14 +84,20 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
 
     None goes that is older and of another address, nor one that is being answered.
     """
-    began, extra = time.monotonic(), 300
+    began = time.monotonic()
+    extra = 300
     with ExitStack() as stack, more_files(4 * MOST):
         other = stack.enter_context(socket.create_connection(address(server), 30, (OTHER, 0)))
         asked = stack.enter_context(socket.create_connection(address(server), 60))
         lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
         stack.callback(lab.call, lab.faults.clear)
-        asked.sendall(HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id))
-        silent = [stack.enter_context(socket.create_connection(address(server), 30)) for _ in range(MOST + extra)]
+        asked.sendall(
+            HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id)
+        )
+        silent = [
+            stack.enter_context(socket.create_connection(address(server), 30))
+            for _ in range(MOST + extra)
+        ]
         assert server.get("/healthz") == (200, "ok\n")
         wait_until(lambda: sum(map(is_closed, silent)) >= extra)
         if time.monotonic() - began < IDLE_SECONDS:
@@ -106,9 +115,13 @@ def test_a_silent_connection_is_closed_though_nobody_needs_its_room(server: Serv
         wait_until(lambda: is_closed(silent))
 
 
-def of_another(server: Serving, method: str, path: str, asked_as: str = "", seconds: float = 5) -> tuple[int, bytes]:
+def of_another(
+    server: Serving, method: str, path: str, asked_as: str = "", seconds: float = 5
+) -> tuple[int, bytes]:
     """What a client of another address is answered within so many seconds."""
-    connection = http.client.HTTPConnection(*address(server), timeout=seconds, source_address=(OTHER, 0))
+    connection = http.client.HTTPConnection(
+        *address(server), timeout=seconds, source_address=(OTHER, 0)
+    )
     body = json.dumps({"client_params": {"id": asked_as, "group": "default"}}) if asked_as else None
     try:
         connection.request(method, path, body, {"fleet-lock-protocol": "true"})
@@ -145,13 +158,18 @@ def test_one_client_keeps_neither_others_nor_probes_out(started: Started, serve:
 
 
 @pytest.mark.exhaustive
-def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(started: Started, serve: Serve) -> None:
+def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 5)
-    server, clients = serve(lab, "--slots", "2"), [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab, "--slots", "2")
+    clients = [Client(lab, name) for name in workers(lab)[:2]]
     clients[0].await_grant(server)
     assert holder_of(lab)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG))
-    asks = [threading.Thread(target=_asked, args=(client, server), daemon=True) for client in clients]
+    asks = [
+        threading.Thread(target=_asked, args=(client, server), daemon=True) for client in clients
+    ]
     for ask in asks:
         ask.start()
     wait_until(lambda: server.get("/readyz")[0] == 503)
@@ -173,7 +191,10 @@ def _asked(client: Client, server: Serving) -> None:
 def said_to(server: Serving, sent: bytes, seconds: float = 30) -> bytes:
     """What comes back: a line at least, or nothing where the server hangs up."""
     said = b""
-    with socket.create_connection(address(server), timeout=seconds) as connection, suppress(ConnectionError):
+    with (
+        socket.create_connection(address(server), timeout=seconds) as connection,
+        suppress(ConnectionError),
+    ):
         connection.sendall(sent)
         while b"\n" not in said and (part := connection.recv(65536)):
             said += part
@@ -185,14 +206,21 @@ LAST = HEAD + b"Connection: close\r\n"
 
 ODD = {
     "a long header": LAST + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
-    "a long path": b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "a long path": (
+        b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    ),
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xfe" * 400,
     "a NUL in the path": b"POST /v1/pre-reboot\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "chunks without end": LAST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"a" * 1024 + b"\r\n") * 50,
+    "chunks without end": (
+        LAST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"a" * 1024 + b"\r\n") * 50
+    ),
     "a chunk that is none": LAST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
     "two lengths": LAST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "a huge length": LAST + b"Content-Length: 99999999999\r\n\r\n" + b" " * 5000,
-    "a header twice": LAST.replace(b"true", b"false") + b"fleet-lock-protocol: true\r\nContent-Length: 2\r\n\r\n{}",
+    "a header twice": (
+        LAST.replace(b"true", b"false")
+        + b"fleet-lock-protocol: true\r\nContent-Length: 2\r\n\r\n{}"
+    ),
     "an encoding": LAST + b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nno zip",
 }
 

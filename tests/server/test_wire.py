@@ -34,7 +34,9 @@ BODY = b'{"client_params":{"id":"%s","group":"default"}}'
         (b" " * (LARGEST_BODY + 1), "body_too_large", 413),
     ],
 )
-def test_a_body_that_is_no_ask_is_refused(server: Serving, lab: Lab, body: bytes, kind: str, status: int) -> None:
+def test_a_body_that_is_no_ask_is_refused(
+    server: Serving, lab: Lab, body: bytes, kind: str, status: int
+) -> None:
     for request_name in ("pre-reboot", "steady-state"):
         answer = server.send(request_name, body)
         assert (answer.kind, answer.status) == (kind, status)
@@ -50,12 +52,16 @@ def test_only_posts_are_asks(server: Serving, method: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "false"])
 def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: str) -> None:
-    answer = server.ask("pre-reboot", Client(lab, workers(lab)[0]).id, "workers", fleet_lock_protocol=value)
+    answer = server.ask(
+        "pre-reboot", Client(lab, workers(lab)[0]).id, "workers", fleet_lock_protocol=value
+    )
     assert (answer.kind, answer.status) == ("missing_header", 400)
     assert not slots_of(lab)
 
 
-def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(server: Serving, lab: Lab) -> None:
+def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(
+    server: Serving, lab: Lab
+) -> None:
     for asked_as in ("0" * 32, "c988d2509fdf5cdcbed39037c56406fb"):
         answer = server.ask("pre-reboot", asked_as, "workers")
         assert (answer.kind, answer.status) == ("unknown_id", 403)
@@ -66,7 +72,10 @@ def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(serve
 def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> None:
     host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=60) as connection:
-        head = "POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\nContent-Length: 50\r\n\r\n{"
+        head = (
+            "POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol:"
+            " true\r\nContent-Length: 50\r\n\r\n{"
+        )
         connection.sendall(head.encode())
         assert server.ask("steady-state", "0" * 32, "workers").status == 200
         answer = connection.recv(1000)
@@ -80,8 +89,13 @@ def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: 
     asked_as = Client(lab, workers(lab)[0]).id
     try:
         with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
-            asks = [pool.submit(server.ask, "steady-state", asked_as, "workers") for _ in range(2 * MOST_REQUESTS)]
-            wait_until(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
+            asks = [
+                pool.submit(server.ask, "steady-state", asked_as, "workers")
+                for _ in range(2 * MOST_REQUESTS)
+            ]
+            wait_until(
+                lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks)
+            )
             assert server.get("/healthz") == (200, "ok\n")
             lab.call(lab.faults.clear)
             assert {ask.result().status for ask in asks} <= {200, 503}

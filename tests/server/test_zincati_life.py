@@ -18,12 +18,10 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.exhaustive
 
 SPEED = 150
-STEADY, ASKED, TOLD_TO_WAIT, EARLY = (
-    (STEADY_STATE, True),
-    (PRE_REBOOT, True),
-    (PRE_REBOOT, False),
-    (STEADY_STATE, False),
-)
+STEADY = (STEADY_STATE, True)
+ASKED = (PRE_REBOOT, True)
+TOLD_TO_WAIT = (PRE_REBOOT, False)
+EARLY = (STEADY_STATE, False)
 
 
 @pytest.fixture
@@ -42,7 +40,9 @@ def give_drop_in(lab: Lab, url: str, *, authority: str) -> None:
     """The documented file becomes one of each host, with the authority of the server's certificate."""
     page = (Path(__file__).parents[2] / "docs" / "fleetlock.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(# /etc/zincati/config\.d/.*?)```", page, flags=re.DOTALL)
-    drop_in = text.replace("https://10.96.0.15/", url.removesuffix("v1/")).replace('"workers"', '"default"')
+    drop_in = text.replace("https://10.96.0.15/", url.removesuffix("v1/")).replace(
+        '"workers"', '"default"'
+    )
 
     def write() -> None:
         for name in lab.agents:
@@ -54,11 +54,15 @@ def give_drop_in(lab: Lab, url: str, *, authority: str) -> None:
 def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
     certificate, key = new_certificate(tmp_path)
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    with serving(lab, tmp_path, *tls, context=ssl.create_default_context(cafile=str(certificate))) as server:
+    with serving(
+        lab, tmp_path, *tls, context=ssl.create_default_context(cafile=str(certificate))
+    ) as server:
         give_drop_in(lab, server.url, authority=certificate.read_text())
 
         def done() -> bool:
-            return all(lab.machines[name].reboots and way(lab, name)[-1] == STEADY for name in lab.agents)
+            return all(
+                lab.machines[name].reboots and way(lab, name)[-1] == STEADY for name in lab.agents
+            )
 
         wait_until(done, 240)
     score = lab.scoreboard()
@@ -69,6 +73,7 @@ def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> No
     for name in lab.agents:
         steps = way(lab, name)
         begun = steps.index(ASKED)
-        # a drain takes longer than an answer, and a kubelet longer than Zincati: each was told to come again
+        # a drain takes longer than an answer, and a kubelet longer than Zincati: each was told to
+        # come again
         assert steps[:begun] == [STEADY, TOLD_TO_WAIT]
         assert steps[begun + 1 :] in ([STEADY], [EARLY, STEADY])

@@ -8,7 +8,8 @@ QUICK = settings(
     stateful_step_count=10,
     deadline=None,
     database=None,
-    # Processes and clocks are real: a failure need not come again, and looking for a smaller one would prove nothing.
+    # Processes and clocks are real: a failure need not come again, and looking for a smaller one
+    # would prove nothing.
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
@@ -17,4 +18,8 @@ MUCH = settings(QUICK, max_examples=60, stateful_step_count=16)
 
 def profile(few: int) -> settings:
     """So many examples by default."""
-    return MUCH if settings.get_current_profile_name() == "exhaustive" else settings(QUICK, max_examples=few)
+    return (
+        MUCH
+        if settings.get_current_profile_name() == "exhaustive"
+        else settings(QUICK, max_examples=few)
+    )

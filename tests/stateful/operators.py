@@ -19,11 +19,17 @@ from tests.stateful.witness import PHASE, RUN, annotations
 # Which holds every node up, for longer than anything may go unnoticed.
 GATES = ((), ("--set", "gates.command=sleep 1.6"))
 # Real seconds: short where the lab's time is fast.
-HASTE = ("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s")
-RULES = (
-    *HASTE,
-    *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"),
+HASTE = (
+    "--drain-timeout",
+    "4s",
+    "--reboot-timeout",
+    "3s",
+    "--ready-timeout",
+    "3s",
+    "--settle-timeout",
+    "3s",
 )
+RULES = (*HASTE, *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"))
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,19 @@ class Told:
     @property
     def planned(self) -> frozenset[str]:
         plans = [line["plan"] for line in self.lines if line["type"] == "plan"]
-        return frozenset(node["name"] for plan in plans for wave in plan["waves"] for node in wave["nodes"])
+        return frozenset(
+            node["name"] for plan in plans for wave in plan["waves"] for node in wave["nodes"]
+        )
 
     @property
     def taken_on(self) -> frozenset[str]:
         """Nodes that carried marks already when this command began."""
-        waves = [wave for line in self.lines if line["type"] == "plan" for wave in line["plan"]["waves"]]
-        begun = (wave["nodes"] for wave in waves if wave["because"] == "begun before the interruption")
+        waves = [
+            wave for line in self.lines if line["type"] == "plan" for wave in line["plan"]["waves"]
+        ]
+        begun = (
+            wave["nodes"] for wave in waves if wave["because"] == "begun before the interruption"
+        )
         return frozenset(node["name"] for nodes in begun for node in nodes)
 
     @property
@@ -90,7 +102,8 @@ class Operators:
         if held and not unlock:
             # the others have no such flag: as `kubectl delete lease`, for its holder is gone
             self.lab.call(lambda: self.lab.store.remove(LEASES, "node-rollout", "kube-system"))
-        self._number, self.command = self.machine.next_number(), command
+        self._number = self.machine.next_number()
+        self.command = command
         failed = (name for name, marks in marked(self.lab).items() if marks.get(PHASE) == "failed")
         self._failed_before = frozenset(failed)
         consent = () if command == "operate" else ("--yes",)
@@ -153,7 +166,9 @@ def _is_under_way(lab: Lab) -> bool:
 def marked(lab: Lab) -> dict[str, Mapping[str, str]]:
     """Nodes with our marks."""
     nodes = lab.call(lambda: list(lab.store.items(NODES)))
-    return {node["metadata"]["name"]: annotations(node) for node in nodes if RUN in annotations(node)}
+    return {
+        node["metadata"]["name"]: annotations(node) for node in nodes if RUN in annotations(node)
+    }
 
 
 def held_by(lab: Lab) -> str:

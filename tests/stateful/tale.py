@@ -68,7 +68,9 @@ def noted(act: Callable[P, None]) -> Callable[P, None]:
         everything = arguments[0]
         assert isinstance(everything, Tale)
         everything.done[act.__name__] += 1
-        everything.note(f"{act.__name__}({', '.join(f'{key}={value!r}' for key, value in named.items())})")
+        everything.note(
+            f"{act.__name__}({', '.join(f'{key}={value!r}' for key, value in named.items())})"
+        )
         time.sleep(everything.pace.uniform(0, 0.5))
         everything.collect()
         if everything.operators.process is None and everything.pace.random() < _SOON:
@@ -101,7 +103,9 @@ class Tale(RuleBasedStateMachine):
         self.done["examples"] += 1
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
         self.nodes = nodes
-        self.lab = Lab(scale(load_scenario("default"), nodes), directory=self.directory, speed=SPEED)
+        self.lab = Lab(
+            scale(load_scenario("default"), nodes), directory=self.directory, speed=SPEED
+        )
         self.witness = Witness(self.lab, limit)
         self.trouble = Trouble(self.lab, self.witness)
         self.operators = Operators(self.lab, self.machine, limit, flags)
@@ -170,7 +174,11 @@ class Tale(RuleBasedStateMachine):
             return
         broken = self.running.call(self.witness.verdicts)
         budgets = [each.name for each in self.running.scoreboard().budgets_broken]
-        broken += [f"budget {name} was broken" for name in budgets if name not in self.witness.excused_budgets]
+        broken += [
+            f"budget {name} was broken"
+            for name in budgets
+            if name not in self.witness.excused_budgets
+        ]
         assert not broken, self.told(broken)
 
     def collect(self) -> None:
@@ -181,13 +189,16 @@ class Tale(RuleBasedStateMachine):
 
     def judge(self, told: Told) -> None:
         self.note(
-            f"{self.operators.command} ended with {told.code}: {told.text[-300:] if told.code not in {0, -9} else ''}"
+            f"{self.operators.command} ended with {told.code}:"
+            f" {told.text[-300:] if told.code not in {0, -9} else ''}"
         )
         assert_well_said(self.told(told.text))
         assert "internal error" not in told.text, self.told(told.text)
         self.done[f"{self.operators.command}: {told.code}"] += 1
         self.done.update(f"a node: {end['outcome']}" for end in told.ends.values())
-        if told.code == 1 and told.text:  # a signal to a process that is not the program yet leaves none
+        if (
+            told.code == 1 and told.text
+        ):  # a signal to a process that is not the program yet leaves none
             assert self.trouble.network, self.told(told.text)
         # A signal ends at once what has not begun to act.
         codes = {0, 1, 4, 6, 130, -9} | (set() if told.planned else {-15, -2})
@@ -220,11 +231,17 @@ class Tale(RuleBasedStateMachine):
     def judge_end(self) -> None:
         """Nothing of ours is left, and all of the others'."""
         nodes = self.running.call(lambda: list(self.running.store.items(NODES)))
-        assert [node["metadata"]["name"] for node in nodes if RUN in annotations(node)] == [], self.told("marks left")
+        assert [node["metadata"]["name"] for node in nodes if RUN in annotations(node)] == [], (
+            self.told("marks left")
+        )
         cordoned = {node["metadata"]["name"] for node in nodes if is_cordoned(node)}
-        assert cordoned == self.witness.cordons, self.told(f"{cordoned} are cordoned, not {self.witness.cordons}")
+        assert cordoned == self.witness.cordons, self.told(
+            f"{cordoned} are cordoned, not {self.witness.cordons}"
+        )
         score = self.running.scoreboard()
-        assert (score.taints_left, score.exclusions_left) == ((), ()), self.told("a taint or a label is left")
+        assert (score.taints_left, score.exclusions_left) == ((), ()), self.told(
+            "a taint or a label is left"
+        )
         self.nothing_is_harmed()
 
     def all_ready(self) -> bool:
@@ -242,7 +259,8 @@ def tell(tale: type[Tale], seed: int, machine: Machine, few: int) -> None:
     """Many of these, by the examples that this seed draws; or few, where no profile asks for more."""
     examples = profile(few)
     print(f"seed {seed}, {examples.max_examples} examples")
-    findings, done = list[str](), Counter[str]()
+    findings = list[str]()
+    done = Counter[str]()
     prepared = type("Prepared", (tale,), {"machine": machine, "findings": findings, "done": done})
     began = time.monotonic()
     run_state_machine_as_test(seeded(seed)(prepared), settings=examples)

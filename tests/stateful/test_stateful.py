@@ -1,8 +1,9 @@
 """Anything may happen at any time, in any order; what has to hold whatever happens is judged by a bystander.
 
-Every example is a cluster, a rollout on it, and a sequence of misfortunes: the API server away, overloaded or losing
-its answers, hosts that are slow, dead, unreachable or rebooted by somebody else, people who cordon, uncordon, evict and
-delete beside the rollout, and the program killed, stopped, fenced, and gone on with from another machine.
+Every example is a cluster, a rollout on it, and a sequence of misfortunes: the API server away,
+overloaded or losing its answers, hosts that are slow, dead, unreachable or rebooted by somebody
+else, people who cordon, uncordon, evict and delete beside the rollout, and the program killed,
+stopped, fenced, and gone on with from another machine.
 """
 
 import signal
@@ -147,7 +148,10 @@ class Misfortunes(Tale):
 
     # The operators.
 
-    @rule(how=st.sampled_from((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)), times=st.integers(1, 2))
+    @rule(
+        how=st.sampled_from((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
+        times=st.integers(1, 2),
+    )
     @noted
     def it_is_interrupted(self, how: signal.Signals, times: int) -> None:
         for _ in range(times):
@@ -183,7 +187,9 @@ class Misfortunes(Tale):
         lists = [*summary["succeeded"], *failed, *summary["skipped"], *summary["not_started"]]
         # Whoever goes on without a begun node's host plans nothing for it, and says so.
         stranded = {name for name, end in told.ends.items() if end["outcome"] == "stranded"}
-        assert sorted(lists) == sorted(told.planned | stranded), self.told([lists, sorted(told.planned), stranded])
+        assert sorted(lists) == sorted(told.planned | stranded), self.told(
+            [lists, sorted(told.planned), stranded]
+        )
         standing = marked(self.running).keys()
         fenced = {name for name, end in told.ends.items() if end["outcome"] == "fenced"}
         left = {name for name, end in told.ends.items() if end["left_cordoned"]} | fenced
@@ -191,13 +197,17 @@ class Misfortunes(Tale):
         left |= told.taken_on & set(summary["not_started"])
         left |= told.failed_before & {*summary["not_started"], *summary["skipped"]}
         unknown = standing & told.planned - left - self.witness.meddled
-        assert not unknown or fenced, self.told(f"{unknown} still carry marks, which nobody was told; told of {left}")
+        assert not unknown or fenced, self.told(
+            f"{unknown} still carry marks, which nobody was told; told of {left}"
+        )
         for name in summary["succeeded"]:
             self.judge_success(name)
 
     def judge_success(self, name: str) -> None:
         score = self.running.scoreboard()
-        assert score.versions[name].now != score.versions[name].before, self.told(f"{name} runs what it ran")
+        assert score.versions[name].now != score.versions[name].before, self.told(
+            f"{name} runs what it ran"
+        )
         assert self.witness.boots[name] >= 1, self.told(f"{name} has not booted")
         node = self.running.call(lambda: self.running.store.get(NODES, name))
         if node is not None and name not in self.witness.cordons:
@@ -216,8 +226,11 @@ class Misfortunes(Tale):
                 break
             self.operators.start()
             self.conclude()
-        # Beside a failed node, of this run or an earlier one, there may be no room for the pods of the others.
-        has_failed = any(written.get(marks.PHASE) == "failed" for written in marked(self.running).values())
+        # Beside a failed node, of this run or an earlier one, there may be no room for the pods of
+        # the others.
+        has_failed = any(
+            written.get(marks.PHASE) == "failed" for written in marked(self.running).values()
+        )
         is_lost = self.trouble.record_is_garbled or bool(self.left) or has_failed
         assert is_lost or not unfinished(self.running), self.told("it cannot be gone on with")
         if marked(self.running) or is_lost:
@@ -231,11 +244,14 @@ class Misfortunes(Tale):
 @pytest.mark.sample
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_befalls_it_nothing_is_harmed_and_somebody_can_finish_it(seed: int, machine: Machine) -> None:
+def test_whatever_befalls_it_nothing_is_harmed_and_somebody_can_finish_it(
+    seed: int, machine: Machine
+) -> None:
     tell(Misfortunes, seed, machine, few=1)
 
 
-# Nights in which nobody looks: pass after pass of `rollout operate`, and all that keeps it from beginning a node.
+# Nights in which nobody looks: pass after pass of `rollout operate`, and all that keeps it from
+# beginning a node.
 
 
 _MEMBERS = 3
@@ -248,7 +264,16 @@ MEMBER = st.integers(min_value=1, max_value=_MEMBERS).map(lambda number: f"cp-{n
 _NEEDS = ((), ("--set", "detect.sources=update-engine,reboot-required"))
 
 
-_CHECKS = ((), (), ("--set", "gates.after-reboot-annotations=example.com/well", "--set", "gates.hook-timeout=500ms"))
+_CHECKS = (
+    (),
+    (),
+    (
+        "--set",
+        "gates.after-reboot-annotations=example.com/well",
+        "--set",
+        "gates.hook-timeout=500ms",
+    ),
+)
 
 
 class Nights(Tale):
@@ -273,8 +298,16 @@ class Nights(Tale):
         pace: int,
     ) -> None:
         self.note(f"begin({limit=}, {failures=}, {left=}, {sick=}, {rules=})")
-        self.begin_on(WORKERS + _MEMBERS, limit, pace, (*(flag for flags in rules for flag in flags),))
-        self.flags = ("--max-unavailable", str(limit), "--max-failures", failures, *self.operators.flags)
+        self.begin_on(
+            WORKERS + _MEMBERS, limit, pace, (*(flag for flags in rules for flag in flags),)
+        )
+        self.flags = (
+            "--max-unavailable",
+            str(limit),
+            "--max-failures",
+            failures,
+            *self.operators.flags,
+        )
         for node in left:
             self.trouble.leave_failed(node)
         for node, sickness in sick.items():
@@ -285,7 +318,9 @@ class Nights(Tale):
 
     def go_on(self) -> None:
         if self.operators.process is None:
-            self.operators.run_one("operate", "--once", *HASTE, "--set", "waves.health-checks=1", *self.flags)
+            self.operators.run_one(
+                "operate", "--once", *HASTE, "--set", "waves.health-checks=1", *self.flags
+            )
 
     @rule(times=st.integers(min_value=1, max_value=4))
     @noted

@@ -47,7 +47,8 @@ SICKNESSES = {
     "rolls back and stages again": HostFaults(reboot=RebootFault.ROLLS_BACK, stages_again=True),
 }
 # What crashes, by the beginnings of the pods' names.
-MEMBERS, DAEMONS = ("etcd", "kube-apiserver"), ("cilium", "kube-proxy")
+MEMBERS = ("etcd", "kube-apiserver")
+DAEMONS = ("cilium", "kube-proxy")
 _NEEDED = {"/run/reboot-required": ""}
 
 
@@ -65,7 +66,8 @@ class Trouble:
 
     def outage(self, seconds: float) -> None:
         """The API server is away."""
-        self.network, self._witness.within = True, PATIENTLY
+        self.network = True
+        self._witness.within = PATIENTLY
 
         async def begin() -> None:
             self._outages.append(asyncio.create_task(self._lab.api.outage(seconds)))
@@ -74,8 +76,11 @@ class Trouble:
 
     def storm(self, answer: str, seconds: float, probability: float) -> None:
         """The API server answers that way for a while."""
-        self.network, self._witness.within = True, PATIENTLY
-        fault = ApiFault(answer=FaultAnswer(answer), duration=seconds, probability=probability, delay=20)
+        self.network = True
+        self._witness.within = PATIENTLY
+        fault = ApiFault(
+            answer=FaultAnswer(answer), duration=seconds, probability=probability, delay=20
+        )
         self._lab.call(lambda: self._lab.faults.add(fault))
 
     # Machines.
@@ -131,7 +136,11 @@ class Trouble:
         """Its kubelet says that it is not Ready, for a while."""
         self._lab.call(lambda: self._set_ready(node, ready=False))
         later = self._lab.world.cluster.clock.scaled(seconds)
-        self._lab.call(lambda: asyncio.get_running_loop().call_later(later, lambda: self._set_ready(node, ready=True)))
+        self._lab.call(
+            lambda: asyncio.get_running_loop().call_later(
+                later, lambda: self._set_ready(node, ready=True)
+            )
+        )
 
     def _set_ready(self, node: str, *, ready: bool) -> None:
         kubelet = self._lab.world.kubelets.get(node)
@@ -163,7 +172,9 @@ class Trouble:
             with suppress(ApiError):
                 change_memory(self._api, "kube-system", partial(with_pause, pause=pause))
         else:
-            self._on_node(node, partial(_annotated, annotations={PAUSED: "true" if paused else None}))
+            self._on_node(
+                node, partial(_annotated, annotations={PAUSED: "true" if paused else None})
+            )
 
     def leave_failed(self, node: str) -> None:
         """An earlier run has left this node: failed, cordoned, with its marks."""
@@ -217,21 +228,28 @@ class Trouble:
         def do() -> None:
             found = self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")
             if found is not None:
-                self._lab.store.put(CONFIGMAPS, {**found, "data": {"plan.json": _HALF_A_PLAN}, "binaryData": {}})
+                self._lab.store.put(
+                    CONFIGMAPS, {**found, "data": {"plan.json": _HALF_A_PLAN}, "binaryData": {}}
+                )
 
         self._lab.call(do)
 
     @property
     def record_is_garbled(self) -> bool:
         """Whether a record stands that nobody can understand."""
-        found = self._lab.call(lambda: self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+        found = self._lab.call(
+            lambda: self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")
+        )
         return found is not None and found.get("data", {}).get("plan.json") == _HALF_A_PLAN
 
     def inventory_without(self, node: str) -> Path:
         """An inventory of all hosts but this one."""
         hosts = (machine for name, machine in self._lab.machines.items() if name != node)
         port = self._lab.ssh_port
-        lines = [f"{machine.name} ansible_host={machine.address} ansible_port={port}" for machine in hosts]
+        lines = [
+            f"{machine.name} ansible_host={machine.address} ansible_port={port}"
+            for machine in hosts
+        ]
         file = self._lab.directory / f"without-{node}.ini"
         file.write_text("\n".join(["[all]", *lines, ""]))
         return file
@@ -251,7 +269,9 @@ class Trouble:
         def do() -> None:
             kubelet = self._lab.world.kubelets.get(node)
             if kubelet is not None:
-                asyncio.get_running_loop().call_later(self._lab.world.cluster.clock.scaled(seconds), kubelet.report)
+                asyncio.get_running_loop().call_later(
+                    self._lab.world.cluster.clock.scaled(seconds), kubelet.report
+                )
 
         self._lab.call(do)
 
@@ -261,7 +281,9 @@ class Trouble:
         def do() -> None:
             kubelet = self._lab.world.kubelets.get(node)
             if kubelet is not None:
-                asyncio.get_running_loop().call_later(self._lab.world.cluster.clock.scaled(seconds), kubelet.restart)
+                asyncio.get_running_loop().call_later(
+                    self._lab.world.cluster.clock.scaled(seconds), kubelet.restart
+                )
 
         self._lab.call(do)
 
@@ -273,7 +295,9 @@ class Trouble:
         meta = pod["metadata"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
         with suppress(ApiError):
-            self._api.create(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction", body)
+            self._api.create(
+                f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction", body
+            )
 
     def delete_pod(self, number: int) -> None:
         """Somebody deletes a pod, whatever its budgets say."""
@@ -292,7 +316,11 @@ class Trouble:
     def _pod(self, number: int) -> Json | None:
         def find() -> list[Json]:
             pods = self._lab.store.items(PODS)
-            return [pod for pod in pods if phase(pod) == "Running" and not is_daemon(pod) and not is_mirror(pod)]
+            return [
+                pod
+                for pod in pods
+                if phase(pod) == "Running" and not is_daemon(pod) and not is_mirror(pod)
+            ]
 
         pods = sorted(self._lab.call(find), key=lambda pod: str(pod["metadata"]["name"]))
         return pods[number % len(pods)] if pods else None
@@ -305,7 +333,9 @@ class Trouble:
         def do() -> None:
             lease = self._lab.store.get(LEASES, "node-rollout", "kube-system")
             if lease is not None and lease["spec"].get("holderIdentity"):
-                self._lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": holder}})
+                self._lab.store.put(
+                    LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": holder}}
+                )
 
         self._lab.call(do)
 

@@ -1,7 +1,7 @@
 """What a bystander sees of a cluster in which several act at once: who did what, told apart.
 
-Everything that this test does by somebody else's hand goes through `others`; what happens outside is the program's
-doing, or the cluster's own.
+Everything that this test does by somebody else's hand goes through `others`; what happens outside
+is the program's doing, or the cluster's own.
 """
 
 import time
@@ -20,17 +20,31 @@ from rollout.lab.api.store import Change, Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
-from rollout.lab.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
+from rollout.lab.objects import (
+    is_daemon,
+    is_mirror,
+    is_ready,
+    labels_of,
+    node_name,
+    phase,
+    spec_of,
+    uid,
+)
 
 PREFIX = "node-rollout.dev/"
-RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"
-PAUSED, LAST_RESULT = PREFIX + "paused", PREFIX + "last-result"
-# How shortly before a shutdown a pod may come to its node unseen, in real seconds: between the last look and the host's
-# taking the command lies the way to the host.
+RUN = PREFIX + "run"
+PHASE = PREFIX + "phase"
+CORDONED_BY_US = PREFIX + "cordoned-by-us"
+PAUSED = PREFIX + "paused"
+LAST_RESULT = PREFIX + "last-result"
+# How shortly before a shutdown a pod may come to its node unseen, in real seconds: between the last
+# look and the host's taking the command lies the way to the host.
 _UNSEEN_WITHIN = 0.5
-# How long something may stand unnoticed, in real seconds: between a look at the cluster and the act that it allowed lie
-# a few requests, on a busy machine; and where the API server is in trouble, as many as it takes.
-PROMPTLY, PATIENTLY = 1.0, 3.0
+# How long something may stand unnoticed, in real seconds: between a look at the cluster and the act
+# that it allowed lie a few requests, on a busy machine; and where the API server is in trouble, as
+# many as it takes.
+PROMPTLY = 1.0
+PATIENTLY = 3.0
 # That many reboots may leave a host on its version before it rests.
 _REBOOTS_IN_VAIN = 2
 ALL = "all nodes"
@@ -41,9 +55,9 @@ T = TypeVar("T")
 class Witness:
     """Keeps the record of one lab. `broken` are broken rules, in words; everything else is what has happened.
 
-    `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while they were ours;
-    `retries` is how often failed nodes were to be tried again. What keeps a node from being begun has to be noticed
-    `within` so many seconds.
+    `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while
+    they were ours; `retries` is how often failed nodes were to be tried again. What keeps a node
+    from being begun has to be noticed `within` so many seconds.
     """
 
     lab: Lab
@@ -61,7 +75,8 @@ class Witness:
     _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
     _paused_since: dict[str, float] = field(default_factory=dict)
-    # Pods that stay on their nodes and are not Ready, by node and UID; and those that were when their node was begun.
+    # Pods that stay on their nodes and are not Ready, by node and UID; and those that were when
+    # their node was begun.
     _fallen_since: dict[tuple[str, str], float] = field(default_factory=dict)
     _well_before: dict[str, frozenset[str]] = field(default_factory=dict)
     _versions: dict[str, str] = field(default_factory=dict)
@@ -71,10 +86,15 @@ class Witness:
 
     def begin(self) -> None:
         """Watch from now on; in the lab's loop."""
-        self.cordons = {node["metadata"]["name"] for node in self.lab.store.items(NODES) if is_cordoned(node)}
+        self.cordons = {
+            node["metadata"]["name"] for node in self.lab.store.items(NODES) if is_cordoned(node)
+        }
         self._marked = {
             name: marks.get(PHASE, "")
-            for name, marks in ((node["metadata"]["name"], annotations(node)) for node in self.lab.store.items(NODES))
+            for name, marks in (
+                (node["metadata"]["name"], annotations(node))
+                for node in self.lab.store.items(NODES)
+            )
             if RUN in marks
         }
         self.lab.store.subscribe(self._changed)
@@ -137,7 +157,8 @@ class Witness:
 
     def _note_cordon(self, name: str, change: Change) -> None:
         was = change.previous is not None and is_cordoned(change.previous)
-        now, marks = is_cordoned(change.obj), annotations(change.obj)
+        now = is_cordoned(change.obj)
+        marks = annotations(change.obj)
         if was == now:
             return
         if self._others:
@@ -159,7 +180,9 @@ class Witness:
     def _note_marks(self, name: str, node: Json) -> None:
         marks = annotations(node)
         if RUN not in marks:
-            if self._marked.pop(name, None) is not None and '"outcome":"succeeded"' in marks.get(LAST_RESULT, ""):
+            if self._marked.pop(name, None) is not None and '"outcome":"succeeded"' in marks.get(
+                LAST_RESULT, ""
+            ):
                 self._judge_return(name)
             return
         is_new = name not in self._marked
@@ -171,28 +194,43 @@ class Witness:
     def _judge_beginning(self, name: str, node: Json) -> None:
         # A failed node that people uncordon is given back by that.
         returned = {
-            other for other in self.meddled if self._marked.get(other) == "failed" and not self._is_cordoned(other)
+            other
+            for other in self.meddled
+            if self._marked.get(other) == "failed" and not self._is_cordoned(other)
         }
         unavailable = (self._marked.keys() - returned) | self._standing(self._away_since)
         if len(unavailable) > self.limit:
-            self.broken.append(f"{name} was begun with {sorted(unavailable)} unavailable; the limit is {self.limit}")
+            self.broken.append(
+                f"{name} was begun with {sorted(unavailable)} unavailable; the limit is"
+                f" {self.limit}"
+            )
         if paused := self._standing(self._paused_since) & {name, ALL}:
             self.broken.append(f"{name} was begun while {paused} were paused")
         if CONTROL_PLANE_LABEL in labels_of(node) and (unwell := self._unwell_members() - {name}):
-            self.broken.append(f"{name} was begun while static pods on {sorted(unwell)} were not Ready")
+            self.broken.append(
+                f"{name} was begun while static pods on {sorted(unwell)} were not Ready"
+            )
 
     def _unwell_members(self) -> set[str]:
         """Nodes of the control plane of which a static pod is not Ready."""
         fallen = self._standing(self._fallen_since)
-        nodes = [node for node in self.lab.store.items(NODES) if CONTROL_PLANE_LABEL in labels_of(node)]
-        pods = [pod for node in nodes for pod in self.lab.store.pods_on(node["metadata"]["name"]) if is_mirror(pod)]
+        nodes = [
+            node for node in self.lab.store.items(NODES) if CONTROL_PLANE_LABEL in labels_of(node)
+        ]
+        pods = [
+            pod
+            for node in nodes
+            for pod in self.lab.store.pods_on(node["metadata"]["name"])
+            if is_mirror(pod)
+        ]
         return {node_name(pod) for pod in pods if (node_name(pod), uid(pod)) in fallen}
 
     def _staying_on(self, name: str) -> list[Json]:
         return [pod for pod in self.lab.store.pods_on(name) if is_mirror(pod) or is_daemon(pod)]
 
     def _judge_return(self, name: str) -> None:
-        fallen, before = self._standing(self._fallen_since), self._well_before.pop(name, frozenset())
+        fallen = self._standing(self._fallen_since)
+        before = self._well_before.pop(name, frozenset())
         lost = [
             pod["metadata"]["name"]
             for pod in self._staying_on(name)
@@ -206,7 +244,8 @@ class Witness:
         self._put_there[pod] = time.monotonic()
 
     def _was_unseen(self, pod: str, host: str) -> bool:
-        came, stopped = self._put_there.get(pod), self._stopping.get(host, time.monotonic())
+        came = self._put_there.get(pod)
+        stopped = self._stopping.get(host, time.monotonic())
         return came is not None and came > stopped - _UNSEEN_WITHIN
 
     # What hosts go through.
@@ -230,10 +269,14 @@ class Witness:
         self.reboots[marks.get(RUN, ""), host.name] += 1
         self._versions[host.name] = host.os_version
         if self._in_vain[host.name] >= _REBOOTS_IN_VAIN + self.retries:
-            self.broken.append(f"{host.name} was rebooted again, after {self._in_vain[host.name]} reboots in vain")
+            self.broken.append(
+                f"{host.name} was rebooted again, after {self._in_vain[host.name]} reboots in vain"
+            )
         if RUN not in marks and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted without a mark that says by whom")
-        lost = [pod["metadata"]["name"] for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
+        lost = [
+            pod["metadata"]["name"] for pod in pods if not is_daemon(pod) and not is_mirror(pod)
+        ]
         lost = [name for name in lost if not self._was_unseen(name, host.name)]
         if lost and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted with {lost} on it")
@@ -242,7 +285,9 @@ class Witness:
         """A host has booted: after a reboot of ours, on another version or on the one before."""
         self.boots[host.name] += 1
         if (before := self._versions.pop(host.name, None)) is not None:
-            self._in_vain[host.name] = self._in_vain[host.name] + 1 if host.os_version == before else 0
+            self._in_vain[host.name] = (
+                self._in_vain[host.name] + 1 if host.os_version == before else 0
+            )
 
     def _is_cordoned(self, name: str) -> bool:
         node = self.lab.store.get(NODES, name)
@@ -268,8 +313,12 @@ class Witness:
     def verdicts(self) -> list[str]:
         """Every rule that was broken so far; in the lab's loop."""
         told = list(self.broken)
-        often = {name: count for (_run, name), count in self.reboots.items() if count > 1 + self.retries}
-        told += [f"{name} was rebooted {count} times by one rollout" for name, count in often.items()]
+        often = {
+            name: count for (_run, name), count in self.reboots.items() if count > 1 + self.retries
+        }
+        told += [
+            f"{name} was rebooted {count} times by one rollout" for name, count in often.items()
+        ]
         return told
 
 

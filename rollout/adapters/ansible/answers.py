@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import (
+    HostKeyError,
+    SshAuthError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
 from rollout.model.text import excerpt, joined
 from rollout.model.tool_output import last_words
 from rollout.ports import CommandResult
@@ -14,13 +20,20 @@ Answer = CommandResult | SshError
 
 _RAW = ("raw", "ansible.builtin.raw", "ansible.legacy.raw")
 _ANSWERS = frozenset(
-    {"runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_item_on_ok", "runner_item_on_failed"}
+    {
+        "runner_on_ok",
+        "runner_on_failed",
+        "runner_on_unreachable",
+        "runner_item_on_ok",
+        "runner_item_on_failed",
+    }
 )
 _TURN = "rollout_turn"
 _LONGEST = 300
 _SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
-# Where messages of Ansible's programs begin: `[WARNING]: …`, `[ERROR]: …`, and `ERROR! …` before version 2.19.
+# Where messages of Ansible's programs begin: `[WARNING]: …`, `[ERROR]: …`, and `ERROR! …` before
+# version 2.19.
 _MESSAGE = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
 _ATTEMPT = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
@@ -29,25 +42,31 @@ _OF_SCRIPT = "Standard error from inventory script:"
 _PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
 
 _HOST_KEY = re.compile(
-    r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)", re.IGNORECASE
+    r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)",
+    re.IGNORECASE,
 )
-_CHANGED = re.compile(r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE)
+_CHANGED = re.compile(
+    r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE
+)
 _AUTH = re.compile(
-    r"permission denied|too many authentication failures|authentication failed|no more authentication", re.IGNORECASE
+    r"permission denied|too many authentication failures|authentication failed|no more"
+    r" authentication",
+    re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
 
 _INTERCEPTED = (
-    "The connection may be intercepted. If the host was reinstalled, put what its console printed at boot, or "
-    "`ssh-keygen -l` there, into FILE. The key is recorded if they agree: rollout known-hosts --fingerprints FILE"
+    "The connection may be intercepted. If the host was reinstalled, put what its console printed"
+    " at boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree: rollout"
+    " known-hosts --fingerprints FILE"
 )
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
+    (_HOST_KEY, HostKeyError, _INTERCEPTED),
     (
-        _HOST_KEY,
-        HostKeyError,
-        _INTERCEPTED,
+        _AUTH,
+        SshAuthError,
+        "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key.",
     ),
-    (_AUTH, SshAuthError, "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."),
     (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),
 )
 
@@ -66,7 +85,8 @@ def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
     data = event.get("event_data") or {}
     if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
         return None
-    host, result = data.get("host"), data.get("res")
+    host = data.get("host")
+    result = data.get("res")
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
     turn = result.get(_TURN)
@@ -94,7 +114,12 @@ def unreachable(host: str, message: str) -> SshError:
     last = last_words(message, _LONGEST)
     reason = _PREAMBLE.sub("", last) or "no reason given"
     kind, hint = next(
-        ((kind, hint) for text in (last, message) for words, kind, hint in _CAUSES if words.search(text)),
+        (
+            (kind, hint)
+            for text in (last, message)
+            for words, kind, hint in _CAUSES
+            if words.search(text)
+        ),
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
     )
     if kind is HostKeyError:
@@ -106,15 +131,18 @@ def unreachable(host: str, message: str) -> SshError:
 def program_messages(printed: str) -> tuple[str, ...]:
     """Return the messages of a program of Ansible's, each on one line; of other words the last that say something."""
     found = [message for message in _MESSAGE.split(printed) if message.strip()]
-    shown = [_on_one_line(message) if _MESSAGE.match(message) else last_words(message, _LONGEST) for message in found]
+    shown = [
+        _on_one_line(message) if _MESSAGE.match(message) else last_words(message, _LONGEST)
+        for message in found
+    ]
     return tuple(dict.fromkeys(filter(None, shown)))
 
 
 def inventory_refusal(printed: str) -> str:
     """Return why `ansible-inventory` reads no inventory, by what it printed; empty when it does not say.
 
-    Its error names the file alone. Why is in the warnings, one for each plugin that has tried: the plugin that the file
-    is meant for is the first.
+    Its error names the file alone. Why is in the warnings, one for each plugin that has tried: the
+    plugin that the file is meant for is the first.
     """
     messages = [message for message in _MESSAGE.split(printed) if _MESSAGE.match(message)]
     attempts = filter(None, map(_ATTEMPT.search, messages))

@@ -1,11 +1,12 @@
 """`HostExecutor` over Ansible: whatever way a team's inventory knows to its hosts, with `raw` alone.
 
-Asking many hosts is one run of `probe.yml`; hosts that are attended are one run of `reboot.yml`, in which each takes
-the turns that it is given here. Ansible carries commands and answers; nothing is decided in a playbook, so that a
-reboot is asked for and proven by the same rules whatever carries the question.
+Asking many hosts is one run of `probe.yml`; hosts that are attended are one run of `reboot.yml`, in
+which each takes the turns that it is given here. Ansible carries commands and answers; nothing is
+decided in a playbook, so that a reboot is asked for and proven by the same rules whatever carries
+the question.
 
-A turn is a file that the run waits for. It is written whole or not at all, and by this process alone: once that is
-gone, whatever runs finds no further turn, and ends.
+A turn is a file that the run waits for. It is written whole or not at all, and by this process
+alone: once that is gone, whatever runs finds no further turn, and ends.
 """
 
 import hashlib
@@ -53,25 +54,32 @@ class AnsibleExecutor:
         """Where the host is attended its next turn, else a run of its own, which takes a second or two.
 
         Raises:
-            SshUnreachableError: no connection, or one that broke: the command may have been carried out.
-            SshTimeoutError: no answer within `timeout` seconds.
-            SshAuthError: the host refuses user or key.
-            HostKeyError: the host's key is unknown, or has changed.
-            SshError: Ansible could not run the command.
+            SshUnreachableError: no connection, or one that broke: the command may have been carried
+            out. SshTimeoutError: no answer within `timeout` seconds. SshAuthError: the host refuses
+            user or key. HostKeyError: the host's key is unknown, or has changed. SshError: Ansible
+            could not run the command.
         """
         with self._lock:
             queue = self._attended.get(host.name)
         if queue is not None:
             answer = queue.ask(host, command, timeout=timeout)
         else:
-            with closing(self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)) as answers:
+            with closing(
+                self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)
+            ) as answers:
                 _name, answer = next(answers)
         if isinstance(answer, SshError):
             raise answer
         return answer
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         """Run `question` and, where `agreed` says so, `command`, which the host runs in the boot that has answered."""
         answer = self.run(host, question, timeout=timeout)
@@ -87,7 +95,10 @@ class AnsibleExecutor:
         left = {host.name: name for name, host in hosts.items() if is_reachable_by_name(host)}
         for name, host in hosts.items():
             if host.name not in left:
-                yield name, SshError(f"{host.name!r}: this name, address or user cannot be given to ssh")
+                yield (
+                    name,
+                    SshError(f"{host.name!r}: this name, address or user cannot be given to ssh"),
+                )
         if not left:
             return
         # None is the last
@@ -128,7 +139,10 @@ class AnsibleExecutor:
 
 def _only_in(boot_id: str, command: str) -> str:
     """Return the command for this boot alone; `boot_id` is hexadecimal digits and dashes, as it was parsed."""
-    return f"if [ \"$(cat {_BOOT_ID})\" = {boot_id} ]; then\n{command}\nelse echo 'this is another boot already'; fi"
+    return (
+        f'if [ "$(cat {_BOOT_ID})" = {boot_id} ]; then\n{command}\nelse echo \'this is another'
+        " boot already'; fi"
+    )
 
 
 @dataclass(slots=True)
@@ -143,7 +157,8 @@ class _Place:
 class CommandQueue:
     """What the hosts are asked; safe to call from many threads. The run begins with the first question.
 
-    A run that ends before its time fails the questions of that moment; the next question begins another.
+    A run that ends before its time fails the questions of that moment; the next question begins
+    another.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -181,17 +196,31 @@ class CommandQueue:
             run.end()
 
     def _begun(self) -> PlaybookRun:
-        hosts, playbook = self._hosts, playbooks() / "reboot.yml"
+        hosts = self._hosts
+        playbook = playbooks() / "reboot.yml"
         run = PlaybookRun(
-            self._settings, playbook, hosts, forks=len(hosts), listener=self._heard, ended=lambda: self._ended(run)
+            self._settings,
+            playbook,
+            hosts,
+            forks=len(hosts),
+            listener=self._heard,
+            ended=lambda: self._ended(run),
         )
         turns = run.folder / "turns"
         # As the playbook makes it of a host's name, which may hold anything.
-        digests = {host.name: hashlib.sha1(host.name.encode(), usedforsecurity=False) for host in hosts}
-        self._places = {name: _Place(turns / digest.hexdigest()) for name, digest in digests.items()}
+        digests = {
+            host.name: hashlib.sha1(host.name.encode(), usedforsecurity=False) for host in hosts
+        }
+        self._places = {
+            name: _Place(turns / digest.hexdigest()) for name, digest in digests.items()
+        }
         for place in self._places.values():
             place.folder.mkdir(parents=True, mode=0o700)
-        variables = {"rollout_turns": str(turns), "rollout_process": os.getpid(), "rollout_most_turns": _MOST_TURNS}
+        variables = {
+            "rollout_turns": str(turns),
+            "rollout_process": os.getpid(),
+            "rollout_most_turns": _MOST_TURNS,
+        }
         run.begin({**variables, "rollout_serial": "100%"})
         return run
 

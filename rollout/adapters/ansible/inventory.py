@@ -1,7 +1,8 @@
 """Inventories for Ansible, and what Ansible says of the user's own.
 
-What comes from the cluster may be anything, and Ansible takes every text for a template: such values are tagged
-`!unsafe`, and an address that is none is refused before it becomes an argument of ssh.
+What comes from the cluster may be anything, and Ansible takes every text for a template: such
+values are tagged `!unsafe`, and an address that is none is refused before it becomes an argument of
+ssh.
 """
 
 import json
@@ -45,7 +46,9 @@ _Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
     """Write a file with the hosts as one group: their names beside a user's inventory, else how to reach them."""
-    members = {host.name: {} if settings.inventory else _connection(host, settings) for host in hosts}
+    members = {
+        host.name: {} if settings.inventory else _connection(host, settings) for host in hosts
+    }
     path = folder / "targets.yaml"
     _write(path, {TARGETS: {"hosts": members}})
     return path
@@ -60,7 +63,9 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 
 def is_reachable_by_name(host: Host) -> bool:
     """Whether name, address and user are what they should be: all three become arguments of a program."""
-    return all(_SAFE.fullmatch(word) for word in (host.name, host.address, host.user or DEFAULT_SSH_USER))
+    return all(
+        _SAFE.fullmatch(word) for word in (host.name, host.address, host.user or DEFAULT_SSH_USER)
+    )
 
 
 def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
@@ -75,7 +80,9 @@ def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
 
 def _write(path: Path, document: object) -> None:
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
 
 
@@ -93,10 +100,14 @@ def _check(path: Path) -> None:
     try:
         check_input(path, trust=Trust.OWNER)
     except OSError as error:
-        raise InventoryError(f"cannot read inventory {path}: {error.strerror}", hint=_ANOTHER) from error
+        raise InventoryError(
+            f"cannot read inventory {path}: {error.strerror}", hint=_ANOTHER
+        ) from error
 
 
-def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
+def read_inventory(
+    path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool
+) -> Inventory:
     """Read any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
 
     `by_ansible` is whether Ansible will carry the commands as well.
@@ -113,7 +124,9 @@ def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults,
             folder=settings.folder,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InventoryError(f"inventory {path}: ansible-inventory does not answer: {error}") from error
+        raise InventoryError(
+            f"inventory {path}: ansible-inventory does not answer: {error}"
+        ) from error
     by_hand = f"Try: ansible-inventory -i {path} --list"
     printed = ended.stderr.decode(errors="replace")
     try:

@@ -1,9 +1,10 @@
 """One Ansible run through ansible-runner: begun, listened to, ended; nothing is left of it.
 
-ansible-runner keeps what it is told and what it hears in files. They are in a folder of the run's own that only its
-owner may read, and are gone at the end of it: an environment may hold secrets.
+ansible-runner keeps what it is told and what it hears in files. They are in a folder of the run's
+own that only its owner may read, and are gone at the end of it: an environment may hold secrets.
 
-The operator's own playbooks are run so as well, each on one host: their plays, roles and variables make a run each.
+The operator's own playbooks are run so as well, each on one host: their plays, roles and variables
+make a run each.
 """
 
 import os
@@ -37,9 +38,10 @@ _TELLING = ("[ERROR]", "ERROR!", "fatal:")
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
-# Becomes another program that ends when its starter does: STARTER PROGRAM [ARGUMENTS]. ansible-runner has Ansible
-# ignore that its terminal is gone, and a killed rollout can end nothing any more. Where the system offers no such tie
-# (only Linux does) Ansible finds no further turn, and that has to do. A starter may be process 1, in a container.
+# Becomes another program that ends when its starter does: STARTER PROGRAM [ARGUMENTS].
+# ansible-runner has Ansible ignore that its terminal is gone, and a killed rollout can end nothing
+# any more. Where the system offers no such tie (only Linux does) Ansible finds no further turn, and
+# that has to do. A starter may be process 1, in a container.
 _TIED: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -54,8 +56,8 @@ _FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreac
 class PlaybookRun:
     """A playbook that runs over some hosts, in a thread of its own from `begin` on.
 
-    `listener` hears each of ansible-runner's events, on that thread; `ended` is called after the last. `folder` is the
-    run's own, and goes with it.
+    `listener` hears each of ansible-runner's events, on that thread; `ended` is called after the
+    last. `folder` is the run's own, and goes with it.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class PlaybookRun:
         # The user's inventory says how hosts are reached, ours only which take part.
         sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
         inventories = [word for source in (*sources, inventory) for word in ("-i", str(source))]
-        self._arguments = shlex.join([*inventories, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)])
+        self._arguments = shlex.join(
+            [*inventories, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)]
+        )
         self._thread.start()
 
     def end(self) -> None:
@@ -106,7 +110,9 @@ class PlaybookRun:
     def last_output(self) -> str:
         """What it said last outside of any task's result, on one line: why it ended before its time."""
         lines = list(self._said)
-        telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), None)
+        telling = next(
+            (number for number, line in enumerate(lines) if line.startswith(_TELLING)), None
+        )
         if telling is not None:
             # Ansible quotes the task after its error.
             return excerpt(" ".join(lines[telling:]), 400)
@@ -118,7 +124,9 @@ class PlaybookRun:
         private = self.folder / "run"
         try:
             private.mkdir()
-            (self.folder / "ssh_config").write_text(self._settings.ssh_config_text(), encoding="utf-8")
+            (self.folder / "ssh_config").write_text(
+                self._settings.ssh_config_text(), encoding="utf-8"
+            )
             self._write_program()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
@@ -143,7 +151,15 @@ class PlaybookRun:
         """Write an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
-        command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(programs() / "ansible-playbook")]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _TIED,
+            str(os.getpid()),
+            str(programs() / "ansible-playbook"),
+        ]
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)
@@ -156,7 +172,10 @@ class PlaybookRun:
 
     def _heard(self, event: Mapping[str, Any]) -> bool:
         """Pass it on; False, so that ansible-runner does not keep it."""
-        if event.get("event") in ("verbose", "error", "warning") and event.get("stdout", "").strip():
+        if (
+            event.get("event") in ("verbose", "error", "warning")
+            and event.get("stdout", "").strip()
+        ):
             self._said.append(event["stdout"].strip())
         self._listener(event)
         return False
@@ -166,7 +185,9 @@ def _check(file: Path) -> None:
     try:
         check_input(file, trust=Trust.OWNER)
     except OSError as error:
-        raise InputError(f"cannot run the playbook {file}: {error.strerror}", hint=f"Run: chmod go-w {file}") from error
+        raise InputError(
+            f"cannot run the playbook {file}: {error.strerror}", hint=f"Run: chmod go-w {file}"
+        ) from error
 
 
 class AnsiblePlaybooks:
@@ -177,7 +198,9 @@ class AnsiblePlaybooks:
         for occasion, file in files.items():
             if not file.is_file():
                 key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
-                raise InputError(f"{key} {file}: no such file", hint="Paths are those of the current folder.")
+                raise InputError(
+                    f"{key} {file}: no such file", hint="Paths are those of the current folder."
+                )
             _check(file)
         self._settings = settings
         self._files = files
@@ -206,7 +229,10 @@ class AnsiblePlaybooks:
                 notice(task)
             if event.get("event") in _FAILED and not data.get("ignore_errors"):
                 result = data.get("res") or {}
-                words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
+                words = (
+                    result.get("msg") or result.get("stderr") or "no reason given",
+                    result.get("assertion"),
+                )
                 said = excerpt(": ".join(str(word) for word in words if word), _LONGEST)
                 failures.append(f"task {task!r}: {said}")
 

@@ -1,8 +1,9 @@
 """How Ansible is to be run: the user's own configuration, and on top of it what rollout was told.
 
-Ansible takes a setting from the inventory before the environment, and from the environment before its configuration
-file. What rollout needs is said in the environment: the inventory's word stays the last. What rollout merely prefers is
-left away where the user's environment or file says anything.
+Ansible takes a setting from the inventory before the environment, and from the environment before
+its configuration file. What rollout needs is said in the environment: the inventory's word stays
+the last. What rollout merely prefers is left away where the user's environment or file says
+anything.
 """
 
 import configparser
@@ -40,8 +41,9 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 class AnsibleSettings:
     """What rollout was told about reaching hosts; None where it was told nothing.
 
-    `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word none, as for ssh.
-    `folder` is where the user stands: relative paths in their configuration are from there. `environment` is theirs.
+    `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word
+    none, as for ssh. `folder` is where the user stands: relative paths in their configuration are
+    from there. `environment` is theirs.
     """
 
     inventory: Path | None = None
@@ -67,15 +69,16 @@ class AnsibleSettings:
         _ = self._config
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             raise InputError(
-                f"--ssh-key {printable(str(self.key_file))}: Ansible takes the $ in that path for a variable",
+                f"--ssh-key {printable(str(self.key_file))}: Ansible takes the $ in that path for a"
+                " variable",
                 hint="Put the key, or a link to it, at a path without one.",
             )
 
     def variables(self, run: Path | None = None) -> dict[str, str]:
         """Return what is added to the environment of Ansible's programs; `run` is the folder of a run.
 
-        In it are its `ssh_config`, and the programs of `bin`, which go before others. What Ansible leaves behind when
-        it is killed lies there, else in the usual folder.
+        In it are its `ssh_config`, and the programs of `bin`, which go before others. What Ansible
+        leaves behind when it is killed lies there, else in the usual folder.
         """
         path = (*((str(run / "bin"),) if run else ()), str(programs()))
         with scratch_for("Ansible"):
@@ -98,7 +101,11 @@ class AnsibleSettings:
     def ssh_config_text(self) -> str:
         """Return the client configuration that counts, with the usual user at its end, where nobody names another."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
-        configured = usual if self.ssh_config is None else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
+        configured = (
+            usual
+            if self.ssh_config is None
+            else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
+        )
         files = () if self.ssh_config == _NO_FILE else configured
         return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
 
@@ -122,11 +129,20 @@ class AnsibleSettings:
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
             # Half an inventory would have hosts of the plan missing.
-            ("inventory", "any_unparsed_is_failed", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "True"),
+            (
+                "inventory",
+                "any_unparsed_is_failed",
+                "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED",
+                "True",
+            ),
             # Its own choice is the home, which in a container cannot be written to.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
-        unset = {name: value for section, key, name, value in preferred if self._said(section, key, name) is None}
+        unset = {
+            name: value
+            for section, key, name, value in preferred
+            if self._said(section, key, name) is None
+        }
         if self.user is not None:
             unset["ANSIBLE_REMOTE_USER"] = self.user
         if self.port is not None:
@@ -141,8 +157,9 @@ class AnsibleSettings:
     def _config_file(self) -> Path | None:
         """The file that Ansible would read from where the user stands; `UsageError` where it may be another's.
 
-        It runs programs. Ansible passes over one in a folder that anybody may write, but not over one that is named,
-        as we name it: in the current folder it counts by the rule for our own settings, elsewhere as the user names it.
+        It runs programs. Ansible passes over one in a folder that anybody may write, but not over
+        one that is named, as we name it: in the current folder it counts by the rule for our own
+        settings, elsewhere as the user names it.
         """
         if configured := self.environment.get("ANSIBLE_CONFIG"):
             path = self.folder / Path(configured).expanduser()
@@ -154,10 +171,16 @@ class AnsibleSettings:
             if reason := distrust(here):
                 raise UsageError(
                     f"ansible.cfg of the current folder is refused: {reason}",
-                    hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",
+                    hint=(
+                        "To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in"
+                        " another folder."
+                    ),
                 )
             return here
-        others = (Path(self.environment.get("HOME", "/")) / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
+        others = (
+            Path(self.environment.get("HOME", "/")) / ".ansible.cfg",
+            Path("/etc/ansible/ansible.cfg"),
+        )
         return next(filter(_is_readable, others), None)
 
     @cached_property

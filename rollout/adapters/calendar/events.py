@@ -14,7 +14,9 @@ from rollout.planning.eligibility.windows import Opening
 
 _DATE = r"\d{8}"
 _TIME = r"\d{8}T\d{6}Z?"
-_DURATION = r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
+_DURATION = (
+    r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
+)
 _VALUES = {
     "": rf"{_DATE}|{_TIME}",
     "DATE": _DATE,
@@ -22,7 +24,9 @@ _VALUES = {
     "PERIOD": rf"{_TIME}/(?:{_TIME}|{_DURATION})",
     "DURATION": _DURATION,
 }
-_PATTERNS = {kind: re.compile(rf"(?:{one})(?:,(?:{one}))*", re.ASCII) for kind, one in _VALUES.items()}
+_PATTERNS = {
+    kind: re.compile(rf"(?:{one})(?:,(?:{one}))*", re.ASCII) for kind, one in _VALUES.items()
+}
 _TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
 _ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LISTS = frozenset({"RDATE", "EXDATE"})
@@ -73,7 +77,8 @@ _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
 # Moments beyond these are not told apart: a timezone takes none of them out of what a date can be.
-_FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+_FIRST = datetime(1, 1, 3, tzinfo=UTC)
+_LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
 Period = tuple[datetime, datetime | timedelta]
 Value = date | timedelta | Period
@@ -138,7 +143,9 @@ class CalendarEvent:
         """Return what the clocks show at the dates of a line, which are written as DTSTART is."""
         return [_wall(self._alike(line, value), self.zone) for value in self.values(line)]
 
-    def openings(self, replaced: Iterable[ContentLine], horizon: Opening) -> Iterator[Opening | None]:
+    def openings(
+        self, replaced: Iterable[ContentLine], horizon: Opening
+    ) -> Iterator[Opening | None]:
         """Yield when it takes place within the horizon, but for the occurrences that others replace.
 
         None is an occurrence outside it, so that a caller may lose its patience.
@@ -198,7 +205,8 @@ class CalendarEvent:
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
         """Return what the clocks show at a rule's end: the latest that programs mean where it is not as DTSTART is.
 
-        Google and Outlook have written dates there for events with times, Exchange times for whole days.
+        Google and Outlook have written dates there for events with times, Exchange times for whole
+        days.
         """
         if not _PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
@@ -256,10 +264,14 @@ class CalendarEvent:
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")
-        if strange := [name for name in line.parameters if name not in ("VALUE", "TZID") and name[:2] != "X-"]:
+        if strange := [
+            name for name in line.parameters if name not in ("VALUE", "TZID") and name[:2] != "X-"
+        ]:
             line.refuse(f"{strange[0]} is not understood here")
         may_be = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
-        if kind not in may_be.get(line.name, ("", "DATE", "DATE-TIME")) or not _PATTERNS[kind].fullmatch(line.value):
+        if kind not in may_be.get(line.name, ("", "DATE", "DATE-TIME")) or not _PATTERNS[
+            kind
+        ].fullmatch(line.value):
             line.refuse(f"it is not what {line.name} may say")
         if "," in line.value and line.name not in _LISTS:
             line.refuse("there are two values")

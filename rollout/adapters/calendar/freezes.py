@@ -1,8 +1,9 @@
 """Freezes from an iCalendar file (RFC 5545): every event that is not cancelled, for two years ahead.
 
-An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC where it has none; so are times without
-one. Overlapping events are one freeze. What is not understood is an error, never a freeze less; and it takes a bounded
-time: each rule ends with the year 9999, and the processor time is looked at with each timezone, event and occurrence.
+An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC where it has none; so
+are times without one. Overlapping events are one freeze. What is not understood is an error, never
+a freeze less; and it takes a bounded time: each rule ends with the year 9999, and the processor
+time is looked at with each timezone, event and occurrence.
 """
 
 from collections import defaultdict
@@ -17,13 +18,18 @@ from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import Opening, join
 
-_BEHIND, _AHEAD = timedelta(days=2), timedelta(days=731)
+_BEHIND = timedelta(days=2)
+_AHEAD = timedelta(days=731)
 _SECONDS = 20.0
 # A calendar of ten thousand events, which takes some seconds.
 _LARGEST = 4 << 20
 _ROUNDS_UP = timedelta(seconds=59)
-_HINT = "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one: gates.freeze."
-# What a file is about that has no METHOD, or one of these: events. The others are answers and changes.
+_HINT = (
+    "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
+    " gates.freeze."
+)
+# What a file is about that has no METHOD, or one of these: events. The others are answers and
+# changes.
 _METHODS = ("PUBLISH", "REQUEST")
 _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
@@ -33,7 +39,9 @@ def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tu
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
-        raise UsageError(f"cannot read the calendar {path}: {error.strerror}", hint=_HINT) from error
+        raise UsageError(
+            f"cannot read the calendar {path}: {error.strerror}", hint=_HINT
+        ) from error
     horizon = Opening(now - _BEHIND, now + _AHEAD)
     try:
         freezes = join(_openings(content, horizon, Patience.of(seconds)))
@@ -75,7 +83,9 @@ def _replaced(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
         if event.replaced or event.uid not in replaced:
             continue
         if event.uid in series:
-            event.block.refuse("two events have one UID, and it is unclear of which an occurrence is replaced")
+            event.block.refuse(
+                "two events have one UID, and it is unclear of which an occurrence is replaced"
+            )
         series.add(event.uid)
     return replaced
 
@@ -88,5 +98,9 @@ def _check_calendar(calendar: Block) -> None:
         if line and line.value.strip().upper() not in values:
             line.refuse(f"{name} has to be {' or '.join(values)} where it is given")
     for block in calendar.blocks:
-        if block.name != "VEVENT" and block.name not in _NO_EVENTS and not block.name.startswith("X-"):
+        if (
+            block.name != "VEVENT"
+            and block.name not in _NO_EVENTS
+            and not block.name.startswith("X-")
+        ):
             block.refuse("it is not understood: freezes are made of VEVENT")

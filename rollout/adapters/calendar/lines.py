@@ -9,7 +9,9 @@ from typing import NoReturn
 
 _PARAMETER_VALUE = r'(?:"[^"]*"|[^";:,]*)'
 _PARAMETER = rf"[A-Za-z0-9-]+={_PARAMETER_VALUE}(?:,{_PARAMETER_VALUE})*"
-_LINE = re.compile(rf"(?P<name>[A-Za-z0-9-]+)(?P<parameters>(?:;{_PARAMETER})*):(?P<value>.*)", re.DOTALL)
+_LINE = re.compile(
+    rf"(?P<name>[A-Za-z0-9-]+)(?P<parameters>(?:;{_PARAMETER})*):(?P<value>.*)", re.DOTALL
+)
 _EACH_PARAMETER = re.compile(rf";({_PARAMETER})")
 _SHOWN = 60
 # Calendars nest three deep: an alarm of an event of the calendar.
@@ -84,7 +86,10 @@ class Patience:
     def check(self, block: Block) -> None:
         """`CalendarError` where it is over before this block."""
         if time.thread_time() > self.end:
-            block.refuse("the calendar takes too long to read as far as here: there are too many events or timezones")
+            block.refuse(
+                "the calendar takes too long to read as far as here: there are too many events or"
+                " timezones"
+            )
 
 
 def read_calendar_block(content: bytes) -> Block:
@@ -109,7 +114,9 @@ def read_calendar_block(content: bytes) -> Block:
         else:
             block.lines.append(line)
     if ahead[-1] is not root:
-        raise CalendarError(ahead[-1].number, f"{ahead[-1].name} has no end: the file is not complete")
+        raise CalendarError(
+            ahead[-1].number, f"{ahead[-1].name} has no end: the file is not complete"
+        )
     return _only_calendar(root.blocks)
 
 

@@ -1,6 +1,7 @@
 """Recurrence rules as RFC 5545 has them (3.3.10): what a rule may say, checked before it is carried out.
 
-dateutil takes more than the standard defines: a month 13 that never comes, an interval of 0 that never ends.
+dateutil takes more than the standard defines: a month 13 that never comes, an interval of 0 that
+never ends.
 """
 
 import re
@@ -15,7 +16,8 @@ _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _MOST_ORDINAL = {"YEARLY": 53, "MONTHLY": 5}
-# In one day: times of an event that are written out. Rules that repeat more often than hourly are not understood.
+# In one day: times of an event that are written out. Rules that repeat more often than hourly are
+# not understood.
 _MOST_A_DAY = 24
 
 

@@ -55,9 +55,18 @@ def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
             line.refuse("the timezone is defined twice")
         try:
             Timezone.from_ical(block.text())
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IndexError,
+            OverflowError,
+        ) as error:
             # what icalendar and dateutil meet in a definition that no program has written
-            raise CalendarError(block.number, f"the timezone {line.value!r} is not understood: {error}") from error
+            raise CalendarError(
+                block.number, f"the timezone {line.value!r} is not understood: {error}"
+            ) from error
         names.add(line.value.strip("/"))
     return frozenset(names)
 

@@ -1,12 +1,13 @@
 """Which answers are believed: the sole place where bodies of successful answers come in; and why there was none.
 
-A proxy, a login page, or a connection that is cut answers 200 as well. What such an answer says must not be taken for
-an empty list or a done deed, and must not surface as a decoder's complaint: it is an API server that is away for the
-moment. So every body is looked over once, whole, for being JSON and of the kind that was asked for; a list's continue
-token is read on the same way, so that large pages are not gone through once more.
+A proxy, a login page, or a connection that is cut answers 200 as well. What such an answer says
+must not be taken for an empty list or a done deed, and must not surface as a decoder's complaint:
+it is an API server that is away for the moment. So every body is looked over once, whole, for being
+JSON and of the kind that was asked for; a list's continue token is read on the same way, so that
+large pages are not gone through once more.
 
-Exchanges that never came to an answer are told as errors of our tree here, too; answers with a status that is none of
-success are read by `rollout.gather.cluster.failure`.
+Exchanges that never came to an answer are told as errors of our tree here, too; answers with a
+status that is none of success are read by `rollout.gather.cluster.failure`.
 """
 
 import ssl
@@ -25,10 +26,20 @@ _SUCCESS = b'"Success"'
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
 _REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
-_CA_HINT = "The kubeconfig's certificate-authority is not the one that signed it, or the address is another's."
-_DATE_HINT = "Check this machine's clock (timedatectl), then until when the server's certificate is valid."
-_PLAIN_HINT = "The server does not speak TLS on this port: https:// may have to be http://, or the port is wrong."
-_CLIENT_CERT_HINT = "The server asks for another client certificate than the kubeconfig's user has: renew it."
+_CA_HINT = (
+    "The kubeconfig's certificate-authority is not the one that signed it, or the address is"
+    " another's."
+)
+_DATE_HINT = (
+    "Check this machine's clock (timedatectl), then until when the server's certificate is valid."
+)
+_PLAIN_HINT = (
+    "The server does not speak TLS on this port: https:// may have to be http://, or the port is"
+    " wrong."
+)
+_CLIENT_CERT_HINT = (
+    "The server asks for another client certificate than the kubeconfig's user has: renew it."
+)
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
 # Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
 _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
@@ -73,7 +84,9 @@ def continue_token(body: bytes, method: str, path: str) -> str:
     except NOT_READ as error:
         raise garbled(request, error) from error
     if not _is_answer(read, method, path):
-        raise garbled(request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})")
+        raise garbled(
+            request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})"
+        )
     return read.metadata.continue_token
 
 
@@ -83,7 +96,8 @@ def _is_answer(read: _Body, method: str, path: str) -> bool:
     if root not in ("api", "apis"):
         return True
     at = 1 if root == "api" else 2
-    version, rest = "/".join(parts[:at]), parts[at:]
+    version = "/".join(parts[:at])
+    rest = parts[at:]
     in_namespace = rest[:1] == ["namespaces"] and len(rest) > 2  # noqa: PLR2004 - else it is the namespace itself
     resource, name, subresource = (*(rest[2:] if in_namespace else rest), "", "", "")[:3]
     if not resource:
@@ -95,7 +109,9 @@ def _is_answer(read: _Body, method: str, path: str) -> bool:
         return (method == "DELETE" or bool(subresource)) and bytes(read.status) == _SUCCESS
     is_list = method == "GET" and not name
     kind = read.kind.removesuffix("List") if is_list and read.kind.endswith("List") else read.kind
-    return read.api_version == version and _plural(kind) == resource and (kind != read.kind) == is_list
+    return (
+        read.api_version == version and _plural(kind) == resource and (kind != read.kind) == is_list
+    )
 
 
 def _plural(kind: str) -> str:
@@ -110,9 +126,13 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     """Return the error that a failed exchange means; `request` is its method and path."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
-    sentence, hint = next((sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds))
+    sentence, hint = next(
+        (sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds)
+    )
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
-    return ApiUnavailableError(sentence.format(server=server, request=request, cause=cause), hint=hint)
+    return ApiUnavailableError(
+        sentence.format(server=server, request=request, cause=cause), hint=hint
+    )
 
 
 def is_broken_off(error: Exception) -> bool:
@@ -130,12 +150,18 @@ def _tls_error(error: Exception, server: str) -> ApiError:
     text = str(error)
     if _VERIFICATION in text:
         hint = _DATE_HINT if any(marker in text for marker in _BY_DATE) else _CA_HINT
-        return ApiError(f"the certificate of {server} cannot be verified: {_cause(error)}", hint=hint)
+        return ApiError(
+            f"the certificate of {server} cannot be verified: {_cause(error)}", hint=hint
+        )
     if any(marker in text for marker in _NOT_TLS):
         return ApiError(f"no TLS with {server}: {_cause(error)}", hint=_PLAIN_HINT)
     if any(marker in text for marker in _ALERTS):
-        return ApiError(f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT)
-    return ApiUnavailableError(f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT)
+        return ApiError(
+            f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT
+        )
+    return ApiUnavailableError(
+        f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT
+    )
 
 
 def _cause(error: BaseException) -> str:

@@ -1,8 +1,8 @@
 """The API server, through the `kubernetes` package: its credentials and connections, not its models.
 
-Requests are raw: bodies come back as the bytes that arrived, and what is read out of them is the caller's choice.
-Retrying is the caller's too, who knows the deadline; only a kept connection that turns out to be dead is replaced
-here, because that says nothing about the server.
+Requests are raw: bodies come back as the bytes that arrived, and what is read out of them is the
+caller's choice. Retrying is the caller's too, who knows the deadline; only a kept connection that
+turns out to be dead is replaced here, because that says nothing about the server.
 """
 
 import logging
@@ -33,7 +33,8 @@ USER_AGENT = f"rollout/{__version__}"
 DEFAULT_PAGE = "500"
 
 _LOG = logging.getLogger("rollout.api")
-_JSON, _PATCH = "application/json", "application/merge-patch+json"
+_JSON = "application/json"
+_PATCH = "application/merge-patch+json"
 _READABLE = "=/,!:"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
@@ -75,20 +76,22 @@ class _Request:
             "Accept": _JSON,
             "Accept-Encoding": self.encoding,
             "User-Agent": USER_AGENT,
-            **({} if self.body is None else {"Content-Type": _PATCH if self.method == "PATCH" else _JSON}),
+            **(
+                {}
+                if self.body is None
+                else {"Content-Type": _PATCH if self.method == "PATCH" else _JSON}
+            ),
         }
 
 
 def connect(
-    kubeconfig: Path | None,
-    context: str | None,
-    *,
-    timeouts: Timeouts | None = None,
+    kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
     """Read the kubeconfig and make a client; nothing is sent yet.
 
     Args:
-        kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's
+            service account.
         context: One of its contexts; None for the current one.
         timeouts: How long to wait for the server.
 
@@ -119,7 +122,9 @@ class KubeApi:
 
     def within(self, seconds: float) -> "KubeApi":
         """Return the same server by the same login, each answer awaited for that long and no longer."""
-        hurried = Timeouts(min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1)
+        hurried = Timeouts(
+            min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1
+        )
         return replace(self, _timeouts=hurried)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
@@ -157,10 +162,13 @@ class KubeApi:
         """Body of the answer to a DELETE with `body` as its DeleteOptions."""
         return self._fetch("DELETE", path, None, body)
 
-    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+    def watch(
+        self, path: str, query: Query, *, seconds: float
+    ) -> AbstractContextManager[Iterator[bytes]]:
         """Lines of a watch that the server ends after `seconds`; leaving the context, from any thread, ends it at once.
 
-        Bookmarks are asked for. A lost connection raises `ApiUnavailableError` out of the iteration.
+        Bookmarks are asked for. A lost connection raises `ApiUnavailableError` out of the
+        iteration.
         """
         request = _Request(
             "GET",
@@ -175,8 +183,7 @@ class KubeApi:
             encoding="identity",
         )
         return WatchStream(
-            lambda: self._answer(request),
-            lambda error: self._failed(error, request),
+            lambda: self._answer(request), lambda error: self._failed(error, request)
         )
 
     def _fetch(self, method: str, path: str, query: Query | None, body: object = None) -> bytes:
@@ -184,7 +191,8 @@ class KubeApi:
 
     def _believed(self, request: _Request) -> tuple[bytes, str]:
         """Return the body, and the token of the page that follows, of an answer that an API server may have given."""
-        response, at = self._answer(request), self._time_there.reading()
+        response = self._answer(request)
+        at = self._time_there.reading()
         try:
             body = self._read(response)
             token = continue_token(body, request.method, request.path)
@@ -206,7 +214,11 @@ class KubeApi:
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """Read a whole body, within a deadline of its own: a server may say a byte now and then for ever."""
         try:
-            body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * self._timeouts.body_patience))
+            body = b"".join(
+                _chunks(
+                    response, time.monotonic() + self._timeouts.read * self._timeouts.body_patience
+                )
+            )
         except BaseException:
             response.close()
             raise
@@ -225,7 +237,9 @@ class KubeApi:
             return response
         raise self._refusal(response, request)
 
-    def _send(self, session: Session, request: _Request, *, again: bool = True) -> urllib3.BaseHTTPResponse:
+    def _send(
+        self, session: Session, request: _Request, *, again: bool = True
+    ) -> urllib3.BaseHTTPResponse:
         """Send it; a read once more where the connection ends without a word, kept or new."""
         try:
             return self._transmit(session, request)
@@ -255,7 +269,9 @@ class KubeApi:
             outcome = type(error).__name__
             raise
         finally:
-            _LOG.debug("%s: %s, %.0f ms", request.named(), outcome, (time.monotonic() - begun) * 1000)
+            _LOG.debug(
+                "%s: %s, %.0f ms", request.named(), outcome, (time.monotonic() - begun) * 1000
+            )
         return response
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:

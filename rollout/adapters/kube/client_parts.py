@@ -1,14 +1,15 @@
 """The parts of the `kubernetes` package that are used here, loaded without the rest of it, and its programs bounded.
 
-The package imports all of itself with its first part: models, dynamic client, websockets, and with them pydantic,
-requests and OAuth, which takes four times as long as everything that a command needs. Here its packages stand empty
-while its loaders of kubeconfigs and its connections are imported; what those only may need one day (OpenID Connect
-renews tokens by requests_oauthlib) is imported when it is called. Nothing of that stays in `sys.modules`: whoever
-imports `kubernetes` gets all of it, as ever. A version of the package that cannot be taken apart so is imported whole.
+The package imports all of itself with its first part: models, dynamic client, websockets, and with
+them pydantic, requests and OAuth, which takes four times as long as everything that a command
+needs. Here its packages stand empty while its loaders of kubeconfigs and its connections are
+imported; what those only may need one day (OpenID Connect renews tokens by requests_oauthlib) is
+imported when it is called. Nothing of that stays in `sys.modules`: whoever imports `kubernetes`
+gets all of it, as ever. A version of the package that cannot be taken apart so is imported whole.
 
-For programs that give credentials (`exec` in a kubeconfig) the package waits for ever, while every request waits for
-it: one that hangs in the middle of a night would take the lock with it, and leave nodes as they are. A person at a
-terminal may be asked, but at the beginning only.
+For programs that give credentials (`exec` in a kubeconfig) the package waits for ever, while every
+request waits for it: one that hangs in the middle of a night would take the lock with it, and leave
+nodes as they are. A person at a terminal may be asked, but at the beginning only.
 """
 
 import importlib
@@ -127,7 +128,9 @@ def _stand_ins() -> dict[str, ModuleType]:
         below = name.split(".")[1:]
         vars(modules[name])["__path__"] = ["/".join((folder, *below)) for folder in folders]
     for name, values in _LATER.items():
-        vars(modules[name]).update({attribute: _Later(place) for attribute, place in values.items()})
+        vars(modules[name]).update(
+            {attribute: _Later(place) for attribute, place in values.items()}
+        )
     return modules
 
 
@@ -144,7 +147,9 @@ class Programs:
         """Keep the terminal from programs, as `interactiveMode: Never` wants it."""
         self._may_ask = False
 
-    def Popen(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any) -> Any:  # noqa: N802
+    def Popen(  # noqa: N802
+        self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any
+    ) -> Any:
         """Return what answers as a process that has ended; one that has just hung is not waited for again."""
         environment = child_environment(env)
         if self._may_ask:

@@ -1,7 +1,7 @@
 """Which kubeconfig, which context, and whether it can work: checked before any client library sees it.
 
-The library reports a missing name as a missing key, and silently goes on without a user that does not exist. An
-operator is told the file, the name, and what else there is.
+The library reports a missing name as a missing key, and silently goes on without a user that does
+not exist. An operator is told the file, the name, and what else there is.
 """
 
 import os
@@ -68,7 +68,9 @@ class User(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     impersonate: str | None = msgspec.field(name="as", default=None)
     impersonate_uid: str | None = msgspec.field(name="as-uid", default=None)
     impersonate_groups: tuple[str, ...] | None = msgspec.field(name="as-groups", default=None)
-    impersonate_extra: Mapping[str, tuple[str, ...]] | None = msgspec.field(name="as-user-extra", default=None)
+    impersonate_extra: Mapping[str, tuple[str, ...]] | None = msgspec.field(
+        name="as-user-extra", default=None
+    )
     extensions: tuple[Any, ...] | None = None
 
     def impersonation(self) -> tuple[tuple[str, str], ...]:
@@ -145,9 +147,15 @@ class _Merged:
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
         read = [_read(path) for path in reversed(files)]
-        self.current = next((file.current_context for file in reversed(read) if file.current_context), None)
-        self.contexts = {entry.name: entry.context or Context() for file in read for entry in file.contexts or ()}
-        self.clusters = {entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()}
+        self.current = next(
+            (file.current_context for file in reversed(read) if file.current_context), None
+        )
+        self.contexts = {
+            entry.name: entry.context or Context() for file in read for entry in file.contexts or ()
+        }
+        self.clusters = {
+            entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()
+        }
         self.users = {entry.name: entry.user or {} for file in read for entry in file.users or ()}
 
     def __str__(self) -> str:
@@ -165,9 +173,14 @@ class _Merged:
         user = self.contexts[name].user
         if not cluster:
             raise self._incomplete(f"context {name!r} of {self} names no cluster")
-        for kind, wanted, known in (("cluster", cluster, self.clusters.keys()), ("user", user, self.users.keys())):
+        for kind, wanted, known in (
+            ("cluster", cluster, self.clusters.keys()),
+            ("user", user, self.users.keys()),
+        ):
             if wanted and wanted not in known:
-                raise self._incomplete(f"context {name!r} names {kind} {wanted!r}, which {self} does not define")
+                raise self._incomplete(
+                    f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
+                )
         if problem := _problem(self.clusters[cluster].server or ""):
             raise KubeconfigError(
                 f"cluster {cluster!r} of {self} has {problem}",
@@ -194,24 +207,35 @@ class _Merged:
         except msgspec.ValidationError as error:
             raise KubeconfigError(
                 f"user {name!r} of {self}: {error}",
-                hint="rollout refuses fields that it does not know, because they may say who it is to be. "
-                "Remove the field, or choose another context.",
+                hint=(
+                    "rollout refuses fields that it does not know, because they may say who it is"
+                    " to be. Remove the field, or choose another context."
+                ),
             ) from error
         if problem := _problem_of_user(user):
-            raise KubeconfigError(f"user {name!r} of {self} {problem}", hint="Check it with: kubectl config view")
+            raise KubeconfigError(
+                f"user {name!r} of {self} {problem}", hint="Check it with: kubectl config view"
+            )
         return user
 
     def _incomplete(self, message: str) -> KubeconfigError:
         names = list(self.contexts)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        hint = f"Name one with --context: {shown}." if names else f"It has no context at all. {_CHOOSE}"
+        hint = (
+            f"Name one with --context: {shown}."
+            if names
+            else f"It has no context at all. {_CHOOSE}"
+        )
         return KubeconfigError(message, hint=hint)
 
 
 def _problem_of_user(user: User) -> str:
     """Return what prevents this user from logging in as its entry says; empty if nothing does."""
     if user.impersonation() and not user.impersonate:
-        return "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user to impersonate"
+        return (
+            "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
+            " to impersonate"
+        )
     provider = user.auth_provider.name if user.auth_provider else ""
     if provider and provider not in _AUTH_PROVIDERS:
         return f"logs in through the auth-provider {provider!r}, which rollout does not know"
@@ -236,7 +260,11 @@ def in_cluster() -> bool:
 def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
     if kubeconfig is not None:
         return (_existing(kubeconfig.expanduser()),)
-    listed = tuple(Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part)
+    listed = tuple(
+        Path(part).expanduser()
+        for part in os.environ.get("KUBECONFIG", "").split(os.pathsep)
+        if part
+    )
     if not listed:
         return (_existing(Path(_DEFAULT).expanduser()),)
     # As kubectl does, files of the list that do not exist are passed over, but not all of them.
@@ -245,7 +273,9 @@ def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise KubeconfigError(f"there is no kubeconfig {path}", hint=f"{_CHOOSE} Without a cluster: rollout demo")
+        raise KubeconfigError(
+            f"there is no kubeconfig {path}", hint=f"{_CHOOSE} Without a cluster: rollout demo"
+        )
     return path
 
 
@@ -253,9 +283,13 @@ def _read(path: Path) -> KubeconfigFile:
     try:
         content = read_yaml(read_input(path, trust=Trust.OWNER).decode())
     except OSError as error:
-        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
+        raise KubeconfigError(
+            f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"kubeconfig {path} is not YAML: {_place(error)}", hint=_CHOOSE) from error
+        raise KubeconfigError(
+            f"kubeconfig {path} is not YAML: {_place(error)}", hint=_CHOOSE
+        ) from error
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
     try:
@@ -274,14 +308,20 @@ def _check_token_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise KubeconfigError(f"token file {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
+        raise KubeconfigError(
+            f"token file {path} cannot be read: {error.strerror}", hint=_CHOOSE
+        ) from error
 
 
 def _place(error: Exception) -> str:
     """Where and what, without the line itself, which may hold a token."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
-    return type(error).__name__ if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
+    return (
+        type(error).__name__
+        if isinstance(error, UnicodeDecodeError)
+        else " ".join(str(error).split())
+    )
 
 
 def _problem(server: str) -> str:
@@ -291,5 +331,9 @@ def _problem(server: str) -> str:
     with suppress(ValueError):
         parts = urlsplit(server)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
+            return (
+                "a user and password in its server address: they belong to the user"
+                if "@" in parts.netloc
+                else ""
+            )
     return f"the server address {without_userinfo(server)!r}, which is not a URL"

@@ -1,12 +1,14 @@
 """Credentials and connections out of a kubeconfig, by way of the `kubernetes` package.
 
-Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs that are run included.
-It says what went wrong with a program only to the log, so the log is listened to while it works. It is slow to import,
-hence in parts, and only when a cluster is really asked for.
+Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs
+that are run included. It says what went wrong with a program only to the log, so the log is
+listened to while it works. It is slow to import, hence in parts, and only when a cluster is really
+asked for.
 
-Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as the process ends: a
-killed one would leave them for ever. Here they are read into memory, and the files removed, before anything is sent.
-Files that the kubeconfig names are read for each connection, as they may be replaced meanwhile.
+Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as
+the process ends: a killed one would leave them for ever. Here they are read into memory, and the
+files removed, before anything is sent. Files that the kubeconfig names are read for each
+connection, as they may be replaced meanwhile.
 """
 
 import logging
@@ -60,8 +62,8 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 class Session:
     """A connection to an API server, with its credentials and the impersonated user.
 
-    `context` is the kubeconfig's, empty in a pod without one. `impersonation` are headers; a name may stand there
-    several times.
+    `context` is the kubeconfig's, empty in a pod without one. `impersonation` are headers; a name
+    may stand there several times.
     """
 
     server: str
@@ -74,7 +76,8 @@ class Session:
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
         """Add the credentials to these headers, and renew them first if they are about to expire.
 
-        `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
+        `ApiUnavailableError` where they cannot be sent: a file or program that gives others later
+        is waited for.
         """
         with self.renewing, _no_file_left(), _listening():
             settings = self.configuration.auth_settings()
@@ -85,7 +88,9 @@ class Session:
                     complete[item["key"]] = header_value(item["value"])
         except ValueError as error:
             message = f"the kubeconfig's credentials cannot be sent: they have {error}"
-            raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT) from None
+            raise ApiUnavailableError(
+                message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT
+            ) from None
         for name, value in self.impersonation:
             complete.add(name, value)
         return complete
@@ -111,8 +116,12 @@ def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
     try:
         return tuple((name, header_value(value)) for name, value in login.impersonation)
     except ValueError as error:
-        message = f"user {login.user!r} of {login.origin} impersonates someone whose name has {error}"
-        raise KubeconfigError(message, hint="Write names with ASCII characters, on one line.") from None
+        message = (
+            f"user {login.user!r} of {login.origin} impersonates someone whose name has {error}"
+        )
+        raise KubeconfigError(
+            message, hint="Write names with ASCII characters, on one line."
+        ) from None
 
 
 @contextmanager
@@ -142,9 +151,14 @@ def _configuration(login: Login) -> Any:
     if login.program and login.program.interactive_mode == "Never":
         parts.programs.ask_nothing()
     configuration = parts.configuration.Configuration()
-    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
+    with (
+        _translated(login.origin),
+        scratch_for("a kubeconfig with certificates in it"),
+        _listening() as heard,
+    ):
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001 - only it knows when credentials expire
-            filename=os.pathsep.join(str(path) for path in login.files), active_context=login.context
+            filename=os.pathsep.join(str(path) for path in login.files),
+            active_context=login.context,
         )
         loader.load_and_set(configuration)
         Renewal(loader).watch_over(configuration)
@@ -152,7 +166,8 @@ def _configuration(login: Login) -> Any:
         why = f": {last_words(heard[-1].getMessage())}" if heard else ""
         raise KubeconfigError(
             f"{login.program.command} gave no credentials{why}",
-            hint=login.program.install_hint or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
+            hint=login.program.install_hint
+            or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
 
@@ -160,8 +175,8 @@ def _configuration(login: Login) -> Any:
 class Renewal:
     """Renews credentials that say when they expire, shortly before they do.
 
-    The library renews them five minutes before that. Those that live for less than five minutes it would renew for
-    every request, running their program each time.
+    The library renews them five minutes before that. Those that live for less than five minutes it
+    would renew for every request, running their program each time.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -210,7 +225,11 @@ def _kept_alive() -> list[tuple[int, int, int]]:
     wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
     known = [name for name in wanted if hasattr(socket, name)]
     options = [(socket.IPPROTO_TCP, getattr(socket, name), wanted[name]) for name in known]
-    return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *options]
+    return [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *options,
+    ]
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
@@ -218,7 +237,9 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
 
     An unusable certificate is met here, by its name, and not in the middle of a request.
     """
-    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+    context = create_urllib3_context(
+        cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
+    )
     # An empty passphrase keeps OpenSSL from asking for one on the terminal.
     load_chain = partial(context.load_cert_chain, keyfile=configuration.key_file, password="")
     for kind, path, load in (
@@ -258,9 +279,11 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
     if proxy:
         configuration.proxy = proxy
     else:
-        configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
-        # Chosen by us, though it is the one from the environment: that would be looked through at each request.
-        # It may be a host and a port alone: HTTP's, as for kubectl and curl.
+        configuration.no_proxy = ",".join(
+            part for part in (configuration.no_proxy, _LOOPBACK) if part
+        )
+        # Chosen by us, though it is the one from the environment: that would be looked through at
+        # each request. It may be a host and a port alone: HTTP's, as for kubectl and curl.
         if configuration.proxy and "://" not in configuration.proxy:
             configuration.proxy = f"http://{configuration.proxy}"
 
@@ -275,7 +298,10 @@ def _translated(origin: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != _SOCKS:
             raise
-        message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
+        message = (
+            f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not"
+            " installed"
+        )
         raise KubeconfigError(message, hint=f"{sys.executable} -m pip install PySocks") from error
     except Exception as error:
         raise KubeconfigError(
@@ -299,12 +325,13 @@ def _listening() -> Iterator[list[logging.LogRecord]]:
 class Access:
     """The session in use.
 
-    It is opened at once, and again when the server no longer accepts the credentials, which a rollout of many hours may
-    well outlive. Where that fails it may succeed later, when the network of its program is back or somebody has logged
-    in anew: that is told as a server that is away, for whoever asks to wait out.
+    It is opened at once, and again when the server no longer accepts the credentials, which a
+    rollout of many hours may well outlive. Where that fails it may succeed later, when the network
+    of its program is back or somebody has logged in anew: that is told as a server that is away,
+    for whoever asks to wait out.
 
-    The context is the one that was chosen at first, whatever the kubeconfig's current one is by then, and the server
-    stays the same: a rollout never goes on in another cluster.
+    The context is the one that was chosen at first, whatever the kubeconfig's current one is by
+    then, and the server stays the same: a rollout never goes on in another cluster.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
@@ -334,15 +361,21 @@ class Access:
             except KubeconfigError as error:
                 self._refusal, self._locked_out_until = error, time.monotonic() + _LOGIN_PAUSE
         message = f"the credentials have expired and cannot be renewed: {self._refusal.message}"
-        raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=self._refusal.hint) from self._refusal
+        raise ApiUnavailableError(
+            message, status=_UNAUTHORIZED, hint=self._refusal.hint
+        ) from self._refusal
 
     def _same_server(self) -> Session:
         first = self._session
         session = open_session(self._kubeconfig, first.context or None)
         if session.server != first.server:
             raise KubeconfigError(
-                f"the kubeconfig now leads to another API server, {without_userinfo(session.server)}",
-                hint=f"This run stays with {without_userinfo(first.server)}. Restore that address, or start again.",
+                "the kubeconfig now leads to another API server,"
+                f" {without_userinfo(session.server)}",
+                hint=(
+                    f"This run stays with {without_userinfo(first.server)}. Restore that address,"
+                    " or start again."
+                ),
             )
         return session
 
@@ -350,11 +383,13 @@ class Access:
 class Recovery:
     """Hears of exchanges that failed; judges refusals by how long ago the last one did. For many threads.
 
-    An API server that starts refuses everybody for a moment: it listens before it has read who may do what, so that
-    users whose rights stand in the cluster are told 403 (and service accounts 401) which they are granted right after.
+    An API server that starts refuses everybody for a moment: it listens before it has read who may
+    do what, so that users whose rights stand in the cluster are told 403 (and service accounts 401)
+    which they are granted right after.
 
-    Credentials that a server has accepted are no mistake of whoever runs this: refused later, they have expired or were
-    replaced, or what the server asks about them is away. They may be accepted again, once an operator has seen to that.
+    Credentials that a server has accepted are no mistake of whoever runs this: refused later, they
+    have expired or were replaced, or what the server asks about them is away. They may be accepted
+    again, once an operator has seen to that.
     """
 
     def __init__(self) -> None:
@@ -375,7 +410,9 @@ class Recovery:
             self.was_away()
             return error
         if error.status == _UNAUTHORIZED and self._is_known:
-            return _passing(error, "what the API server has accepted before, it does not accept now")
+            return _passing(
+                error, "what the API server has accepted before, it does not accept now"
+            )
         if error.status not in _REFUSALS or error.causes:
             return error
         if time.monotonic() - self._away_at <= _STARTING_SECONDS:
@@ -384,4 +421,6 @@ class Recovery:
 
 
 def _passing(error: ApiError, why: str) -> ApiUnavailableError:
-    return ApiUnavailableError(f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint)
+    return ApiUnavailableError(
+        f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint
+    )

@@ -1,7 +1,8 @@
 """A watch's lines, endable at any moment.
 
-A thread that waits in a socket for the next event cannot be told to stop, and closing the socket under it does not wake
-it: only shutting the socket's reading side down does. That is what leaving the context does, from any thread.
+A thread that waits in a socket for the next event cannot be told to stop, and closing the socket
+under it does not wake it: only shutting the socket's reading side down does. That is what leaving
+the context does, from any thread.
 """
 
 import contextlib
@@ -55,16 +56,20 @@ class WatchStream:
     def _next_chunk(self) -> bytes:
         try:
             with self._reading:
-                return b"" if self._closed or self._response is None else self._response.read1(_CHUNK)
+                return (
+                    b"" if self._closed or self._response is None else self._response.read1(_CHUNK)
+                )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # What a reader meets whose socket is shut under it is no failure: somebody asked for the end.
+            # What a reader meets whose socket is shut under it is no failure: somebody asked for
+            # the end.
             if self._closed:
                 return b""
             raise self._translate(error) from error
 
     def _cut(self, response: urllib3.BaseHTTPResponse) -> None:
         """Wake a reader, let it leave, then close: what it is inside of may not be taken apart."""
-        # RuntimeError, ValueError: the stream had ended by itself, and its connection is another's by now.
+        # RuntimeError, ValueError: the stream had ended by itself, and its connection is another's
+        # by now.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
         if self._reading.acquire(timeout=_LEAVING):

@@ -1,10 +1,11 @@
 """What an OpenSSH client configuration says of hosts: where, as whom, and through what to log in.
 
-OpenSSH's own client is asked what its configuration means: `ssh -G`, a process a question (6 ms of CPU). It looks names
-up and runs the commands of `Match exec`, as for a connection: they are the operator's own, and no name gets here that a
-shell could take for anything but a name. What flags or the inventory say goes before it. What cannot be followed and
-would lead elsewhere, or log in otherwise, is refused by name where it applies to a host: half of a configuration is
-worse than none. Jump hosts are left to the client as well, which follows the same files to them.
+OpenSSH's own client is asked what its configuration means: `ssh -G`, a process a question (6 ms of
+CPU). It looks names up and runs the commands of `Match exec`, as for a connection: they are the
+operator's own, and no name gets here that a shell could take for anything but a name. What flags or
+the inventory say goes before it. What cannot be followed and would lead elsewhere, or log in
+otherwise, is refused by name where it applies to a host: half of a configuration is worse than
+none. Jump hosts are left to the client as well, which follows the same files to them.
 """
 
 import getpass
@@ -35,7 +36,8 @@ from rollout.model.host import (
 )
 from rollout.model.tool_output import last_words
 
-# Ignored, these would send the connection elsewhere, log in with something else, or trust a key that is not to be.
+# Ignored, these would send the connection elsewhere, log in with something else, or trust a key
+# that is not to be.
 _REFUSED = (
     "bindaddress",
     "bindinterface",
@@ -56,8 +58,8 @@ _NONE = "none"
 # So many take a second or two.
 _MANY = 200
 _WAY_OUT = (
-    "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it: --ssh-config FILE, "
-    "or none."
+    "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it:"
+    " --ssh-config FILE, or none."
 )
 _NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
@@ -66,7 +68,8 @@ _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
 
-# Keywords in lower case with their values: those that the configuration sets to something else than the default.
+# Keywords in lower case with their values: those that the configuration sets to something else than
+# the default.
 Settings = Mapping[str, tuple[str, ...]]
 
 _CLIENT = "ssh"
@@ -87,8 +90,9 @@ def with_ssh_config(
 ) -> Mapping[str, Host]:
     """Return the hosts as the file has them reached; `InputError` where it cannot be followed.
 
-    `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else all defaults. What takes seconds, or does not count, is announced.
+    `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that
+    nobody has told: the configuration's, else all defaults. What takes seconds, or does not count,
+    is announced.
     """
     files = config_files(path)
     unconfigured = {
@@ -99,7 +103,10 @@ def with_ssh_config(
         return unconfigured
     if shutil.which(_CLIENT) is None:
         if path is not None:
-            raise InputError(f"--ssh-config {path} needs OpenSSH's client, which is not installed", hint=_NO_CLIENT)
+            raise InputError(
+                f"--ssh-config {path} needs OpenSSH's client, which is not installed",
+                hint=_NO_CLIENT,
+            )
         announce(f"{files} does not count: OpenSSH's client (ssh) is not installed")
         return unconfigured
     asked = {name: host for name, host in hosts.items() if host.address}
@@ -107,11 +114,17 @@ def with_ssh_config(
         _check_words(host)
     if len(asked) >= _MANY:
         announce(f"asking ssh what {files} means for {len(asked)} hosts, which may take seconds")
-    with scratch_for("ssh"), NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file:
+    with (
+        scratch_for("ssh"),
+        NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file,
+    ):
         # A file, for the client may read it a second time (Match final).
         file.write(files.text())
         file.flush()
-        return {**unconfigured, **_configured(asked, Client(Path(file.name), str(files.own or files.system)), files)}
+        return {
+            **unconfigured,
+            **_configured(asked, Client(Path(file.name), str(files.own or files.system)), files),
+        }
 
 
 @dataclass(frozen=True)
@@ -145,14 +158,16 @@ class ConfigFiles:
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the file that is named; where none is, those that `ssh` goes by; None where no file counts.
 
-    `ssh` looks for the account's home; where HOME is another folder, as in a container or under sudo, the file there
-    counts, and alone.
+    `ssh` looks for the account's home; where HOME is another folder, as in a container or under
+    sudo, the file there counts, and alone.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
     usual = _OWN.expanduser()
     own = usual if usual.is_file() else None
-    system = _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None
+    system = (
+        _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None
+    )
     return ConfigFiles(own, system) if own or system else None
 
 
@@ -160,7 +175,8 @@ def _account_home() -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # as pods on clusters that give each namespace a uid of its own: the client refuses all work then
+        # as pods on clusters that give each namespace a uid of its own: the client refuses all work
+        # then
         return NO_FILE
 
 
@@ -172,7 +188,9 @@ class Client:
         self._shown = shown
         # The client's own, but for two: a host's name is its own, and the usual user is ours.
         defaults = self._asked(_NOBODY, "", 0, "none")
-        self._defaults = {name: value for name, value in defaults.items() if name not in ("hostname", "user")}
+        self._defaults = {
+            name: value for name, value in defaults.items() if name not in ("hostname", "user")
+        }
 
     def ask(self, name: str, user: str, port: int) -> Settings:
         """Return what the files set for a name that `ssh` could be given, with a user and port unless empty and 0.
@@ -180,24 +198,35 @@ class Client:
         `InputError`, in the client's own words, where it cannot follow them.
         """
         settings = self._asked(name, user, port, str(self._file))
-        return {keyword: value for keyword, value in settings.items() if self._defaults.get(keyword) != value}
+        return {
+            keyword: value
+            for keyword, value in settings.items()
+            if self._defaults.get(keyword) != value
+        }
 
     def _asked(self, name: str, user: str, port: int, file: str) -> Settings:
         given = [*(("-l", user) if user else ()), *(("-p", str(port)) if port else ())]
         try:
             # The name is behind everything that could be an option.
-            done = run_program([_CLIENT, "-G", "-T", "-F", file, *given, "--", name], seconds=_SECONDS)
+            done = run_program(
+                [_CLIENT, "-G", "-T", "-F", file, *given, "--", name], seconds=_SECONDS
+            )
         except OSError as error:
             raise InputError(f"{_CLIENT} cannot be run: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise InputError(
                 f"ssh -G {name} has no answer after {_SECONDS:.3g} s",
-                hint="Does a Match exec of the configuration wait for something, or its CanonicalizeHostname?",
+                hint=(
+                    "Does a Match exec of the configuration wait for something, or its"
+                    " CanonicalizeHostname?"
+                ),
             ) from error
         if done.returncode:
             printed = done.stderr.decode(errors="replace").replace(str(self._file), self._shown)
             said = last_words(printed, _LONGEST) or f"exit status {done.returncode}"
-            raise InputError(f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none.")
+            raise InputError(
+                f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none."
+            )
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
 
@@ -213,9 +242,13 @@ def _settings(printed: str) -> Settings:
 
 def _check_words(host: Host) -> None:
     if not is_address(host.address):
-        raise InputError(f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it")
+        raise InputError(
+            f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
+        )
     if not _USER.fullmatch(host.user):
-        raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
+        raise InputError(
+            f"{host.name}: user {host.user!a} has characters that a shell would take for its own"
+        )
 
 
 def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
@@ -224,12 +257,18 @@ def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -
 
     def configure(host: Host) -> Host:
         name, settings = _asked(host, client, usual[host.user, host.port])
-        if refused := [keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF]:
-            raise InputError(f"{files} sets {refused[0]} for {host.name}, which is not supported", hint=_WAY_OUT)
+        if refused := [
+            keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF
+        ]:
+            raise InputError(
+                f"{files} sets {refused[0]} for {host.name}, which is not supported", hint=_WAY_OUT
+            )
         try:
             return _reached(host, name, settings, files)
         except InputError as error:
-            raise InputError(f"{files}, for {host.name}: {error.message}", hint=error.hint) from error
+            raise InputError(
+                f"{files}, for {host.name}: {error.message}", hint=error.hint
+            ) from error
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
@@ -238,7 +277,8 @@ def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -
 def _asked(host: Host, client: Client, usual: Settings) -> tuple[str, Settings]:
     """Return what counts for this host: a block that speaks of its name goes before one that speaks of its address."""
     if is_address(host.name) and host.name != host.address:
-        # What is wrong with the files is told of the address as well; the name may be one that only the cluster knows.
+        # What is wrong with the files is told of the address as well; the name may be one that only
+        # the cluster knows.
         with suppress(InputError):
             if _differs(settings := client.ask(host.name, host.user, host.port), usual, host.name):
                 return host.name, settings
@@ -295,7 +335,9 @@ def _known_hosts(settings: Settings) -> HostKeyFiles | None:
     if not any(keyword in settings for keyword in _FILE_LISTS):
         return None
     own, system = (
-        tuple(str(Path(file).expanduser()) for file in settings.get(keyword, usual) if file != _NONE)
+        tuple(
+            str(Path(file).expanduser()) for file in settings.get(keyword, usual) if file != _NONE
+        )
         for keyword, usual in zip(_FILE_LISTS, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
     )
     return HostKeyFiles(own, system)
@@ -336,7 +378,9 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
     return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else _file(value, tokens)
 
 
-def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]) -> tuple[str, ...]:
+def _proxy(
+    host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return the local command whose input and output are the connection; none where the host is reached directly."""
     jump, command = (_value(settings, keyword, _NONE) for keyword in ("proxyjump", "proxycommand"))
     if jump == command == _NONE:

@@ -1,8 +1,8 @@
 """One SSH connection of paramiko with one deadline over everything that happens on it.
 
-paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for without
-end), and measures each on its own. Here the deadline is the socket's. How far it has come is kept in mind: the sentence
-of a failure says where it happened.
+paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for
+without end), and measures each on its own. Here the deadline is the socket's. How far it has come
+is kept in mind: the sentence of a failure says where it happened.
 """
 
 import contextlib
@@ -22,15 +22,28 @@ from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
-from rollout.adapters.ssh.failures import AGREEING, Offer, OutputLimitError, TurnedAwayError, failure
+from rollout.adapters.ssh.failures import (
+    AGREEING,
+    Offer,
+    OutputLimitError,
+    TurnedAwayError,
+    failure,
+)
 from rollout.adapters.ssh.keys import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import HostKey
-from rollout.adapters.ssh.sockets import HANDSHAKE_ALLOWANCE, DeadlineSocket, Relay, connect, through
+from rollout.adapters.ssh.sockets import (
+    HANDSHAKE_ALLOWANCE,
+    DeadlineSocket,
+    Relay,
+    connect,
+    through,
+)
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a jump host.
+# What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a
+# jump host.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
@@ -75,7 +88,10 @@ class _PromptHandler(AuthOnlyHandler):
 
     @override
     def send_auth_request(
-        self, username: str, method: str, finish_message: Callable[[paramiko.Message], None] | None = None
+        self,
+        username: str,
+        method: str,
+        finish_message: Callable[[paramiko.Message], None] | None = None,
     ) -> list[str]:
         self._answer = threading.Event()
         return super().send_auth_request(username, method, finish_message)
@@ -84,8 +100,9 @@ class _PromptHandler(AuthOnlyHandler):
 class _LoginTransport(ServiceRequestingTransport):
     """Asks for the login service once a connection, however many keys are tried, and hears the answer at once.
 
-    The plain transport asks for it with each key, at which servers other than OpenSSH's hang up, and does not survive
-    an agent that declines to sign. The parent looks for the answer every 0.1 s, also when the thread has ended.
+    The plain transport asks for it with each key, at which servers other than OpenSSH's hang up,
+    and does not survive an agent that declines to sign. The parent looks for the answer every 0.1
+    s, also when the thread has ended.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
@@ -153,7 +170,11 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     try:
         connection = Connection(host, deadline)
     except OSError as error:
-        late = deadline - started if isinstance(error, TimeoutError) or time.monotonic() >= deadline else None
+        late = (
+            deadline - started
+            if isinstance(error, TimeoutError) or time.monotonic() >= deadline
+            else None
+        )
         raise failure(error, host, "connecting", late=late) from error
     try:
         yield connection
@@ -176,7 +197,8 @@ class Connection:
             self._socket, self._relay = through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
+        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the
+        # operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
@@ -199,7 +221,8 @@ class Connection:
         self._doing = "logging in"
         if not keys:
             raise SshAuthError(
-                "there is no key to log in with", hint="Name one with --ssh-key, or add one to ssh-agent."
+                "there is no key to log in with",
+                hint="Name one with --ssh-key, or add one to ssh-agent.",
             )
         tried = list[str]()
         for key in keys:
@@ -209,7 +232,9 @@ class Connection:
                 if not self._transport.is_active():
                     raise
                 unsigned = isinstance(error, UnsignedError)
-                tried.append(f"{described(key)}{' (which the agent does not sign with)' if unsigned else ''}")
+                tried.append(
+                    f"{described(key)}{' (which the agent does not sign with)' if unsigned else ''}"
+                )
                 continue
             if further:
                 message = f"the host requires more than a key: {', '.join(further)}"
@@ -230,7 +255,8 @@ class Connection:
             channel.exec_command(command)
             return self._result(channel)
         finally:
-            # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer it has given.
+            # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer
+            # it has given.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
@@ -254,7 +280,9 @@ class Connection:
         if not is_told or not self._socket.seconds_left:
             raise TimeoutError("deadline")
         status = None if channel.exit_status == _NO_STATUS else channel.exit_status
-        return CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        return CommandResult(
+            status, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+        )
 
     def close(self) -> None:
         """End it, and wait for its thread."""
@@ -294,7 +322,8 @@ class Connection:
         """Both streams until their end: read together, since a full one would stop the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
-        stdout, stderr = bytearray(), bytearray()
+        stdout = bytearray()
+        stderr = bytearray()
         while True:
             # Before the reading: what arrives between the two is read in the next round.
             ended = channel.eof_received or channel.closed
@@ -318,4 +347,8 @@ def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ..
 
 def _signatures(key_types: tuple[str, ...]) -> tuple[str, ...]:
     """Signature algorithms of key types: known_hosts names an RSA key by its type, the handshake by its hash."""
-    return tuple(name for key_type in key_types for name in (_RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)))
+    return tuple(
+        name
+        for key_type in key_types
+        for name in (_RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,))
+    )

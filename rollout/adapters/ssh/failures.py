@@ -13,10 +13,13 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_words
 
 AGREEING = "agreeing on keys"
-_BEHIND = "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor ansible."
+_BEHIND = (
+    "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
+    " ansible."
+)
 _OUTDATED = (
-    "The host's sshd is too old: it offers only algorithms that are no longer considered safe. Update it, or allow"
-    " them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
+    "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
+    " Update it, or allow them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
 )
 # Algorithms that OpenSSH has disabled by default, by parts of their names.
 _UNSAFE = re.compile(
@@ -57,15 +60,19 @@ def failure(
 ) -> SshError:
     """Return what it means.
 
-    `greeting` is the first that the host said, `complaint` what the command said that it is reached through, `late` how
-    many seconds there were, where they are over. `offer` are the host's algorithms that we have none of.
+    `greeting` is the first that the host said, `complaint` what the command said that it is reached
+    through, `late` how many seconds there were, where they are over. `offer` are the host's
+    algorithms that we have none of.
     """
     said = last_words(complaint)
     complained = f": {said!a}" if said else ""
     if late is not None:
         return SshTimeoutError(
             f"no answer within {late:.3g} s while {doing}{complained}",
-            hint=f"Is {host.address} the host's address, and does a firewall let port {host.port} pass?",
+            hint=(
+                f"Is {host.address} the host's address, and does a firewall let port {host.port}"
+                " pass?"
+            ),
         )
     if host.proxy and doing == AGREEING:
         ended = f"its jump host or proxy ended the connection{complained}"
@@ -74,19 +81,33 @@ def failure(
     return SshUnreachableError(sentence, hint=hint)
 
 
-def _cause(error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
+def _cause(
+    error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None
+) -> tuple[str, str]:
     """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
     port = f"Is sshd running at {host.address}, port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
         (ConnectionRefusedError, ("the connection was refused", port)),
-        (socket.gaierror, (f"the name {host.address} does not resolve", "Give its address in an inventory.")),
+        (
+            socket.gaierror,
+            (f"the name {host.address} does not resolve", "Give its address in an inventory."),
+        ),
         (paramiko.ssh_exception.IncompatiblePeer, _incompatible(str(error), greeting, offer)),
         (paramiko.AuthenticationException, ended),
         (EOFError, ended),
         (ConnectionError, ended),
-        (paramiko.ChannelException, ("the host opens no session", "Its sshd may forbid commands for this user.")),
-        (OSError, (f"{getattr(error, 'strerror', '') or error} while {doing}", "Is there a route to the host?")),
+        (
+            paramiko.ChannelException,
+            ("the host opens no session", "Its sshd may forbid commands for this user."),
+        ),
+        (
+            OSError,
+            (
+                f"{getattr(error, 'strerror', '') or error} while {doing}",
+                "Is there a route to the host?",
+            ),
+        ),
     )
     cause = next((sentences for kind, sentences in causes if isinstance(error, kind)), None)
     return cause or _ssh_cause(str(error), doing, port, greeting)
@@ -96,7 +117,10 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
     """Return a sentence with the host's offer, and a hint that says which side is outdated."""
     if offer is None:
         what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
-        return f"no SSH algorithm in common with {_first_line(greeting)}: {what.strip('()')}", _BEHIND
+        return (
+            f"no SSH algorithm in common with {_first_line(greeting)}: {what.strip('()')}",
+            _BEHIND,
+        )
     offered = excerpt(", ".join(offer.names))
     sentence = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
     return sentence, _OUTDATED if offer.is_outdated else _BEHIND

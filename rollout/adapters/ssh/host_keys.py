@@ -1,7 +1,7 @@
 """The keys that hosts show, for a known_hosts file: scanned, held against what confirms them, written down.
 
-A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it
-already, or the fingerprint, which a host prints on its console.
+A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a
+file that has it already, or the fingerprint, which a host prints on its console.
 """
 
 import base64
@@ -58,12 +58,21 @@ class ScannedHost:
 
 
 def scan(
-    hosts: Mapping[str, Host], file: Path | None, fingerprints: Fingerprints, *, timeout: float, concurrency: int
+    hosts: Mapping[str, Host],
+    file: Path | None,
+    fingerprints: Fingerprints,
+    *,
+    timeout: float,
+    concurrency: int,
 ) -> tuple[ScannedHost, ...]:
     """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
-    answers = dict(side_by_side(hosts, lambda host: _shown(host, known, timeout), concurrency=concurrency))
-    return tuple(_judged(node, host, answers[node], known, fingerprints) for node, host in hosts.items())
+    answers = dict(
+        side_by_side(hosts, lambda host: _shown(host, known, timeout), concurrency=concurrency)
+    )
+    return tuple(
+        _judged(node, host, answers[node], known, fingerprints) for node, host in hosts.items()
+    )
 
 
 def _shown(host: Host, known: KnownHosts, timeout: float) -> HostKey:
@@ -107,20 +116,28 @@ def _without(line: str, entry: ScannedHost) -> str | None:
         return line
     own = name_on_file(entry.host)
     others = [name for name in names.split(",") if same_place(name) != same_place(own)]
-    return line.replace(names, ",".join(others), 1) if others and not names.startswith("|1|") else None
+    return (
+        line.replace(names, ",".join(others), 1) if others and not names.startswith("|1|") else None
+    )
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
     """Read the fingerprints in a file, or in a folder's files named after Nodes; `InputError` where there is none."""
     if place.is_dir():
         files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}
-        listed = {node: "\n".join(text_of(file) for file in named if file.is_file()) for node, named in files.items()}
+        listed = {
+            node: "\n".join(text_of(file) for file in named if file.is_file())
+            for node, named in files.items()
+        }
     else:
         listed = {"": text_of(place)}
     fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in listed.items()}
     if not any(fingerprints.values()):
         raise InputError(
             f"{place} holds no fingerprint of a key",
-            hint="A fingerprint is written SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
+            hint=(
+                "A fingerprint is written SHA256:…, as hosts print it on their console and"
+                " `ssh-keygen -l` does."
+            ),
         )
     return fingerprints

@@ -1,9 +1,9 @@
 """What the operator logs in with: key files, decrypted once, their certificates, and the agent's keys.
 
-Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does. Nobody is asked for
-a passphrase: that of the environment opens a key, or the agent holds it. paramiko's own agent client connects to
-`SSH_AUTH_SOCK` alone, forgets to close its socket where nobody answers, and offers a certificate that the agent holds
-as the bare key.
+Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
+Nobody is asked for a passphrase: that of the environment opens a key, or the agent holds it.
+paramiko's own agent client connects to `SSH_AUTH_SOCK` alone, forgets to close its socket where
+nobody answers, and offers a certificate that the agent holds as the bare key.
 """
 
 import base64
@@ -46,7 +46,8 @@ _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE = "-cert-v01@openssh.com"
-# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
+# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang
+# us.
 _PATIENCE = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
@@ -133,7 +134,9 @@ def _held(file: str, held: Keys) -> paramiko.PKey | None:
 def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate that lies beside its file, as `ssh` looks for it, and then by itself."""
     # The agent's keys look up attributes in a way that copying does not survive.
-    certified = HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
+    certified = (
+        HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
+    )
     with suppress(OSError, ValueError, paramiko.SSHException):
         certified.load_certificate(str(Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()))
         yield certified
@@ -152,11 +155,14 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
         check_input(file)
         if _too_open(file):
             raise SshAuthError(
-                f"key file {file}: others may read it", hint=f"Run: chmod 600 {file} (ssh refuses it as well)"
+                f"key file {file}: others may read it",
+                hint=f"Run: chmod 600 {file} (ssh refuses it as well)",
             )
         return _parse(file, passphrase)
     except OSError as error:
-        raise SshAuthError(f"key file {file}: {error.strerror}", hint="Name another with --ssh-key.") from error
+        raise SshAuthError(
+            f"key file {file}: {error.strerror}", hint="Name another with --ssh-key."
+        ) from error
 
 
 def _parse(file: Path, passphrase: str) -> paramiko.PKey:
@@ -165,7 +171,9 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
         return _load(data, None)
     except TypeError:
         if not passphrase:
-            raise SshAuthError(f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)) from None
+            raise SshAuthError(
+                f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)
+            ) from None
     except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable(file, data) from error
     try:
@@ -196,7 +204,9 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
             text = key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.OpenSSH,
+                serialization.NoEncryption(),
             )
             return paramiko.Ed25519Key(file_obj=io.StringIO(text.decode()))
         case _:
@@ -207,10 +217,16 @@ def described(key: paramiko.PKey) -> str:
     """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
     type_, blob = _shown(key)
     with suppress(ValueError, UnsupportedAlgorithm):
-        certificate = serialization.load_ssh_public_identity(type_.encode() + b" " + base64.b64encode(blob))
+        certificate = serialization.load_ssh_public_identity(
+            type_.encode() + b" " + base64.b64encode(blob)
+        )
         if isinstance(certificate, serialization.SSHCertificate):
-            words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
-            return f"{words}, which has expired" if certificate.valid_before <= time.time() else words
+            words = (
+                f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
+            )
+            return (
+                f"{words}, which has expired" if certificate.valid_before <= time.time() else words
+            )
     return key.fingerprint
 
 
@@ -236,7 +252,10 @@ def _unusable(file: Path, data: bytes) -> SshAuthError:
         what = "it is the handle of a key on a security token, which only ssh and its agent can use"
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
     elif b" PRIVATE KEY-----" in start[:64]:
-        what = "it is a private key in a form that rollout cannot read (ed25519, ecdsa and rsa are supported)"
+        what = (
+            "it is a private key in a form that rollout cannot read (ed25519, ecdsa and rsa are"
+            " supported)"
+        )
         hint = f"If ssh can use it, convert it: ssh-keygen -p -Z aes256-ctr -f {name}"
     return SshAuthError(f"key file {file}: {what}", hint=hint)
 
@@ -282,9 +301,16 @@ def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
         line.settimeout(_PATIENCE)
         held: tuple[HeldKey, ...] = ()
         with suppress(OSError, paramiko.SSHException):
-            line.connect(os.environ.get(_AGENT_VARIABLE, "") if path is None else str(Path(path).expanduser()))
+            line.connect(
+                os.environ.get(_AGENT_VARIABLE, "")
+                if path is None
+                else str(Path(path).expanduser())
+            )
             agent = AgentSSH()
             agent._connect(line)  # type: ignore[attr-defined]  # noqa: SLF001 - connects to the usual one by itself
-            kinds = ((_Certified if key.name.endswith(_CERTIFICATE) else HeldKey, key) for key in agent.get_keys())
+            kinds = (
+                (_Certified if key.name.endswith(_CERTIFICATE) else HeldKey, key)
+                for key in agent.get_keys()
+            )
             held = tuple(kind(agent, key.blob, key.comment) for kind, key in kinds)
         yield held

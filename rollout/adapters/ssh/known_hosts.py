@@ -1,11 +1,12 @@
 """OpenSSH's known_hosts files, and the decision about a key that a host shows: known, new, changed, revoked.
 
-paramiko's own reader compares each new line with all before it, hashes every entry for each look-up, keeps
-one key a type and host, and knows neither patterns nor markers: at hundreds of hosts it costs more than the
-connections, and it would accept a revoked key. This one reads each file once.
+paramiko's own reader compares each new line with all before it, hashes every entry for each
+look-up, keeps one key a type and host, and knows neither patterns nor markers: at hundreds of hosts
+it costs more than the connections, and it would accept a revoked key. This one reads each file
+once.
 
-paramiko checks no certificates of hosts. Where an authority alone speaks for a host, its key is unknown under every
-checking: OpenSSH itself, through Ansible, is the way.
+paramiko checks no certificates of hosts. Where an authority alone speaks for a host, its key is
+unknown under every checking: OpenSSH itself, through Ansible, is the way.
 """
 
 import base64
@@ -28,7 +29,8 @@ from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyF
 from rollout.model.text import shell_word
 
 USUAL_FILES = HostKeyFiles(
-    ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+    ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"),
+    ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
 _SOME_FILE = "FILE"
 _HASHED = "|1|"
@@ -40,7 +42,8 @@ _AUTHORITY = "@cert-authority"
 class HostKey:
     """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key.
 
-    `place` is the line that it stands in, empty where no file has it: the same key may stand in many.
+    `place` is the line that it stands in, empty where no file has it: the same key may stand in
+    many.
     """
 
     type: str
@@ -86,15 +89,17 @@ class Names:
 class KnownHosts:
     """The keys of one or more files, and the decision about a key that a host shows.
 
-    New keys go to the operator's first file; where there is none, to no file. Safe to use from many threads. Errors do
-    not name the host: the caller does.
+    New keys go to the operator's first file; where there is none, to no file. Safe to use from many
+    threads. Errors do not name the host: the caller does.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
         """Read the files, or those that OpenSSH reads; `InputError` where none that is named can be read."""
         self.checking = checking
         counting = files or USUAL_FILES
-        own, system = ([Path(file).expanduser() for file in named] for named in (counting.own, counting.system))
+        own, system = (
+            [Path(file).expanduser() for file in named] for named in (counting.own, counting.system)
+        )
         self._file = own[0] if own else None
         self._lock = threading.Lock()
         self._hosts, self._authorities = Names(), Names()
@@ -102,7 +107,12 @@ class KnownHosts:
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[HostKey, ...]] = {}
         every = (*own, *system)
-        if own and files and checking is HostKeyChecking.STRICT and not any(file.exists() for file in every):
+        if (
+            own
+            and files
+            and checking is HostKeyChecking.STRICT
+            and not any(file.exists() for file in every)
+        ):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",
                 hint=f"Name another with --known-hosts, or make it: {self._recording}",
@@ -148,7 +158,8 @@ class KnownHosts:
         names = _names(host)
         known = self._keys(names[0])
         elsewhere = self._keys(names[-1])
-        # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
+        # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is
+        # not on file.
         if key in (known or elsewhere):
             # From now on they are those of the port: it may not show another key in this run.
             self._found[names[0]] = known or elsewhere
@@ -156,21 +167,32 @@ class KnownHosts:
         if known:
             same_type = tuple(other for other in known if other.type == key.type)
             raise HostKeyError(
-                f"its host key has changed: it shows {key}, on file is {_described(same_type or known)}",
-                hint="The connection may be intercepted. If the host was reinstalled, put what its console printed at"
-                " boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree:"
-                f" {self._recording} --fingerprints FILE",
+                f"its host key has changed: it shows {key}, on file is"
+                f" {_described(same_type or known)}",
+                hint=(
+                    "The connection may be intercepted. If the host was reinstalled, put what its"
+                    " console printed at boot, or `ssh-keygen -l` there, into FILE. The key is"
+                    f" recorded if they agree: {self._recording} --fingerprints FILE"
+                ),
             )
         if authorities := tuple(other for name in names for other in self._authorities.find(name)):
             raise HostKeyError(
-                f"its host key is unknown: {key}; what speaks for it is an authority ({authorities[0].place}), and"
-                " rollout's own SSH follows none",
-                hint="Have OpenSSH itself connect, which does: --executor ansible. Or record its key:"
-                f" {self._recording}",
+                f"its host key is unknown: {key}; what speaks for it is an authority"
+                f" ({authorities[0].place}), and rollout's own SSH follows none",
+                hint=(
+                    "Have OpenSSH itself connect, which does: --executor ansible. Or record its"
+                    f" key: {self._recording}"
+                ),
             )
         if self.checking is HostKeyChecking.STRICT:
-            other_port = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
-            then = "or --host-key-checking accept-new" if self._file else f"then --known-hosts {_SOME_FILE}"
+            other_port = (
+                f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
+            )
+            then = (
+                "or --host-key-checking accept-new"
+                if self._file
+                else f"then --known-hosts {_SOME_FILE}"
+            )
             raise HostKeyError(
                 f"its host key is unknown: {key}{other_port}",
                 hint=f"Compare and record the keys of all hosts: {self._recording}; {then}",
@@ -187,7 +209,9 @@ class KnownHosts:
     @property
     def _recording(self) -> str:
         """The command that records keys, to be copied."""
-        return f"rollout known-hosts --out {shell_word(str(self._file)) if self._file else _SOME_FILE}"
+        return (
+            f"rollout known-hosts --out {shell_word(str(self._file)) if self._file else _SOME_FILE}"
+        )
 
 
 def _append(path: Path, host: Host, key: HostKey) -> None:
@@ -222,7 +246,11 @@ def name_on_file(host: Host) -> str:
 
 def _names(host: Host) -> tuple[str, ...]:
     """List the name that counts, and the address without its port, which OpenSSH looks for where that finds none."""
-    return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
+    return (
+        (name_on_file(host),)
+        if host.known_as
+        else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
+    )
 
 
 def _described(keys: tuple[HostKey, ...]) -> str:
@@ -234,20 +262,30 @@ def _matches(patterns: str, name: str) -> bool:
 
     `*` and `?` stand for something, everything else for itself, brackets too.
     """
-    matching = [pattern for pattern in patterns.lower().split(",") if _glob(pattern.removeprefix("!")).fullmatch(name)]
+    matching = [
+        pattern
+        for pattern in patterns.lower().split(",")
+        if _glob(pattern.removeprefix("!")).fullmatch(name)
+    ]
     return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
 
 
 @lru_cache(maxsize=4096)
 def _glob(pattern: str) -> re.Pattern[str]:
-    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    parts = (
+        ".*" if part == "*" else "." if part == "?" else re.escape(part)
+        for part in re.split(r"([*?])", pattern)
+    )
     return re.compile("".join(parts), re.DOTALL)
 
 
 def vouches(text: str, *, by_authority: bool) -> bool:
     """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
-    return any(key is not None and marker in markers for marker, _, key in map(line_fields, text.split("\n")))
+    return any(
+        key is not None and marker in markers
+        for marker, _, key in map(line_fields, text.split("\n"))
+    )
 
 
 def text_of(file: Path) -> str:
@@ -276,7 +314,9 @@ def line_fields(line: str) -> tuple[str, str, HostKey | None]:
 def _hashed(names: str) -> Callable[[str], bool]:
     """Return what knows the name that was hashed; of a damaged line, none."""
     try:
-        salt, digest = (base64.b64decode(part, validate=True) for part in names.removeprefix(_HASHED).split("|"))
+        salt, digest = (
+            base64.b64decode(part, validate=True) for part in names.removeprefix(_HASHED).split("|")
+        )
     except ValueError:
         return lambda _: False
     return lambda name: hmac.digest(salt, name.encode(), "sha1") == digest

@@ -1,7 +1,7 @@
 """What is asked of hosts, in the program's log: each command by its name, how it ended, and how long it took.
 
-The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read. Answers
-that other processes have fetched pass here, too.
+The commands themselves are not told: an operator's own reboot command may hold what nobody else is
+to read. Answers that other processes have fetched pass here, too.
 """
 
 import logging
@@ -46,17 +46,26 @@ class LoggedShell:
         return _told(host, _name(command), lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         """As the other does."""
         name = f"{_name(question)}, then {_name(command)}"
-        return _told(host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout))
+        return _told(
+            host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
+        )
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """As the other does; the time of each answer is that since the first host was asked."""
-        begun, name = time.monotonic(), _name(command)
+        begun = time.monotonic()
+        name = _name(command)
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:

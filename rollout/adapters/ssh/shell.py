@@ -1,7 +1,7 @@
 """`HostShell` over paramiko: one connection and one command a call; errors are mapped to ours.
 
-The host's key is decided upon before anything of ours is sent to it. Nothing that came from the cluster
-becomes part of a command; the caller's constant text is all that is run.
+The host's key is decided upon before anything of ours is sent to it. Nothing that came from the
+cluster becomes part of a command; the caller's constant text is all that is run.
 """
 
 import random
@@ -33,9 +33,9 @@ _TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
 class ParamikoShell:
     """Runs commands on hosts; safe to call from many threads.
 
-    `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
-    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files.
-    Raises `InputError` where a file named here cannot be used.
+    `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default
+    keys are tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own
+    files. Raises `InputError` where a file named here cannot be used.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class ParamikoShell:
         key_file: Path | None = None,
         passphrase: str = "",
     ) -> None:
-        self._known_hosts = KnownHosts(HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking)
+        self._known_hosts = KnownHosts(
+            HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking
+        )
         self._known_hosts_file = known_hosts
         self._others: dict[HostKeyFiles, KnownHosts] = {}
         self._lock = threading.Lock()
@@ -63,7 +65,8 @@ class ParamikoShell:
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, log in, run the command and disconnect, all within `timeout` seconds.
 
-        The exit status is None where the connection ended after the command was begun, as in a reboot.
+        The exit status is None where the connection ended after the command was begun, as in a
+        reboot.
 
         Raises:
             SshUnreachableError: refused, no route, not SSH, or broken off.
@@ -72,10 +75,18 @@ class ParamikoShell:
             HostKeyError: the host's key is unknown, changed or revoked.
             SshError: the output is beyond all measure.
         """
-        return self._connected(host, lambda connection, deadline: connection.run(command, deadline), timeout)
+        return self._connected(
+            host, lambda connection, deadline: connection.run(command, deadline), timeout
+        )
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         """Run `command` on the connection that has answered `question`, where `agreed` says so; else None.
 
@@ -83,7 +94,11 @@ class ParamikoShell:
         """
 
         def converse(connection: Connection, deadline: float) -> CommandResult | None:
-            return connection.run(command, deadline) if agreed(connection.run(question, deadline)) else None
+            return (
+                connection.run(command, deadline)
+                if agreed(connection.run(question, deadline))
+                else None
+            )
 
         return self._connected(host, converse, timeout)
 
@@ -91,7 +106,8 @@ class ParamikoShell:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
         """Every host by itself, in threads; very many in processes as well, which use all cores."""
-        ask, workers = partial(self.run, command=command, timeout=timeout), workers_for(len(hosts))
+        ask = partial(self.run, command=command, timeout=timeout)
+        workers = workers_for(len(hosts))
         # New keys are recorded by one process alone.
         if workers == 1 or self._known_hosts.checking is not HostKeyChecking.STRICT:
             return side_by_side(hosts, ask, concurrency=concurrency)
@@ -101,7 +117,12 @@ class ParamikoShell:
         """Make another in another process that does as this one, which is strict."""
         key_file = Path(self._key_file) if self._key_file is not None else None
         passphrase = self._keys.passphrase
-        made = partial(ParamikoShell, known_hosts=self._known_hosts_file, key_file=key_file, passphrase=passphrase)
+        made = partial(
+            ParamikoShell,
+            known_hosts=self._known_hosts_file,
+            key_file=key_file,
+            passphrase=passphrase,
+        )
         return made, ()
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
@@ -134,5 +155,7 @@ class ParamikoShell:
             return self._known_hosts
         with self._lock:
             if host.known_hosts not in self._others:
-                self._others[host.known_hosts] = read_known_hosts(host.known_hosts, self._known_hosts.checking)
+                self._others[host.known_hosts] = read_known_hosts(
+                    host.known_hosts, self._known_hosts.checking
+                )
             return self._others[host.known_hosts]

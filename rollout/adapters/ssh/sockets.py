@@ -1,7 +1,8 @@
 """The byte streams under SSH: TCP or a local command, with one deadline and one allowance over all of it.
 
-paramiko reads for as long as, and as much as, a host sends. Here the limits sit in the socket: past them the
-transport's thread sees the end of the connection, closes down and wakes whoever waits for it.
+paramiko reads for as long as, and as much as, a host sends. Here the limits sit in the socket: past
+them the transport's thread sees the end of the connection, closes down and wakes whoever waits for
+it.
 """
 
 import contextlib
@@ -45,7 +46,9 @@ class DeadlineSocket(socket.socket):
 
     def limit(self, deadline: float, allowance: int) -> None:
         """Set what is left of time and bytes."""
-        self.deadline, self.allowance, self.greeting = deadline, allowance, b""
+        self.deadline = deadline
+        self.allowance = allowance
+        self.greeting = b""
 
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:
@@ -76,7 +79,8 @@ class DeadlineSocket(socket.socket):
 class Relay:
     """A local command whose input and output are a connection, and what it complained of.
 
-    In a session of its own: it can ask nothing on the operator's terminal, and does not hear an interrupt before we do.
+    In a session of its own: it can ask nothing on the operator's terminal, and does not hear an
+    interrupt before we do.
     """
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
@@ -120,8 +124,8 @@ def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Re
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     """Return a TCP connection to the first of the name's addresses that answers, within the deadline.
 
-    Each address has its share of the time that is left, so that one that swallows packets does not use up the
-    time of the next.
+    Each address has its share of the time that is left, so that one that swallows packets does not
+    use up the time of the next.
     """
     failure: OSError = TimeoutError("deadline")
     try:
@@ -129,7 +133,9 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
         places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
-    for left, (family, kind, protocol, _, target) in zip(range(len(places), 0, -1), places, strict=True):
+    for left, (family, kind, protocol, _, target) in zip(
+        range(len(places), 0, -1), places, strict=True
+    ):
         candidate = DeadlineSocket(family, kind, protocol)
         candidate.limit(deadline, HANDSHAKE_ALLOWANCE)
         try:

@@ -1,8 +1,8 @@
 """Many hosts asked by several processes: one interpreter uses one core, however many threads it has.
 
-Each reads a task from its input, writes an answer a host to its output, and ends when its input does: none outlives
-the process that began it, and none is waited for, which a pool of `concurrent.futures` would be. What crosses is
-pickled: both ends are ours.
+Each reads a task from its input, writes an answer a host to its output, and ends when its input
+does: none outlives the process that began it, and none is waited for, which a pool of
+`concurrent.futures` would be. What crosses is pickled: both ends are ours.
 """
 
 import os
@@ -42,13 +42,16 @@ def in_processes(
 
     `ask` can be pickled, asks nobody else, and records no key. Closed, it ends the workers at once.
     """
-    missing, at_work = dict(hosts), workers
+    missing = dict(hosts)
+    at_work = workers
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # It finds our modules where we found them, and hears of an interrupt from us alone.
     environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with ExitStack() as begun:
         for number in range(workers):
-            task = pickle.dumps((ask, dict(list(hosts.items())[number::workers]), -(-concurrency // workers)))
+            task = pickle.dumps(
+                (ask, dict(list(hosts.items())[number::workers]), -(-concurrency // workers))
+            )
             process = subprocess.Popen(  # noqa: S603 - our own module
                 _PROGRAM,
                 stdin=subprocess.PIPE,
@@ -69,7 +72,9 @@ def in_processes(
     yield from side_by_side(missing, ask, concurrency=concurrency)
 
 
-def _pass_on(process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
+def _pass_on(
+    process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
+) -> None:
     """Give it its task, and put its answers into the queue; None is its end."""
     # What is missing where it ends early, or is ended, is asked again, or not wanted.
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):

@@ -64,7 +64,9 @@ def apply(
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
     is_agreed = yes or file is not None
     as_json = settings.output.as_json
-    consent.refuse_if_nobody_can_be_asked(given=is_agreed or is_rehearsal, as_json=as_json, hint=_CONSENT)
+    consent.refuse_if_nobody_can_be_asked(
+        given=is_agreed or is_rehearsal, as_json=as_json, hint=_CONSENT
+    )
     policy = policy_of(settings)
     saved = plan.load_saved(file) if file else None
     if saved:
@@ -100,7 +102,9 @@ def _fixed_policy(saved: RolloutPlan, settings: Given) -> Policy:
     policy = saved.policy
     refuse_another_process(settings, policy)
     hint = "Drop them, or make a new plan with them."
-    settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which has its own rules", hint)
+    settings.refuse_typed(
+        PLANNED, "cannot be used with a saved plan, which has its own rules", hint
+    )
     for sentence in overruled(settings, policy, saved.selection, open_settings=_OPEN):
         say(f"note: {sentence}")
     return policy

@@ -26,4 +26,8 @@ def completion(shell: Shell = argument(..., "Shell to print the script for.", "S
       source <(rollout completion zsh)       in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
-    show(get_completion_script(prog_name=PROGRAM, complete_var="_ROLLOUT_COMPLETE", shell=shell.value))
+    show(
+        get_completion_script(
+            prog_name=PROGRAM, complete_var="_ROLLOUT_COMPLETE", shell=shell.value
+        )
+    )

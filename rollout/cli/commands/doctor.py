@@ -144,7 +144,9 @@ def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Che
             if why := why_unsupported(node):
                 yield passed(CheckName.NODE, node.name, f"not asked: {why}")
                 continue
-            on_hosts += host_checks(node.name, targets.observations.get(node.name), own_command=own_command)
+            on_hosts += host_checks(
+                node.name, targets.observations.get(node.name), own_command=own_command
+            )
         yield from on_hosts
         stage = CheckName.DRAIN
         outlook.beside, _ = rollout_beside(session, nodes)
@@ -157,13 +159,16 @@ def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
     """Yield what the API server would not store although this user has the right to it, by its answers to dry runs."""
     missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
     if not any(" configmaps " in subject for subject in missing):
-        record, memory = record_of(session.namespace), memory_of(session.namespace)
+        record = record_of(session.namespace)
+        memory = memory_of(session.namespace)
         no_record = with_patience(record.why_unwritable, session.api)
         no_memory = with_patience(why_unwritable, session.api, session.namespace)
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
-def _forecast(session: Session, targets: Targets, outlook: Outlook, on_hosts: Sequence[Check]) -> Iterator[Check]:
+def _forecast(
+    session: Session, targets: Targets, outlook: Outlook, on_hosts: Sequence[Check]
+) -> Iterator[Check]:
     """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail.
 
     What `on_hosts` tells of a host that reboots by itself is not told again of its node.
@@ -176,8 +181,14 @@ def _forecast(session: Session, targets: Targets, outlook: Outlook, on_hosts: Se
     plan = decide(inputs_of(replace(session, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
-    told = {check.subject for check in on_hosts if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL}
-    marked = {node.name for node in snapshot.nodes if any(marks_on(node))} | nodes_being_upgraded(snapshot.pods).keys()
+    told = {
+        check.subject
+        for check in on_hosts
+        if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
+    }
+    marked = {node.name for node in snapshot.nodes if any(marks_on(node))} | nodes_being_upgraded(
+        snapshot.pods
+    ).keys()
     yield from cluster.exclusion_checks(plan, self_rebooting=told - marked)
     yield from cluster.drain_checks(plan)
 
@@ -189,7 +200,9 @@ def _lock(session: Session) -> Check:
         unfinished = find_unfinished(session)
         lock = glance_at_lock(session)
         holder = lock.holder
-        is_alive = bool(holder) and not lock.has_ended and is_holder_alive(session.api, session.namespace)
+        is_alive = (
+            bool(holder) and not lock.has_ended and is_holder_alive(session.api, session.namespace)
+        )
     except ApiError as error:
         return cluster.unseen_lock_check(subject, error)
     if unfinished is None:
@@ -208,14 +221,19 @@ def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[
     """Where notifications would go; with `test`, whether they arrive."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
-    note = written(Note(event="test", at=at, cluster=name, title="test of notifications", body=body))
+    note = written(
+        Note(event="test", at=at, cluster=name, title="test of notifications", body=body)
+    )
     for place in destinations(options.url):
         try:
             if test:
                 place.send(note)
         except DeliveryError as error:
             yield warned(
-                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its URL in notify.url."
+                CheckName.NOTIFICATIONS,
+                place.name,
+                f"the test did not arrive: {error}",
+                "Check its URL in notify.url.",
             )
         else:
             said = "accepted a test" if test else "not tried: --notify-test sends a test"

@@ -27,7 +27,8 @@ _LONGEST = 120.0
 _ALONE = 15.0
 # Hosts ask when they like: there is no order of waves to choose.
 _LIMITS = tuple(
-    f"waves.{rule}" for rule in ("max-unavailable", "max-failures", "spread-by", "control-plane", "settle-timeout")
+    f"waves.{rule}"
+    for rule in ("max-unavailable", "max-failures", "spread-by", "control-plane", "settle-timeout")
 )
 
 fleetlock_app = typer.Typer(
@@ -39,7 +40,9 @@ fleetlock_app = typer.Typer(
 )
 
 
-@fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
+@fleetlock_app.command(
+    cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM."
+)
 @takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
 def serve(settings: Given) -> None:
     """Serve FleetLock until SIGTERM. A host may reboot once its node is cordoned and drained, as in apply.
@@ -56,13 +59,19 @@ def serve(settings: Given) -> None:
 
     server = settings.fleetlock
     if bool(server.tls_cert) != bool(server.tls_key):
-        raise UsageError("--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP.")
+        raise UsageError(
+            "--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP."
+        )
     if settings.gates.interactive:
-        raise UsageError("gates.interactive asks before each wave, and a server runs unattended", hint="Drop it.")
+        raise UsageError(
+            "gates.interactive asks before each wave, and a server runs unattended", hint="Drop it."
+        )
     fleetlock.serve(settings)
 
 
-@fleetlock_app.command(cls=SectionedCommand, short_help="Show which hosts hold a slot, and their progress.")
+@fleetlock_app.command(
+    cls=SectionedCommand, short_help="Show which hosts hold a slot, and their progress."
+)
 @takes("cluster")
 def status(settings: Given) -> None:
     """Show which hosts hold a slot, since when, and their progress.
@@ -72,22 +81,26 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings)
+    output = settings.output
+    namespace = settings.lock.namespace
+    api = wiring.cluster_api(settings)
     slots = with_patience(read_slots, api, namespace)
     nodes = {node.name: node for node in read_nodes(api)}
     server = _server(api, namespace)
-    output.show(slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width))
+    output.show(
+        slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width)
+    )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Revoke the slot of a node.")
 @takes("cluster")
 def release(
-    settings: Given,
-    node: str = argument(..., "Name of the node.", "NODE", node_names),
+    settings: Given, node: str = argument(..., "Name of the node.", "NODE", node_names)
 ) -> None:
     """Revoke the slot of a node, and uncordon the node if that is safe. Its host has to ask again.
 
-    Watches a node whose host may be about to reboot for a minute. If the node is down by then, it stays cordoned.
+    Watches a node whose host may be about to reboot for a minute. If the node is down by then, it
+    stays cordoned.
 
     \b
     Examples:
@@ -96,7 +109,9 @@ def release(
     node = node_name(node)
     was_held = _release(settings, node)
     name = printable(node)
-    message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
+    message = (
+        f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
+    )
     settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
 
 
@@ -111,14 +126,17 @@ def _release(settings: Given, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    api, namespace = wiring.cluster_api(settings), settings.lock.namespace
+    api = wiring.cluster_api(settings)
+    namespace = settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)
     if slot is None:
         if node not in {known.name for known in read_nodes(api)}:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run = slot.run
-    with_patience(lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True)))
+    with_patience(
+        lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True))
+    )
     say(f"{node}: waiting for its server to give it back")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run) is not None:

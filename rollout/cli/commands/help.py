@@ -46,7 +46,9 @@ def help(  # noqa: A001 - the command's name
     for word in command or ():
         members = getattr(asked, "commands", {})
         if word not in members:
-            raise UsageError(f"there is no command {' '.join(command or ())}", hint=f"{PROGRAM} --help")
+            raise UsageError(
+                f"there is no command {' '.join(command or ())}", hint=f"{PROGRAM} --help"
+            )
         asked = members[word]
         context = typer.Context(asked, info_name=word, parent=context)
     show(asked.get_help(context))
@@ -65,7 +67,10 @@ def _write(folder: Path, root: Any) -> None:
 def pages_of(program: Any, name: str) -> Mapping[str, str]:
     """Return the man page of each command by its file name: rollout.1, rollout-plan.1, rollout-lab-up.1."""
     commands = dict(_commands(program, name, None))
-    return {f"{_dashed(path)}.1": _page(path, command, context) for path, (command, context) in commands.items()}
+    return {
+        f"{_dashed(path)}.1": _page(path, command, context)
+        for path, (command, context) in commands.items()
+    }
 
 
 def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -80,13 +85,18 @@ def _page(path: str, command: Any, context: Any) -> str:
     first = description.partition("\n")[0].partition(". ")[0].rstrip(".")
     lines = [f'.TH "{_dashed(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
     lines += [".SH NAME", f"{_text(_dashed(path))} \\- {_text(first)}"]
-    lines += [".SH SYNOPSIS", f".B {_text(path)}", _text(" ".join(command.collect_usage_pieces(context)))]
+    lines += [
+        ".SH SYNOPSIS",
+        f".B {_text(path)}",
+        _text(" ".join(command.collect_usage_pieces(context))),
+    ]
     lines += [".SH DESCRIPTION", *_paragraphs(description)]
     for title, records in _sections(command, context).items():
         lines += [f".SH {title.upper()}", *_terms(records)]
     if members := getattr(command, "commands", {}):
         terms = [
-            (f"{_dashed(f'{path} {name}')}(1)", member.get_short_help_str(_LINE)) for name, member in members.items()
+            (f"{_dashed(f'{path} {name}')}(1)", member.get_short_help_str(_LINE))
+            for name, member in members.items()
         ]
         lines += [".SH COMMANDS", *_terms(terms)]
     if examples:

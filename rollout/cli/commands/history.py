@@ -27,7 +27,10 @@ _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE
 def history(
     settings: Given,
     run: str = argument(
-        "", "Show this run as a timeline: its ID or first letters, or the path of a journal.", "RUN", run_ids
+        "",
+        "Show this run as a timeline: its ID or first letters, or the path of a journal.",
+        "RUN",
+        run_ids,
     ),
 ) -> None:
     """List the runs recorded on this machine, of all clusters, or show one as a timeline.
@@ -50,7 +53,10 @@ def history(
         return
     runs = sorted(_kept_runs(settings), key=lambda entry: entry.begun_at)
     here = wiring.server_of(settings)
-    output.show(HistoryReport(FORMAT_VERSION, runs), lambda: history_text(runs, width=output.width, here=here))
+    output.show(
+        HistoryReport(FORMAT_VERSION, runs),
+        lambda: history_text(runs, width=output.width, here=here),
+    )
 
 
 def _kept_runs(settings: Given) -> Iterator[RunReport]:
@@ -64,7 +70,9 @@ def _kept_runs(settings: Given) -> Iterator[RunReport]:
 @takes()
 def report(
     settings: Given,
-    run: str = argument("", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids),
+    run: str = argument(
+        "", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids
+    ),
     out: Path | None = option(
         None,
         "Write the report to this .html, .md or .json file; default: Markdown to stdout",
@@ -74,8 +82,9 @@ def report(
 ) -> None:
     """Report on a run: what failed, what was held, where the time went, and how it compares with the plan.
 
-    HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for programs. The report
-    comes from the journal of the run. If the run has not ended or was cut off, the report ends where the journal ends.
+    HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for
+    programs. The report comes from the journal of the run. If the run has not ended or was cut off,
+    the report ends where the journal ends.
 
     \b
     Examples:
@@ -108,22 +117,32 @@ def report(
 def _recorded(run: str, file: Path | None, settings: Given) -> tuple[RunReport, Sequence[Record]]:
     """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
 
-    `file` is the journal to look into instead of those that are kept here. The path `-` is a log on stdin with JSON
-    lines in it. `InputError` where there is no such run.
+    `file` is the journal to look into instead of those that are kept here. The path `-` is a log on
+    stdin with JSON lines in it. `InputError` where there is no such run.
     """
     from rollout.report.runs.report import report_of
 
     if "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN) or Path(run).is_file():
-        file, run = Path(run), ""
+        file = Path(run)
+        run = ""
     path = file or _kept(run, settings)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
-        lines = tuple(journal.read_log(sys.stdin.buffer) if path == _STDIN else journal.read_lines(path))
+        lines = tuple(
+            journal.read_log(sys.stdin.buffer) if path == _STDIN else journal.read_lines(path)
+        )
     except OSError as error:
-        raise InputError(f"cannot read the journal {printable(str(path))}: {error.strerror}") from error
-    records = _of_run((record for record in lines if record is not None), run if file else "", origin)
+        raise InputError(
+            f"cannot read the journal {printable(str(path))}: {error.strerror}"
+        ) from error
+    records = _of_run(
+        (record for record in lines if record is not None), run if file else "", origin
+    )
     writing = journal.is_being_written(path)
-    return report_of(records, origin=origin, unreadable=lines.count(None), is_being_written=writing), records
+    return (
+        report_of(records, origin=origin, unreadable=lines.count(None), is_being_written=writing),
+        records,
+    )
 
 
 def _kept(run: str, settings: Given) -> Path:
@@ -132,7 +151,9 @@ def _kept(run: str, settings: Given) -> Path:
 
     kept = journal.journals()
     if not kept:
-        raise InputError(f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE)
+        raise InputError(
+            f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE
+        )
     if not run:
         return _last(kept, wiring.server_of(settings))
     matching = [path for path in kept if path.stem.startswith(run)]
@@ -141,7 +162,9 @@ def _kept(run: str, settings: Given) -> Path:
     if matching:
         names = shortened([path.stem for path in journal.latest_first(matching)])
         hint = f"Give more letters. It may be: {names}."
-        raise InputError(f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it', hint=hint)
+        raise InputError(
+            f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it', hint=hint
+        )
     hint = f"List the runs on this machine: rollout history. {_ELSEWHERE}"
     raise InputError(f'run "{printable(run)}" not found', hint=hint)
 
@@ -149,7 +172,9 @@ def _kept(run: str, settings: Given) -> Path:
 def _last(kept: Sequence[Path], server: str) -> Path:
     """Return the journal of the last run on this API server, else the last of all, and say whose it is."""
     latest = journal.latest_first(kept)
-    own = next((path for path in latest if journal.is_server(server, journal.server_of(path))), None)
+    own = next(
+        (path for path in latest if journal.is_server(server, journal.server_of(path))), None
+    )
     if own is not None:
         say(f"The last run: {printable(own.stem)}.")
         return own
@@ -165,8 +190,9 @@ def _last(kept: Sequence[Path], server: str) -> Path:
 def _of_run(records: Iterable[Record], run: str, origin: str) -> Sequence[Record]:
     """Return those of the run in one file that was worked on last, of those whose ids begin so.
 
-    Each command of a run begins with a record that names it. In the JSON lines of an operating process a pass without
-    a run stands between two: its lines are of no run, and count where there is no other.
+    Each command of a run begins with a record that names it. In the JSON lines of an operating
+    process a pass without a run stands between two: its lines are of no run, and count where there
+    is no other.
     """
     by_run: dict[str, list[Record]] = {}
     name = ""

@@ -58,23 +58,28 @@ def _absolute(file: Path | None) -> str:
     return str(file if str(file) == "none" else file.absolute()) if file else ""
 
 
-_FINGERPRINTS = "File with the fingerprints that the hosts' consoles print, or a folder with one file per Node"
+_FINGERPRINTS = (
+    "File with the fingerprints that the hosts' consoles print, or a folder with one file per Node"
+)
 
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def known_hosts(
     settings: Given,
     out: Path | None = option(
-        None, "File to write; default: the file of --known-hosts, else stdout", "FILE", parser=output_file
+        None,
+        "File to write; default: the file of --known-hosts, else stdout",
+        "FILE",
+        parser=output_file,
     ),
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
     """Scan the Nodes' host keys into a known_hosts file, after confirmation.
 
-    A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and other new keys if you
-    confirm them or give --yes. Writes a changed key only if it matches a fingerprint. Exits 4 if a host has no trusted
-    key.
+    A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and
+    other new keys if you confirm them or give --yes. Writes a changed key only if it matches a
+    fingerprint. Exits 4 if a host has no trusted key.
 
     \b
     Examples:
@@ -94,10 +99,14 @@ def known_hosts(
     hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):
-        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
+        scanned = host_keys.scan(
+            hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency
+        )
     rows = tuple(map(_row, scanned))
     if output.as_json or file:
-        output.show(HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width))
+        output.show(
+            HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width)
+        )
     else:
         # the file itself is the data
         sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
@@ -106,7 +115,9 @@ def known_hosts(
     if file and taken:
         write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
     if file:
-        say(f"{counted(len(taken), 'key')} written to {file}" if taken else f"{file} stays as it is")
+        say(
+            f"{counted(len(taken), 'key')} written to {file}" if taken else f"{file} stays as it is"
+        )
     elif not output.as_json:
         show(content.rstrip("\n"))
     left = [entry for entry in scanned if entry not in taken and entry.standing != "known"]
@@ -143,8 +154,8 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
 def check_update(settings: Given) -> None:
     """Make the selected hosts check for an update now.
 
-    Skips hosts that have already staged an update or are downloading one. Each host downloads what it finds:
-    `rollout status` shows when it is staged. Exits 4 if a host could not be reached.
+    Skips hosts that have already staged an update or are downloading one. Each host downloads what
+    it finds: `rollout status` shows when it is staged. Exits 4 if a host could not be reached.
 
     \b
     Examples:
@@ -159,7 +170,9 @@ def check_update(settings: Given) -> None:
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(names)) as advance:
-        for result in check_hosts(names, targets.observations, session.shell, concurrency=concurrency):
+        for result in check_hosts(
+            names, targets.observations, session.shell, concurrency=concurrency
+        ):
             advance()
             by_name[result.node] = result
     results = [by_name[name] for name in names]
@@ -172,11 +185,25 @@ def check_update(settings: Given) -> None:
 def _text(results: list[CheckResult]) -> str:
     """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
     ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
-    alike = grouped(((result.outcome, result.version, result.message), result.node) for result in ranked)
+    alike = grouped(
+        ((result.outcome, result.version, result.message), result.node) for result in ranked
+    )
     numbers = Counter(result.outcome for result in results)
-    figures = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome])
+    figures = ", ".join(
+        f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome]
+    )
     lines = [
-        ": ".join(filter(None, (f"  {outcome}", printable(version), shortened(names, _MOST_NAMES), printable(message))))
+        ": ".join(
+            filter(
+                None,
+                (
+                    f"  {outcome}",
+                    printable(version),
+                    shortened(names, _MOST_NAMES),
+                    printable(message),
+                ),
+            )
+        )
         for (outcome, version, message), names in alike.items()
     ]
     return "\n".join((f"{counted(len(results), 'host')}: {figures or 'nothing to do'}.", *lines))

@@ -32,12 +32,16 @@ lab_app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
 _DEFAULT = "default"
 _NODES: int | None = option(None, "Number of nodes; default: as in the scenario", "N", min=1)
 _SCENARIO = option(
-    _DEFAULT, "Scenario; list them with rollout lab scenarios", "NAME|FILE", autocompletion=lab_scenarios
+    _DEFAULT,
+    "Scenario; list them with rollout lab scenarios",
+    "NAME|FILE",
+    autocompletion=lab_scenarios,
 )
 _SPEED = "Simulated seconds per real second"
 _FILES = "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env"
 _FLEETLOCK = (
-    "Make the hosts ask this FleetLock server before they reboot, as Zincati does: those of the scenario, else all"
+    "Make the hosts ask this FleetLock server before they reboot, as Zincati does: those of the"
+    " scenario, else all"
 )
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
@@ -48,7 +52,9 @@ The lab serves until Ctrl-C. In another terminal:
 Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are in {inventory}
 """
 _AT_ONCE = "3"
-_LIMIT, _SET, _DETECT = "--max-unavailable", "--set", "detect.sources="
+_LIMIT = "--max-unavailable"
+_SET = "--set"
+_DETECT = "detect.sources="
 _AFTER_DEMO = """
 Next, to type the commands yourself:
     {program} lab up{of_scenario}
@@ -94,7 +100,8 @@ def up(
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
-    The API server and the hosts listen only on loopback addresses of this machine. You can use kubectl and ssh.
+    The API server and the hosts listen only on loopback addresses of this machine. You can use
+    kubectl and ssh.
 
     \b
     Examples:
@@ -111,14 +118,18 @@ def up(
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     if fleetlock and not fleetlock.startswith(("http://", "https://")):
-        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
+        raise UsageError(
+            f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
+        )
     loaded = scenario_like(like) if like else _loaded(scenario, nodes)
     loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
         exports = _export_lines(lab)
         (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
-        say(f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:")
+        say(
+            f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:"
+        )
         show("\n".join(exports))
         steps = "\n".join(f"    {step}" for step in steps_of(loaded))
         env = shlex.quote(str(lab.directory / "env"))
@@ -128,7 +139,10 @@ def up(
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
-        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens there.")
+        say(
+            f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens"
+            " there."
+        )
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
 
@@ -154,8 +168,8 @@ def demo(
 ) -> None:
     """Watch a rollout on a simulated cluster.
 
-    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. The commands are the
-    real ones. Takes less than a minute.
+    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. The
+    commands are the real ones. Takes less than a minute.
 
     \b
     Examples:
@@ -166,7 +180,8 @@ def demo(
     from rollout.lab.lab import Lab
     from rollout.lab.scenario import flags_of
 
-    loaded, program = _loaded(scenario, nodes), call.find_root().command
+    loaded = _loaded(scenario, nodes)
+    program = call.find_root().command
     # a limit that shows waves, and what hosts are asked by
     flags = list(flags_of(loaded))
     planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
@@ -177,7 +192,10 @@ def demo(
     ):
         _work_on(lab, speed)
         saved = str(lab.directory / "demo.plan")
-        show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
+        show(
+            f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g}"
+            " times faster."
+        )
         show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
         _run_command(program, "status", *detecting)
         _run_command(program, "plan", *planned, "--out", saved)
@@ -204,11 +222,15 @@ def _loaded(scenario: str, nodes: int | None) -> "Scenario":
 def _work_on(lab: "Lab", speed: float) -> None:
     """Have this process's commands work on the lab: with time-outs as much shorter as it is fast.
 
-    The user's own settings are hidden: a selector or an inventory meant for a real cluster would fit the lab badly,
-    and journals are the demo's own.
+    The user's own settings are hidden: a selector or an inventory meant for a real cluster would
+    fit the lab badly, and journals are the demo's own.
     """
     rules = Policy()
-    usual = {"DRAIN": rules.drain.timeout, "REBOOT": rules.reboot_timeout, "READY": rules.ready_timeout}
+    usual = {
+        "DRAIN": rules.drain.timeout,
+        "REBOOT": rules.reboot_timeout,
+        "READY": rules.ready_timeout,
+    }
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
@@ -242,7 +264,10 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
         ("hosts rebooted once", f"{reboots[1]} of {len(scores.reboots)}"),
-        ("hosts rebooted more than once", str(sum(number for times, number in reboots.items() if times > 1))),
+        (
+            "hosts rebooted more than once",
+            str(sum(number for times, number in reboots.items() if times > 1)),
+        ),
         ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
         ("most nodes unavailable at once", str(scores.most_unavailable)),
         ("pods evicted", str(scores.evictions)),
@@ -257,7 +282,10 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
         "hosts down": scores.hosts_down,
         "hosts back on their old version": scores.rolled_back,
     }
-    rows += [(what, f"{len(names)} ({shortened(names)})" if names else "0") for what, names in troubles.items()]
+    rows += [
+        (what, f"{len(names)} ({shortened(names)})" if names else "0")
+        for what, names in troubles.items()
+    ]
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
     clean = "Clean: nothing was harmed, and nothing is left behind."
     return f"{table}\n\n{clean if scores.clean and not scores.hosts_down else 'Not clean.'}"

@@ -17,7 +17,15 @@ from rollout.cli.settings.values import Namespace, shaped
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.cron import checked_schedule
-from rollout.manifests.objects import DEFAULT_NAME, SSH_KEY, SSH_SECRET, Installation, Kind, manifest_text, objects
+from rollout.manifests.objects import (
+    DEFAULT_NAME,
+    SSH_KEY,
+    SSH_SECRET,
+    Installation,
+    Kind,
+    manifest_text,
+    objects,
+)
 from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -26,7 +34,10 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
-_NAME = shaped("[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", "a name of at most 52 lower-case letters, digits and dashes")
+_NAME = shaped(
+    "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
+    "a name of at most 52 lower-case letters, digits and dashes",
+)
 _MINUTE = 60
 _NAME_HELP = f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock"
 _IMAGE_HELP = "Image to run, with a tag or digest; an image without a registry is never pulled"
@@ -46,13 +57,19 @@ def fixed_image(value: str) -> str:
     """Return a container image of a fixed version."""
     match = _IMAGE.fullmatch(value)
     if not match:
-        raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
+        raise ValueError(
+            f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0."
+        )
     if not match["version"]:
-        raise ValueError(f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST.")
+        raise ValueError(
+            f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST."
+        )
     return value
 
 
-_ENVIRONMENT_HELP = "Secret whose keys become environment variables: secret settings, tokens, a passphrase"
+_ENVIRONMENT_HELP = (
+    "Secret whose keys become environment variables: secret settings, tokens, a passphrase"
+)
 _NETWORK_HELP = "fleetlock: accept requests only from these addresses; repeatable"
 
 
@@ -62,20 +79,29 @@ def manifests(
     kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints only the roles.", "KIND"),
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
-    namespace: str = option(DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=_NAMESPACE),
+    namespace: str = option(
+        DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=_NAMESPACE
+    ),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
     env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
     schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
-    time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=checked_zone),
-    tls_secret: str = option("", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"),
-    cluster_ip: str = option("", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"),
+    time_zone: str = option(
+        _ZONE, "cronjob: time zone of the schedule", "ZONE", parser=checked_zone
+    ),
+    tls_secret: str = option(
+        "", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"
+    ),
+    cluster_ip: str = option(
+        "", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"
+    ),
     hosts_network: list[str] | None = option(None, _NETWORK_HELP, "CIDR"),
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 
-    cronjob, deployment and job run `rollout operate`. fleetlock runs the server for hosts with Zincati. Checks the
-    settings file and known_hosts, and puts them into a ConfigMap. The roles grant only the permissions that rollout
-    uses. The SSH key is not included: create the Secret rollout-ssh yourself.
+    cronjob, deployment and job run `rollout operate`. fleetlock runs the server for hosts with
+    Zincati. Checks the settings file and known_hosts, and puts them into a ConfigMap. The roles
+    grant only the permissions that rollout uses. The SSH key is not included: create the Secret
+    rollout-ssh yourself.
 
     \b
     Examples:
@@ -108,7 +134,9 @@ def manifests(
         say(line)
 
 
-def _refuse_useless(kind: Kind, settings: Given, image: str | None, *, of_fleetlock: object) -> None:
+def _refuse_useless(
+    kind: Kind, settings: Given, image: str | None, *, of_fleetlock: object
+) -> None:
     """`UsageError` for what would not reach the pod, and without an image."""
     others = [key for key in known_settings() if key not in _HERE and not key.startswith("output.")]
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
@@ -116,7 +144,9 @@ def _refuse_useless(kind: Kind, settings: Given, image: str | None, *, of_fleetl
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
         raise UsageError(f"{kind} serves no hosts that ask", hint=hint)
     if kind is not Kind.ROLES and not image:
-        build = "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
+        build = (
+            "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
+        )
         hint = f"Build and push your own: {build}; then --image REGISTRY/node-rollout:TAG."
         raise UsageError("no --image: rollout has no published image", hint=hint)
 
@@ -144,7 +174,9 @@ def _by_settings(kind: Kind, typed: Given) -> Installation:
     if kind in (Kind.ROLES, Kind.FLEETLOCK):
         return installation  # without SSH; and any other replica goes on with a drain
     grace = math.ceil((slowest_node_seconds(policy) + _MARGIN) / _MINUTE) * _MINUTE
-    known_hosts = _known_hosts(typed.ssh.known_hosts, by_authority=pod.ssh.executor is Executor.ANSIBLE)
+    known_hosts = _known_hosts(
+        typed.ssh.known_hosts, by_authority=pod.ssh.executor is Executor.ANSIBLE
+    )
     return replace(installation, known_hosts=known_hosts, grace=grace)
 
 
@@ -158,9 +190,14 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     try:
         text = read_input(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
+        raise InputError(
+            f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}"
+        ) from error
     if "PRIVATE KEY" in text:
-        raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
+        raise InputError(
+            f"{file} holds a private key",
+            hint="Name the file with the hosts' public keys: known_hosts.",
+        )
     if not vouches(text, by_authority=by_authority):
         raise InputError(f"{file} has no host in it", hint=fill)
     return text
@@ -171,17 +208,34 @@ def _next_steps(installation: Installation) -> Iterator[str]:
     if installation.kind is Kind.ROLES:
         return
     if not installation.names_registry:
-        yield f"warning: {installation.image} names no registry: load it on every node, for it is not pulled"
+        yield (
+            f"warning: {installation.image} names no registry: load it on every node, for it is not"
+            " pulled"
+        )
     secret = f"generic {SSH_SECRET} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     if serves := installation.kind is Kind.FLEETLOCK:
-        secret = f"tls {installation.tls_secret} --cert=FILE --key=FILE" if installation.tls_secret else ""
+        secret = (
+            f"tls {installation.tls_secret} --cert=FILE --key=FILE"
+            if installation.tls_secret
+            else ""
+        )
     kubectl = f"kubectl -n {installation.namespace}"
     if secret:
         yield f"next, where there is none yet: {kubectl} create secret {secret}"
     if serves and not installation.networks:
-        yield "warning: every pod can ask for a node's drain; --hosts-network CIDR lets hosts alone ask"
+        yield (
+            "warning: every pod can ask for a node's drain; --hosts-network CIDR lets hosts"
+            " alone ask"
+        )
     if serves:
         where = installation.cluster_ip or "ADDRESS"
         host = f"[{where}]" if ":" in where else where
-        known = "" if installation.cluster_ip else f" (ADDRESS: {kubectl} get service {installation.name})"
-        yield f'next, for the hosts (docs/fleetlock.md): base_url = "{installation.scheme}://{host}/"{known}'
+        known = (
+            ""
+            if installation.cluster_ip
+            else f" (ADDRESS: {kubectl} get service {installation.name})"
+        )
+        yield (
+            "next, for the hosts (docs/fleetlock.md): base_url ="
+            f' "{installation.scheme}://{host}/"{known}'
+        )

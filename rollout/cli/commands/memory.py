@@ -7,7 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from rollout.adapters.evidence_files import sign
-from rollout.adapters.local_files import check_folder, check_target, make_folder, names_folder, write_whole
+from rollout.adapters.local_files import (
+    check_folder,
+    check_target,
+    make_folder,
+    names_folder,
+    write_whole,
+)
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
@@ -39,7 +45,9 @@ _LONGEST_REASON = 120
 
 def _reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
-        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
+        raise ValueError(
+            f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter."
+        )
     return one_line(value)
 
 
@@ -48,7 +56,9 @@ def pause(
     settings: Given,
     node: list[str] | None = _NODES,
     all: bool = option(False, "Pause all nodes, including those that join later"),  # noqa: A002 - the flag's name
-    reason: str = option("", "Reason for the pause, which status and plan show", "TEXT", parser=_reason),
+    reason: str = option(
+        "", "Reason for the pause, which status and plan show", "TEXT", parser=_reason
+    ),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
     """Keep rollouts from starting these nodes, or with --all any node.
@@ -62,7 +72,8 @@ def pause(
     """
     time_meant(until, wiring.now(), "--until")  # what is no time is told before anything is asked
     api, nodes = _meant(settings, node, everything=all)
-    now, names = api.server_time() or wiring.now(), [] if all else [one.name for one in nodes]
+    now = api.server_time() or wiring.now()
+    names = [] if all else [one.name for one in nodes]
     end = time_meant(until, now, "--until")
     standing = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
     if all:
@@ -72,7 +83,12 @@ def pause(
     for name in names:
         pause_node(api, name, standing)
     document = PauseReport(
-        all=all, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
+        all=all,
+        nodes=names,
+        by=standing.by,
+        at=standing.at,
+        reason=standing.reason,
+        until=standing.until,
     )
     which, whom = ("All nodes", "--all") if all else (shortened(names), " ".join(names))
     text = f"{which}: {printable(str(standing))}.\nEnd it:\n    rollout unpause {whom}"
@@ -88,7 +104,8 @@ def unpause(
 ) -> None:
     """End the pause of these nodes, the pause of all nodes, or the stop of unattended passes after an abort.
 
-    Ends only what you name. Prints what still keeps nodes from starting, and the command that ends it.
+    Ends only what you name. Prints what still keeps nodes from starting, and the command that ends
+    it.
 
     \b
     Examples:
@@ -115,7 +132,9 @@ def unpause(
         lines.append("Unattended passes may start nodes again.")
     if rest and not all:
         lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
-    nothing = "There is no pause of all nodes." if all else "Nothing to end: nothing is paused here."
+    nothing = (
+        "There is no pause of all nodes." if all else "Nothing to end: nothing is paused here."
+    )
     text = "\n".join([*(lines or [nothing]), *left.lines])
     has_ended_all = all and before.pause is not None
     has_ended_stop = unattended and before.aborted is not None
@@ -150,11 +169,14 @@ class _PausesLeft:
         """Say what keeps nodes from starting, each with the command that ends it."""
         if self.by_name:
             names = " ".join(map(shell_word, self.by_name))
-            yield f"Paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause {names}"
+            yield (
+                f"Paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause"
+                f" {names}"
+            )
         if self.is_aborted:
             yield (
-                "Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:\n"
-                "    rollout unpause --unattended"
+                "Unattended passes are still stopped, because a rollout was aborted. Let them start"
+                " nodes:\n    rollout unpause --unattended"
             )
 
 
@@ -166,7 +188,9 @@ def _meant(
     These are the nodes of these names, or `everything`: all nodes. `nothing` allows to name none.
     """
     if (names and everything) or not (names or everything or nothing):
-        raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
+        raise UsageError(
+            "name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all"
+        )
     api = wiring.cluster_api(settings)
     if not (names or everything):
         return api, ()
@@ -188,8 +212,8 @@ def release(
 ) -> None:
     """Release a version that is held because it failed on too many nodes.
 
-    The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets an unreadable
-    memory, including a pause of all nodes stored in it.
+    The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets
+    an unreadable memory, including a pause of all nodes stored in it.
 
     \b
     Examples:
@@ -206,16 +230,27 @@ def release(
     gone = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
-    parts = {"Released": gone, "Failures forgotten of": forgotten, "Nothing was held against": unknown}
+    parts = {
+        "Released": gone,
+        "Failures forgotten of": forgotten,
+        "Nothing was held against": unknown,
+    }
     lines = [f"{what}: {shortened(names)}." for what, names in parts.items() if names]
     if before.problem:
-        lines.append(f"Reset: {memory_of(settings.lock.namespace).origin}. No node is paused by `pause --all` now.")
+        lines.append(
+            f"Reset: {memory_of(settings.lock.namespace).origin}. No node is paused by `pause"
+            " --all` now."
+        )
     text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
-    document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown, reset=bool(before.problem))
+    document = ReleaseReport(
+        versions=gone, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
+    )
     settings.output.show(document, lambda: text, is_prose=True)
 
 
-def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
+def _change_memory(
+    settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False
+) -> tuple[Memory, Memory]:
     """Change the memory and return it as it was before and is after.
 
     A memory that cannot be read raises `BlockedError`; `anew` replaces it instead.
@@ -232,15 +267,22 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
 def evidence(
     settings: Given,
     version: str = argument(
-        "", "Version to export; default: the one that a node was last rebooted into.", "VERSION", proven_versions
+        "",
+        "Version to export; default: the one that a node was last rebooted into.",
+        "VERSION",
+        proven_versions,
     ),
-    out: str | None = option(None, "File to write, or a folder/ for VERSION.json; default: stdout", "FILE"),
-    sign_key: Path | None = option(None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"),
+    out: str | None = option(
+        None, "File to write, or a folder/ for VERSION.json; default: stdout", "FILE"
+    ),
+    sign_key: Path | None = option(
+        None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
+    ),
 ) -> None:
     """Export proof that a version works, for other clusters to require.
 
-    Counts the nodes that rollouts rebooted into the version, verified, and that are Ready with it now. Does not
-    connect to the hosts.
+    Counts the nodes that rollouts rebooted into the version, verified, and that are Ready with it
+    now. Does not connect to the hosts.
 
     \b
     Examples:
@@ -248,7 +290,9 @@ def evidence(
       rollout operate --require-evidence configmap --config cluster.toml     # in the other cluster
     """
     if sign_key is not None and out is None:
-        raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
+        raise UsageError(
+            "--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig."
+        )
     is_folder = out is not None and (names_folder(out) or Path(out).is_dir())
     if out is not None and is_folder:
         check_folder(Path(out))

@@ -13,12 +13,15 @@ from rollout.errors import RolloutError, UsageError
 
 
 @takes("operate", "cluster", *RULES, "evidence", "ssh", formats=LINES)
-def operate(settings: Given, once: bool = option(False, "Exit after one pass, for a CronJob")) -> None:
+def operate(
+    settings: Given, once: bool = option(False, "Exit after one pass, for a CronJob")
+) -> None:
     """Reboot pending nodes unattended, once or continuously.
 
-    Each pass first resumes an interrupted one, then does what apply does, without asking for confirmation. Outside a
-    window, with nothing staged, during another rollout, or after someone stopped a rollout, a pass prints the reason
-    and exits 0. Skips nodes with blockers, unless --allow blocked is given (skip = [] refuses to start instead).
+    Each pass first resumes an interrupted one, then does what apply does, without asking for
+    confirmation. Outside a window, with nothing staged, during another rollout, or after someone
+    stopped a rollout, a pass prints the reason and exits 0. Skips nodes with blockers, unless
+    --allow blocked is given (skip = [] refuses to start instead).
 
     \b
     Examples:
@@ -32,7 +35,8 @@ def operate(settings: Given, once: bool = option(False, "Exit after one pass, fo
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
-    # a pass ends when its window closes, and the next one goes on; none waits for days with the lock in hand
+    # a pass ends when its window closes, and the next one goes on; none waits for days with the
+    # lock in hand
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
     if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
@@ -40,12 +44,19 @@ def operate(settings: Given, once: bool = option(False, "Exit after one pass, fo
         evidence_rules(settings)
     policy = policy_of(settings)
     if settings.gates.interactive:
-        raise UsageError("gates.interactive asks before each wave, and operate runs unattended", hint="Use apply.")
+        raise UsageError(
+            "gates.interactive asks before each wave, and operate runs unattended",
+            hint="Use apply.",
+        )
     if policy.include_held:
         hint = "Use apply or resume with it, or: rollout release VERSION."
-        raise UsageError("--allow held is a person's decision, and operate runs unattended", hint=hint)
+        raise UsageError(
+            "--allow held is a person's decision, and operate runs unattended", hint=hint
+        )
     if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
-        hint = "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
+        hint = (
+            "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
+        )
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
     server = ""
     with suppress(RolloutError):

@@ -26,9 +26,15 @@ def plan(
     settings: Given,
     *,
     file: Path | None = None,
-    out: Path | None = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file),
-    markdown: Path | None = option(None, "Also write the plan as Markdown", "FILE", parser=output_file),
-    detailed_exitcode: bool = option(False, "Exit 2 if nodes are pending, 4 if some were not checked"),
+    out: Path | None = option(
+        None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file
+    ),
+    markdown: Path | None = option(
+        None, "Also write the plan as Markdown", "FILE", parser=output_file
+    ),
+    detailed_exitcode: bool = option(
+        False, "Exit 2 if nodes are pending, 4 if some were not checked"
+    ),
     explain: str | None = option(None, _EXPLAIN, "NODE", autocompletion=node_names),
     finish_by: str | None = option(None, _FINISH_BY, "TIME"),
     snapshot: Path | None = option(None, _SNAPSHOT, "FILE", parser=output_file),
@@ -48,7 +54,9 @@ def plan(
     from rollout.cli.stages.gather import connect
 
     if file is not None:
-        stage.show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
+        stage.show_saved(
+            file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot)
+        )
         return
     # Errors in flags come before the first request.
     policy = policy_of(settings)
@@ -66,12 +74,16 @@ def plan(
     if explain is not None:
         stage.show_explanation(node_name(explain), session, inputs)
         return
-    raise typer.Exit(stage.preview(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode))
+    raise typer.Exit(
+        stage.preview(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode)
+    )
 
 
 def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:
     from rollout.cli import wiring
 
     if finish_by:
-        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
+        settings.refuse_typed(
+            ("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two."
+        )
     return time_meant(finish_by, wiring.now(), "--finish-by")

@@ -31,14 +31,25 @@ from rollout.report.plain import PlainLines
 from rollout.report.sentences import capitalized
 from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading, ways_out
 
-_FORCE_UNLOCK = option("", "Take over the Lease of this run without waiting; only if no process works on it", "RUN")
+_FORCE_UNLOCK = option(
+    "", "Take over the Lease of this run without waiting; only if no process works on it", "RUN"
+)
 _WAIT = "How long to wait for a node that may be rebooting"
 # What the rules of the interrupted rollout leave open.
 _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
-@takes("cluster", "nodes.allow", "nodes.skip", *PATIENCE, "gates.interactive", "ssh", reads=PLANNED, formats=LINES)
+@takes(
+    "cluster",
+    "nodes.allow",
+    "nodes.skip",
+    *PATIENCE,
+    "gates.interactive",
+    "ssh",
+    reads=PLANNED,
+    formats=LINES,
+)
 def resume(
     settings: Given,
     yes: bool = YES,
@@ -47,9 +58,9 @@ def resume(
 ) -> None:
     """Continue an interrupted rollout, from any machine.
 
-    All state is in the cluster. Started nodes continue from where they are, with the settings of the interrupted
-    rollout, and the others are planned again. You can change only the timeouts, and the change stays. Resumes nothing
-    if the record is missing or unreadable (exit code 6).
+    All state is in the cluster. Started nodes continue from where they are, with the settings of
+    the interrupted rollout, and the others are planned again. You can change only the timeouts, and
+    the change stays. Resumes nothing if the record is missing or unreadable (exit code 6).
 
     \b
     Examples:
@@ -59,13 +70,21 @@ def resume(
     """
     from rollout.cli.stages import execute
 
-    session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
+    session = refusals.refuse_beside_living(
+        replace(gather.connect(settings), force_unlock=force_unlock)
+    )
     unfinished = gather.find_unfinished(session)
-    if unfinished is None or unfinished.is_aborted or is_nothing_left(unfinished, retry_failed=retry_failed):
+    if (
+        unfinished is None
+        or unfinished.is_aborted
+        or is_nothing_left(unfinished, retry_failed=retry_failed)
+    ):
         execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
         return
     if unfinished.record.problem:
-        hint = "rollout abort returns the started nodes, and removes a record that is not understood."
+        hint = (
+            "rollout abort returns the started nodes, and removes a record that is not understood."
+        )
         why = "without its record its rules are not known, so it is not resumed"
         raise BlockedError(f"{heading(unfinished)}: {why}", hint=hint)
     unfinished = _with_patience(unfinished, settings)
@@ -73,14 +92,22 @@ def resume(
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates)
-    with observers.metered(settings, session.api.server) as metrics, observers.measured_pass(metrics):
+    with (
+        observers.metered(settings, session.api.server) as metrics,
+        observers.measured_pass(metrics),
+    ):
         run = plan.planned_rest(replace(session, metrics=metrics), unfinished, retry=retry_failed)
-        if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
+        if not (session.as_json or unfinished.begun) and plan.next_without_waves(
+            run.plan, settings
+        ):
             # all of it has been shown, and the next command is the last line
             execute.nothing_done(run, StopRequest())
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
-            question = f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}"
+            question = (
+                f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of"
+                f" {session.place}"
+            )
             consent.ask(question, plan.about_to_happen(run) if run.plan.waves else ())
         raise typer.Exit(execute.execute(run))
 
@@ -91,11 +118,14 @@ def _with_patience(unfinished: Unfinished, settings: Given) -> Unfinished:
     allowed = settings.nodes.allow if "nodes.allow" in settings.typed else ()
     if closed := [word for word in allowed if word not in _OPEN]:
         hint = f"resume takes {', '.join(_OPEN)}."
-        raise UsageError(f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=hint)
+        raise UsageError(
+            f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=hint
+        )
     settings.refuse_typed(
         set(PLANNED).difference(_OPEN_RULES, PATIENCE),
         "cannot be changed now: the interrupted rollout has its own rules",
-        "Drop it; only time-outs can be changed. For other rules: rollout abort, then rollout apply.",
+        "Drop it; only time-outs can be changed. For other rules: rollout abort, then rollout"
+        " apply.",
     )
     refuse_another_process(settings, rules_of(unfinished))
     if plan is None:
@@ -123,8 +153,8 @@ def abort(
 ) -> None:
     """Undo what an interrupted rollout started: its cordons, annotations, taints, labels and record.
 
-    Touches nothing that someone else has set. Waits for a node that may be rebooting, and leaves it as it is if it
-    does not come back in time.
+    Touches nothing that someone else has set. Waits for a node that may be rebooting, and leaves it
+    as it is if it does not come back in time.
 
     \b
     Examples:
@@ -133,13 +163,17 @@ def abort(
     """
     from rollout.cli.stages.execute import run_options
 
-    session = refusals.refuse_beside_living(replace(gather.connect(settings), force_unlock=force_unlock))
+    session = refusals.refuse_beside_living(
+        replace(gather.connect(settings), force_unlock=force_unlock)
+    )
     unfinished = gather.find_unfinished(session, deferred=True)
     has_slots = False
     with suppress(ApiError):
         has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
     if unfinished is None and not has_slots:
-        settings.output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")
+        settings.output.show(
+            None, lambda: "Nothing to undo: this cluster has no record of a rollout."
+        )
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     if not session.as_json:
@@ -147,7 +181,11 @@ def abort(
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
-        what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
+        what = (
+            f"Undo this rollout on {counted(touched, 'node')} of"
+            if touched
+            else "Remove what is left of it on"
+        )
         consent.ask(f"{what} {session.place}")
     targets = gather.ask_hosts(session, gather.read_nodes(session.api), named=())
     stop = StopRequest()
@@ -159,7 +197,11 @@ def abort(
     if not aborted.stopped:
         observers.note_abort(aborted)
     again = settings.repeated("rollout abort")
-    settings.output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
+    settings.output.show(
+        abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True
+    )
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
+    raise typer.Exit(
+        ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK
+    )

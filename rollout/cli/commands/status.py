@@ -28,7 +28,9 @@ def status(
 
     policy = policy_of(settings)
     if (watch or run) and settings.output.format is OutputFormat.NAME:
-        raise UsageError("-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name.")
+        raise UsageError(
+            "-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name."
+        )
     if watch or run:
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)

@@ -38,12 +38,21 @@ _OWN = (
     *("reboot.command", "reboot.pre-playbook", "reboot.post-playbook"),
 )
 _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
-PLANNED = tuple(name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OWN)
+PLANNED = tuple(
+    name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OWN
+)
 """Settings that a saved plan has decided."""
 # What is taken from the environment besides: by --config, and by the adapters.
-_WITHOUT_SETTING = ("ROLLOUT_CONFIG", "ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
+_WITHOUT_SETTING = (
+    "ROLLOUT_CONFIG",
+    "ROLLOUT_PROMETHEUS_TOKEN",
+    "ROLLOUT_SSH_KEY_PASSPHRASE",
+    *OWN_POD_VARIABLES,
+)
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
-_OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+_OF_SERVICES = re.compile(
+    r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
 _OWN_FILE = "Name another file with --config. Only you and root may write it and its folder."
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
@@ -55,8 +64,8 @@ Source = Mapping[str, tuple[Any, str]]
 class Given(Settings):
     """The settings of a command, and which of them were `typed` on its command line, by their names.
 
-    `said` are those that were set anywhere: each with the place that counts, as messages name it. `file` is the name of
-    the settings file, which may be empty.
+    `said` are those that were set anywhere: each with the place that counts, as messages name it.
+    `file` is the name of the settings file, which may be empty.
     """
 
     typed: Source = field(default_factory=dict)
@@ -66,9 +75,10 @@ class Given(Settings):
     def repeated(self, command: str) -> str:
         """Return this command, with what was typed of the tables and settings that it takes, to be pasted.
 
-        Every command takes what `--set` and the file say, except for rules, which not every command uses. resume has
-        its rules from the record and takes time-outs only. They are repeated if the settings file may have others. A
-        setting that the command already has is not changed, and secrets are left out.
+        Every command takes what `--set` and the file say, except for rules, which not every command
+        uses. resume has its rules from the record and takes time-outs only. They are repeated if
+        the settings file may have others. A setting that the command already has is not changed,
+        and secrets are left out.
         """
         words = [command]
         rules = _TAKEN.get(command.split()[1], ())
@@ -87,12 +97,18 @@ class Given(Settings):
                 if isinstance(item, bool):
                     words.append(f"--{'' if item else 'no-'}{setting.flag}")
                 else:
-                    words += (origin, shell_word(str(item))) if is_flag else ("--set", shell_word(f"{name}={item}"))
+                    words += (
+                        (origin, shell_word(str(item)))
+                        if is_flag
+                        else ("--set", shell_word(f"{name}={item}"))
+                    )
         return " ".join((*words, *(("--config", shell_word(self.file)) if self.file else ())))
 
     def refuse_typed(self, names: Container[str], why: str, hint: str) -> None:
         """`UsageError` for those of these settings that were typed."""
-        if typed := [item for name, item in settings().items() if name in self.typed and name in names]:
+        if typed := [
+            item for name, item in settings().items() if name in self.typed and name in names
+        ]:
             flags = (f"--{item.flag}" if item.flag else f"--set {item.name}" for item in typed)
             raise UsageError(f"{', '.join(flags)} {why}", hint=hint)
 
@@ -108,26 +124,43 @@ class SettingsFile:
     def place(self, table: str, key: str = "", number: int = 1) -> str:
         """Return the file with the line of this key, or of its table; `number` is which of its like, from 1 on."""
         table, key = re.escape(table), re.escape(key or table)
-        headers = [match.end() for match in re.finditer(rf"^[ \t]*\[+\s*{table}\s*\]", self.text, re.MULTILINE)]
+        headers = [
+            match.end()
+            for match in re.finditer(rf"^[ \t]*\[+\s*{table}\s*\]", self.text, re.MULTILINE)
+        ]
         begin = headers[number - 1] if number <= len(headers) else 0
         # it is the first after the header, or, before any, has its table in it
-        line = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE).search(self.text, begin)
+        line = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE).search(
+            self.text, begin
+        )
         end = line.end() if line else begin
         return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
 
     def tables(self, name: str) -> Iterator[Source]:
         """Yield what stands in each table of this name, by key; one, which may be empty, but of `LISTS`."""
-        is_list, known = name in LISTS, settings_in(name)
+        is_list = name in LISTS
+        known = settings_in(name)
         content = self.document.get(name, [] if is_list else {})
         tables = content if is_list else [content]
         if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
-            what, how = ("a list of tables", f"each as [[{name}]]") if is_list else ("a table", f"it once, as [{name}]")
+            what, how = (
+                ("a list of tables", f"each as [[{name}]]")
+                if is_list
+                else ("a table", f"it once, as [{name}]")
+            )
             raise UsageError(f"{self.place(name)}: {name} is not {what}", hint=f"Write {how}.")
         for number, table in enumerate(tables, 1):
-            of = f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
-            read = {key: (value, f"{self.place(name, key, number)}: {of}{key}") for key, value in table.items()}
+            of = (
+                f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
+            )
+            read = {
+                key: (value, f"{self.place(name, key, number)}: {of}{key}")
+                for key, value in table.items()
+            }
             if strange := next((key for key in read if key not in known), None):
-                raise UsageError(f"{read[strange][1]}: unknown setting", hint=_hint(f"{name}.{strange}"))
+                raise UsageError(
+                    f"{read[strange][1]}: unknown setting", hint=_hint(f"{name}.{strange}")
+                )
             for key, setting in known.items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
@@ -165,7 +198,11 @@ def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
         if name in LISTS:
             read[name] = tuple(kind(**fields) for fields in made)
         else:
-            beside = {key.partition(".")[2]: value for key, value in said.items() if key.startswith(f"{name}.")}
+            beside = {
+                key.partition(".")[2]: value
+                for key, value in said.items()
+                if key.startswith(f"{name}.")
+            }
             read[name] = kind(**{**made[0], **_fields(name, beside)})
             places |= {f"{name}.{key}": origin for key, (_value, origin) in written[0].items()}
     places |= {name: origin for name, (_value, origin) in said.items()}
@@ -180,9 +217,13 @@ def _fields(table: str, written: Source) -> Mapping[str, Any]:
         try:
             read[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
-            raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (None if setting.hidden_in else error)
+            raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (
+                None if setting.hidden_in else error
+            )
         except ValueError as error:
-            raise UsageError(f"{origin}: {error}", hint=f"{setting.name}: {setting.help}.") from None
+            raise UsageError(
+                f"{origin}: {error}", hint=f"{setting.name}: {setting.help}."
+            ) from None
     return read
 
 
@@ -204,7 +245,10 @@ def assignments(words: Iterable[str]) -> Source:
 def _spellings() -> Mapping[str, str]:
     """Return what settings and tables may be called, each with its name."""
     names = [setting.name for table in TABLES for setting in settings_in(table).values()]
-    return {**{name.partition(".")[2]: name for name in reversed(names)}, **{name: name for name in (*names, *TABLES)}}
+    return {
+        **{name.partition(".")[2]: name for name in reversed(names)},
+        **{name: name for name in (*names, *TABLES)},
+    }
 
 
 def nearest(word: str) -> str:
@@ -215,7 +259,9 @@ def nearest(word: str) -> str:
 
 def _hint(name: str) -> str:
     meant = nearest(name) or nearest(name.rpartition(".")[2])
-    return f"Did you mean {meant}? {_EXAMPLE}" if meant else "See them all in docs/configuration.md."
+    return (
+        f"Did you mean {meant}? {_EXAMPLE}" if meant else "See them all in docs/configuration.md."
+    )
 
 
 def variables(environ: Mapping[str, str], taken: Container[Setting]) -> Source:
@@ -229,9 +275,17 @@ def variables(environ: Mapping[str, str], taken: Container[Setting]) -> Source:
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each variable that looks like a setting and is none, of which the name alone is told."""
-    valid = {*_WITHOUT_SETTING, *GateVariable, *(setting.variable for setting in settings().values())}
+    valid = {
+        *_WITHOUT_SETTING,
+        *GateVariable,
+        *(setting.variable for setting in settings().values()),
+    }
     for name in sorted(environ):
         if name.startswith("ROLLOUT_") and name not in valid and not _OF_SERVICES.fullmatch(name):
             close = get_close_matches(name, valid, n=1, cutoff=0.8)
-            hint = f"did you mean {close[0]}?" if close else "flags have variables; other settings: --set, --config"
+            hint = (
+                f"did you mean {close[0]}?"
+                if close
+                else "flags have variables; other settings: --set, --config"
+            )
             yield f"{name} is not a variable of rollout: {hint}"

@@ -27,7 +27,10 @@ def selection_of(settings: Settings) -> Selection:
 
 def policy_of(settings: Settings) -> Policy:
     """All rules; `UsageError` for those that contradict one another."""
-    nodes, waves, drain, reboot = settings.nodes, settings.waves, settings.drain, settings.reboot
+    nodes = settings.nodes
+    waves = settings.waves
+    drain = settings.drain
+    reboot = settings.reboot
     critical = tuple(Critical(**vars(rule)) for rule in settings.critical)
     ordered(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
     asks_command = Source.COMMAND in settings.detect.sources
@@ -35,9 +38,15 @@ def policy_of(settings: Settings) -> Policy:
         hint = "Give one: --set detect.command=COMMAND."
         raise UsageError("detect.sources has command, and there is none", hint=hint)
     if settings.detect.command and not asks_command:
-        say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
+        say(
+            'warning: detect.command has no effect without detect.sources = ["command"]: it is not'
+            " asked"
+        )
     return Policy(
-        **{**_alike(Policy, waves, drain, reboot), "max_unavailable": waves.max_unavailable or Count(1)},
+        **{
+            **_alike(Policy, waves, drain, reboot),
+            "max_unavailable": waves.max_unavailable or Count(1),
+        },
         include_cordoned=Allow.CORDONED in nodes.allow,
         reboot_idle=Allow.IDLE in nodes.allow,
         skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
@@ -70,7 +79,10 @@ def _gates(settings: Settings) -> GatePolicy:
     return GatePolicy(
         windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *events)),
         hooks=HookPolicy(
-            gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
+            gates.before_reboot_annotations,
+            gates.after_reboot_annotations,
+            gates.hook_prefix,
+            gates.hook_timeout,
         ),
         alerts=AlertPolicy(alerts.prometheus_url, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
@@ -82,21 +94,27 @@ def _gates(settings: Settings) -> GatePolicy:
 def refuse_another_process(settings: Given, policy: Policy) -> None:
     """`UsageError` where this process cannot go by rules that are another's.
 
-    That is without a command which they need, for no rules hold commands; or beside an address of Prometheus on the
-    command line that is not the one which is asked.
+    That is without a command which they need, for no rules hold commands; or beside an address of
+    Prometheus on the command line that is not the one which is asked.
     """
     from rollout.adapters.prometheus import is_same_place
 
     needed = {
         "detect.command": Source.COMMAND in policy.detect and not settings.detect.command,
-        "reboot.command": policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND),
+        "reboot.command": (
+            policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND)
+        ),
     }
     if missing := [name for name, is_missing in needed.items() if is_missing]:
         raise UsageError(
             f"it was started or planned with a {' and a '.join(missing)}, and none is given",
-            hint=f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the cluster nor in the plan.",
+            hint=(
+                f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
+                " cluster nor in the plan."
+            ),
         )
-    own, url = settings.alerts.prometheus_url, policy.gates.alerts.url
+    own = settings.alerts.prometheus_url
+    url = policy.gates.alerts.url
     if "alerts.prometheus-url" in settings.typed and not is_same_place(own, url):
         raise UsageError(
             f"alerts.prometheus-url is {own}, but this was planned with {url or 'no Prometheus'}",
@@ -111,7 +129,9 @@ def groups_of(server: FleetLock) -> Groups:
         for written in (server.group, server.group_selector)
     )
     rules = {
-        name: GroupRules(Count.parse(counts[name]) if name in counts else server.slots, selectors.get(name, ""))
+        name: GroupRules(
+            Count.parse(counts[name]) if name in counts else server.slots, selectors.get(name, "")
+        )
         for name in {**counts, **selectors}
     }
     return Groups(GroupRules(server.slots), rules)
@@ -119,13 +139,18 @@ def groups_of(server: FleetLock) -> Groups:
 
 def server_policy(settings: Settings) -> Policy:
     """Return the rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
-    policy, server = policy_of(settings), settings.fleetlock
+    policy = policy_of(settings)
+    server = settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy
     counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
     # of 100: percentages are compared by what they are of one number
     shares = [count for count in counts if count.is_share]
-    most = max(shares, key=lambda share: share.of(100)) if shares else Count(sum(count.of(0) for count in counts))
+    most = (
+        max(shares, key=lambda share: share.of(100))
+        if shares
+        else Count(sum(count.of(0) for count in counts))
+    )
     return replace(policy, max_unavailable=most)
 
 
@@ -133,7 +158,9 @@ _THIS_MACHINES = {
     "cluster.kubeconfig": "the pod has its own account",
     "cluster.context": "the pod has its own account",
     "gates.interactive": "no operator is there to be asked",
-    "notify.url": "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret",
+    "notify.url": (
+        "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret"
+    ),
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _WRITTEN = frozenset({"output.journal", "metrics.textfile"})
@@ -146,16 +173,21 @@ _SECRET = re.compile(
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
     """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
     for number, line in enumerate(file.text.splitlines(), 1):
-        # everybody who may read the ConfigMap would read them, in whatever table or comment they stand
+        # everybody who may read the ConfigMap would read them, in whatever table or comment they
+        # stand
         if _SECRET.search(line):
             raise UsageError(
                 f"{file.name}:{number} may hold a secret, and would stand in a ConfigMap",
-                hint="Leave it out: put it into a Secret as a variable, name that Secret with --env-secret.",
+                hint=(
+                    "Leave it out: put it into a Secret as a variable, name that Secret with"
+                    " --env-secret."
+                ),
             )
     read = given(file, {}, {})
     if reasons := ", ".join(_unfit(file)):
         raise UsageError(
-            f"{file.name} cannot be a pod's settings: {reasons}", hint="Leave it out: have a file for the cluster."
+            f"{file.name} cannot be a pod's settings: {reasons}",
+            hint="Leave it out: have a file for the cluster.",
         )
     # a calendar is read by the pod, where it is
     rules = replace(read, gates=replace(read.gates, calendar=None))
@@ -173,5 +205,10 @@ def _unfit(file: SettingsFile) -> Iterator[str]:
             yield f"{name} ({_THIS_MACHINES[name]})"
         elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
             yield f"{name} (the pod can write in {_WRITABLE} alone)"
-        elif setting.kind is Path and name not in _WRITTEN and value != "none" and not Path(value).is_absolute():
+        elif (
+            setting.kind is Path
+            and name not in _WRITTEN
+            and value != "none"
+            and not Path(value).is_absolute()
+        ):
             yield f"{name} (name it by its path in the pod: have it in the image, or in a volume)"

@@ -3,8 +3,8 @@
     [drain]
     timeout = "20m"
 
-is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m`, and, as people type it often, as the
-flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
+is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m`, and, as people
+type it often, as the flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +57,10 @@ from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strateg
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
-_POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()
+_POLICY = Policy()
+_DRAIN = DrainPolicy()
+_GATES = GatePolicy()
+_HOOKS = HookPolicy()
 
 
 class Executor(StrEnum):
@@ -96,14 +99,18 @@ class Cluster(Table):
     kubeconfig: Path | None = flag(None, "Kubeconfig file; default: as for kubectl")
     context: Name = flag("", "Kubeconfig context; default: the current context")
     name: Line = setting(
-        "", "Name of the cluster in metrics, notifications and reports; default: the API server's address"
+        "",
+        "Name of the cluster in metrics, notifications and reports; default: the API server's"
+        " address",
     )
 
 
 class Lock(Table):
     """The Lease that keeps rollouts from running side by side."""
 
-    namespace: Namespace = setting(LEASE_NAMESPACE, "Namespace of the Lease, the record and the memory")
+    namespace: Namespace = setting(
+        LEASE_NAMESPACE, "Namespace of the Lease, the record and the memory"
+    )
     duration: Duration = setting(Duration(30), "How long the Lease stays valid without a renewal")
 
     @property
@@ -120,8 +127,8 @@ class Nodes(Table):
     exclude: tuple[NodeName, ...] = flag((), "Skip this node or glob pattern; repeatable")
     allow: tuple[Annotated[str, Setting("WORD", words=(*Allow, *RIVALS))], ...] = flag(
         (),
-        "Override a refusal: blocked, cordoned, held, idle, unhealthy, or a reboot coordinator such as kured; "
-        "repeatable, see docs/configuration.md",
+        "Override a refusal: blocked, cordoned, held, idle, unhealthy, or a reboot coordinator such"
+        " as kured; repeatable, see docs/configuration.md",
     )
     skip: tuple[Skip, ...] | None = flag(None, "blocked: skip nodes that have blockers")
 
@@ -131,8 +138,9 @@ class Detect(Table):
 
     sources: tuple[Source, ...] = setting(
         DEFAULT_SOURCES,
-        "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed on the Node), "
-        "reboot-required (the file in /run), rpm-ostree (a staged deployment), command (detect.command)",
+        "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed"
+        " on the Node), reboot-required (the file in /run), rpm-ostree (a staged deployment),"
+        " command (detect.command)",
     )
     command: Command = setting(
         "", "Command that exits 0 if the host needs a reboot; runs as the SSH user for at most 15 s"
@@ -143,15 +151,25 @@ class Ssh(Table):
     """How hosts are reached."""
 
     executor: Executor = flag(Executor.SSH, "Connect with ssh (built in) or ansible")
-    inventory: Path | None = flag(None, "Ansible inventory; default: the Nodes' addresses", short="-i")
-    user: Name = flag("", f"SSH user; default: from ssh_config, else {DEFAULT_SSH_USER}", "ssh-user")
+    inventory: Path | None = flag(
+        None, "Ansible inventory; default: the Nodes' addresses", short="-i"
+    )
+    user: Name = flag(
+        "", f"SSH user; default: from ssh_config, else {DEFAULT_SSH_USER}", "ssh-user"
+    )
     port: int | None = flag(
-        None, f"SSH port; default: from ssh_config, else {DEFAULT_SSH_PORT}", "ssh-port", least=1, most=65535
+        None,
+        f"SSH port; default: from ssh_config, else {DEFAULT_SSH_PORT}",
+        "ssh-port",
+        least=1,
+        most=65535,
     )
     key: Path | None = flag(None, "SSH private key; default: ssh-agent, then ~/.ssh", "ssh-key")
     known_hosts: Path | None = flag(None, "known_hosts file; default: from ssh_config")
     config: Path | None = flag(None, "ssh_config file, or none; default: as for ssh", "ssh-config")
-    host_key_checking: HostKeyChecking = flag(HostKeyChecking.STRICT, "Host key check: strict or accept-new")
+    host_key_checking: HostKeyChecking = flag(
+        HostKeyChecking.STRICT, "Host key check: strict or accept-new"
+    )
     probe_timeout: Duration = setting(Duration(60), "How long to wait for one host to answer")
     probe_concurrency: int = setting(50, "Maximum number of hosts queried at once", least=1)
 
@@ -159,11 +177,15 @@ class Ssh(Table):
 class Waves(Table):
     """How many nodes at once, and which of them first."""
 
-    max_unavailable: Count | None = flag(None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]")
+    max_unavailable: Count | None = flag(
+        None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
+    )
     max_failures: Count = flag(_POLICY.max_failures, "Stop starting nodes after this many failures")
     strategy: Strategy = flag(_POLICY.strategy, "Start nodes in waves, or rolling")
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
-    spread_by: Label = flag(_POLICY.spread_by, "Keep each wave within one value of this node label, such as a zone")
+    spread_by: Label = flag(
+        _POLICY.spread_by, "Keep each wave within one value of this node label, such as a zone"
+    )
     control_plane: ControlPlaneOrder = flag(
         _POLICY.control_plane, "When to reboot control-plane nodes: last, first or exclude"
     )
@@ -183,50 +205,69 @@ class Waves(Table):
     )
     soak: Pause = setting(_GATES.soak, "How long to pause between two waves")
     stop: StopMode = setting(
-        StopMode.FINISH, "On Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet"
+        StopMode.FINISH,
+        "On Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet",
     )
 
 
 class Drain(Table):
     """How a node is emptied."""
 
-    timeout: Duration = flag(_DRAIN.timeout, "How long to wait for pods to terminate", "drain-timeout")
+    timeout: Duration = flag(
+        _DRAIN.timeout, "How long to wait for pods to terminate", "drain-timeout"
+    )
     grace_period: Seconds | None = flag(
         _DRAIN.grace_period, "Termination grace period; default: each pod's own", least=0
     )
     force: bool = flag(_DRAIN.force, "Evict pods that have no controller")
     delete_emptydir_data: bool = flag(
         _DRAIN.delete_emptydir_data,
-        "Evict pods that use emptyDir, deleting its data (default); turn off: --no-delete-emptydir-data",
+        "Evict pods that use emptyDir, deleting its data (default); turn off:"
+        " --no-delete-emptydir-data",
     )
-    disable_eviction: bool = flag(_DRAIN.disable_eviction, "Delete pods, bypassing disruption budgets")
-    pod_selector: Selector = flag(_DRAIN.pod_selector, "Evict only matching pods; the reboot kills others")
+    disable_eviction: bool = flag(
+        _DRAIN.disable_eviction, "Delete pods, bypassing disruption budgets"
+    )
+    pod_selector: Selector = flag(
+        _DRAIN.pod_selector, "Evict only matching pods; the reboot kills others"
+    )
     skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
         "Do not wait for pods whose deletion is overdue by more than this; 0 waits for all pods",
         least=0,
     )
-    delay: Pause = setting(_POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction")
+    delay: Pause = setting(
+        _POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction"
+    )
     prefer_no_schedule_taint: bool = setting(
         True, "Taint pending nodes PreferNoSchedule, so that evicted pods land on finished nodes"
     )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
-        "Remove a node from external load balancers this long before its drain; 0s keeps the node in them",
+        "Remove a node from external load balancers this long before its drain; 0s keeps the node"
+        " in them",
     )
 
 
 class Reboot(Table):
     """How a host is rebooted, and how long that may take."""
 
-    timeout: Duration = flag(_POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout")
+    timeout: Duration = flag(
+        _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
+    )
     ready_timeout: Duration = flag(_POLICY.ready_timeout, "How long to wait for it to become Ready")
-    delay: Pause = setting(_POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot")
+    delay: Pause = setting(
+        _POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot"
+    )
     command: Command = setting(
-        "", "Command that reboots a host, run as the SSH user; default: systemctl reboot, through sudo -n"
+        "",
+        "Command that reboots a host, run as the SSH user; default: systemctl reboot, through"
+        " sudo -n",
     )
     pre_playbook: Path | None = setting(
-        None, "Ansible playbook to run on each drained node; if it fails, the node is uncordoned without a reboot"
+        None,
+        "Ansible playbook to run on each drained node; if it fails, the node is uncordoned without"
+        " a reboot",
     )
     post_playbook: Path | None = setting(
         None, "Ansible playbook to run on each rebooted node; if it fails, the node stays cordoned"
@@ -236,19 +277,27 @@ class Reboot(Table):
 class Gates(Table):
     """What is asked before a node is started, rebooted or given back."""
 
-    window: tuple[Window, ...] = flag((), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable")
+    window: tuple[Window, ...] = flag(
+        (), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"
+    )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Start no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each year) or "
-        "last fri; add HH:MM LENGTH for a part of the day, and a ZONE",
+        "Start no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
+        " year) or last fri; add HH:MM LENGTH for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
         None, "Start no node during the events of this iCalendar file, which each pass reads again"
     )
-    wait_window: bool = setting(False, "Wait for the next window instead of ending with nodes not started")
+    wait_window: bool = setting(
+        False, "Wait for the next window instead of ending with nodes not started"
+    )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
-    command: GateCommand = setting("", "Command that holds the rollout, each wave and each node until it exits 0")
-    timeout: Duration = setting(_GATES.timeout, "How long pods, alerts or the gate command may hold a node")
+    command: GateCommand = setting(
+        "", "Command that holds the rollout, each wave and each node until it exits 0"
+    )
+    timeout: Duration = setting(
+        _GATES.timeout, "How long pods, alerts or the gate command may hold a node"
+    )
     blocking_pod_selector: tuple[Selector, ...] = setting(
         (), "Start no node that runs a pod matching this label selector"
     )
@@ -258,7 +307,9 @@ class Gates(Table):
     after_reboot_annotations: tuple[Label, ...] = setting(
         (), "Uncordon a node once its checks set these annotations to true"
     )
-    hook_prefix: LabelPrefix = setting(_HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot")
+    hook_prefix: LabelPrefix = setting(
+        _HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot"
+    )
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long to wait for the checks")
 
 
@@ -279,7 +330,9 @@ class Output(Table):
         OutputFormat.TEXT, "Output format: text, wide, json, yaml or name", "output", short="-o"
     )
     verbose: int = flag(0, "Print more: -v for stages, -vv for API requests", short="-v", least=0)
-    journal: Path | None = setting(None, "Journal file; default: one per run in $XDG_STATE_HOME/rollout/runs")
+    journal: Path | None = setting(
+        None, "Journal file; default: one per run in $XDG_STATE_HOME/rollout/runs"
+    )
 
     @property
     def as_json(self) -> bool:
@@ -316,11 +369,13 @@ class Alerts(Table):
     prometheus_url: PrometheusUrl = setting(
         "", "Start no node while alerts fire in this Prometheus, or while it cannot be reached"
     )
-    alertmanager_url: PrometheusUrl = setting("", "Ignore alerts that this Alertmanager has silenced")
+    alertmanager_url: PrometheusUrl = setting(
+        "", "Ignore alerts that this Alertmanager has silenced"
+    )
     silence: AlertLabel = setting(
         "",
-        "Silence, in that Alertmanager, the alerts of a node while it is in flight: those in which this label, such as "
-        "node or instance, holds the node's name or address",
+        "Silence, in that Alertmanager, the alerts of a node while it is in flight: those in which"
+        " this label, such as node or instance, holds the node's name or address",
     )
     matchers: tuple[Matcher, ...] = setting(
         (), 'Consider only alerts that match these labels: severity=~"critical|page"'
@@ -330,20 +385,26 @@ class Alerts(Table):
 class Labels(Table):
     """Labels on nodes for other programs."""
 
-    fluo: bool = setting(False, "Maintain the node labels id, group and version, as FLUO's agent does")
+    fluo: bool = setting(
+        False, "Maintain the node labels id, group and version, as FLUO's agent does"
+    )
 
 
 class Metrics(Table):
     """Where metrics go."""
 
-    textfile: Textfile | None = setting(None, "Write metrics to this .prom file, for node_exporter to collect")
+    textfile: Textfile | None = setting(
+        None, "Write metrics to this .prom file, for node_exporter to collect"
+    )
     pushgateway: PushgatewayUrl = setting(
         "",
         "Push metrics to this Pushgateway; set a URL with a password in the variable",
         hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
     )
     listen: ListenAddress = setting(
-        "", "Address on which operate serves /metrics, /healthz and /readyz; :9732 listens on all addresses"
+        "",
+        "Address on which operate serves /metrics, /healthz and /readyz; :9732 listens on all"
+        " addresses",
     )
 
 
@@ -352,20 +413,28 @@ class Notify(Table):
 
     url: tuple[Url, ...] = setting(
         (),
-        "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…, mailto://…). Set a "
-        "URL with a secret in the variable",
+        "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…,"
+        " mailto://…). Set a URL with a secret in the variable",
         check=notify_urls,
         hidden_in="ROLLOUT_NOTIFY",
     )
-    on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only about these events; default: all")
-    held_after: Duration = setting(Duration(600), "Notify when an eviction has been refused for this long")
+    on: tuple[NotifyEvent, ...] = setting(
+        tuple(NotifyEvent), "Notify only about these events; default: all"
+    )
+    held_after: Duration = setting(
+        Duration(600), "Notify when an eviction has been refused for this long"
+    )
 
 
 class Operate(Table):
     """The pace of unattended passes."""
 
-    every: Duration = flag(Duration(600), "Time from the start of one pass to the start of the next")
-    active_deadline: Duration | None = flag(None, "Maximum length of a pass: start only nodes that can finish in time")
+    every: Duration = flag(
+        Duration(600), "Time from the start of one pass to the start of the next"
+    )
+    active_deadline: Duration | None = flag(
+        None, "Maximum length of a pass: start only nodes that can finish in time"
+    )
     finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
 
 
@@ -373,27 +442,43 @@ class Evidence(Table):
     """What another cluster has to prove of a version before operate takes it."""
 
     source: EvidenceSource = flag(
-        "", "Reboot only into versions proven in a file, folder, URL or configmap", "require-evidence"
+        "",
+        "Reboot only into versions proven in a file, folder, URL or configmap",
+        "require-evidence",
     )
-    cluster: Principal = setting("", "The proving cluster: its cluster.name or UID, and the principal that signs")
-    allowed_signers: Path | None = setting(None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY")
+    cluster: Principal = setting(
+        "", "The proving cluster: its cluster.name or UID, and the principal that signs"
+    )
+    allowed_signers: Path | None = setting(
+        None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY"
+    )
     nodes: int = setting(1, "How many nodes of the proving cluster must run the version", least=1)
-    hours: int = setting(24, "How many hours must have passed since the last of these nodes was rebooted", least=0)
+    hours: int = setting(
+        24, "How many hours must have passed since the last of these nodes was rebooted", least=0
+    )
     max_age: Duration = setting(Duration(7 * 86400), "Maximum age of the evidence")
 
 
 class FleetLock(Table):
     """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
 
-    listen: ListenAddress = flag("0.0.0.0:8080", "Address to listen on; :8080 listens on all addresses")
+    listen: ListenAddress = flag(
+        "0.0.0.0:8080", "Address to listen on; :8080 listens on all addresses"
+    )
     tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
     tls_key: Path | None = flag(None, "Private key of the certificate")
-    slots: Count = flag(Count(1), "Maximum number of hosts of a group that reboot at once, such as 1 or 25%")
-    group: tuple[GroupSlots, ...] = flag((), "Slots of one group; refuses groups that are not named; repeatable")
+    slots: Count = flag(
+        Count(1), "Maximum number of hosts of a group that reboot at once, such as 1 or 25%"
+    )
+    group: tuple[GroupSlots, ...] = flag(
+        (), "Slots of one group; refuses groups that are not named; repeatable"
+    )
     group_selector: tuple[GroupSelector, ...] = flag(
         (), "Accept only nodes that match this selector in the group; repeatable"
     )
-    slot_timeout: Duration = flag(Duration(3600), "How long to wait for a granted host to come back")
+    slot_timeout: Duration = flag(
+        Duration(3600), "How long to wait for a granted host to come back"
+    )
 
 
 class PoolTable(Table):
@@ -411,7 +496,9 @@ class PoolTable(Table):
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
     ready_timeout: Duration | None = setting(None, "How long to wait for it to become Ready")
-    window: tuple[Window, ...] = setting((), "Start its nodes only in this window, and within gates.window")
+    window: tuple[Window, ...] = setting(
+        (), "Start its nodes only in this window, and within gates.window"
+    )
 
 
 class CriticalTable(Table):
@@ -419,7 +506,9 @@ class CriticalTable(Table):
 
     namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
     selector: Selector = setting("", "Label selector of the pods", is_required=True)
-    min_available: int = setting(0, "Minimum number of these pods that stay Ready", least=1, is_required=True)
+    min_available: int = setting(
+        0, "Minimum number of these pods that stay Ready", least=1, is_required=True
+    )
 
 
 class Settings(Table):
@@ -463,4 +552,9 @@ def settings_in(table: str) -> Mapping[str, Setting]:
 @cache
 def settings() -> Mapping[str, Setting]:
     """Every setting but those of `LISTS`, by its dotted name, in the order of the schema."""
-    return {item.name: item for table in TABLES if table not in LISTS for item in settings_in(table).values()}
+    return {
+        item.name: item
+        for table in TABLES
+        if table not in LISTS
+        for item in settings_in(table).values()
+    }

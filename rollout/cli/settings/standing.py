@@ -38,7 +38,9 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
         drain=replace(rules.drain, timeout=drain_timeout),
         reboot_timeout=latest("reboot.timeout", rules.reboot_timeout, reboot.timeout),
         ready_timeout=latest("reboot.ready-timeout", rules.ready_timeout, reboot.ready_timeout),
-        settle_timeout=latest("waves.settle-timeout", rules.settle_timeout, given.waves.settle_timeout),
+        settle_timeout=latest(
+            "waves.settle-timeout", rules.settle_timeout, given.waves.settle_timeout
+        ),
         gates=replace(gates, timeout=gate_timeout, hooks=replace(hooks, timeout=hook_timeout)),
         pools=tuple(_with_pool_patience(pool, pools.get(pool.name)) for pool in rules.pools),
     )
@@ -68,12 +70,17 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
             was = getattr(earlier, name)
             rule = f"--{name.replace('_', '-')}"
             if value != was:
-                yield f"the pool {pool.name} has {name.replace('_', '-')} {value} from now on; it was {was or 'unset'}"
+                yield (
+                    f"the pool {pool.name} has {name.replace('_', '-')} {value} from now on; it was"
+                    f" {was or 'unset'}"
+                )
             elif value is not None and rule in changed:
                 yield f"the pool {pool.name} keeps its own {name.replace('_', '-')}, {value}"
 
 
-def overruled(given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]) -> Iterator[str]:
+def overruled(
+    given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]
+) -> Iterator[str]:
     """Yield a clause for each setting of the environment or the file that has no effect on these rules.
 
     `open_settings` do have an effect. Flags are refused elsewhere.
@@ -92,7 +99,10 @@ def overruled(given: Given, rules: Policy, selection: Selection, *, open_setting
                 yield f"{place} has no effect: {rule} stays as it was planned{shown}"
     for table, rule in _TABLES.items():
         if getattr(given, table) and ours.get(rule) != standing.get(rule):
-            yield f"{given.file} has no effect on {rule}, which stays as it was planned, but for time-outs"
+            yield (
+                f"{given.file} has no effect on {rule}, which stays as it was planned, but for"
+                " time-outs"
+            )
 
 
 def _written(policy: Policy) -> Mapping[str, str]:

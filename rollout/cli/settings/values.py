@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from rollout.adapters.gate_command import split_command
 from rollout.errors import UsageError
@@ -103,7 +111,9 @@ def _evidence_source(value: str) -> None:
 def one_line(value: str) -> str:
     """Return one line of printable text."""
     if not value.strip().isprintable():
-        raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
+        raise ValueError(
+            "it must be one line of printable text. Put more into a script on the hosts."
+        )
     return value.strip()
 
 
@@ -128,7 +138,9 @@ def _listen_address(value: str) -> None:
 def _textfile(value: str) -> Path:
     path = Path(value)
     if path.suffix != ".prom":
-        raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
+        raise ValueError(
+            f"{value!r} would not be read: node_exporter takes files that end in .prom"
+        )
     return path
 
 
@@ -161,9 +173,13 @@ def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None
         meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
     except (UsageError, OverflowError) as error:
         hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
-        raise UsageError(f"{flag}: {written!r} is neither a duration nor a time", hint=hint) from error
+        raise UsageError(
+            f"{flag}: {written!r} is neither a duration nor a time", hint=hint
+        ) from error
     if meant <= now:
-        raise UsageError(f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+        raise UsageError(
+            f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now."
+        )
     return meant
 
 
@@ -171,12 +187,13 @@ def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None
 class Setting:
     """One setting: `name` is `drain.timeout`; `kind` is the type of the value, or of an item of a list.
 
-    How it is written besides stands as an annotation of its type: `metavar` stands for it in help texts, `parse` makes
-    it of one text, `words` are all that it may be. What separates the items of a list in one text is `between`; a flag
-    of a list is repeatable as well.
+    How it is written besides stands as an annotation of its type: `metavar` stands for it in help
+    texts, `parse` makes it of one text, `words` are all that it may be. What separates the items of
+    a list in one text is `between`; a flag of a list is repeatable as well.
 
-    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has no flag, and whose
-    value no message shows. `check` looks at a whole list. `is_required`: a table of a list has to have it.
+    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has
+    no flag, and whose value no message shows. `check` looks at a whole list. `is_required`: a table
+    of a list has to have it.
     """
 
     metavar: str = ""
@@ -199,7 +216,9 @@ class Setting:
     @property
     def variable(self) -> str:
         """Its variable of the environment; empty where it has none."""
-        return self.hidden_in or (f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else "")
+        return self.hidden_in or (
+            f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else ""
+        )
 
     def read(self, written: Any) -> Any:
         """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
@@ -240,14 +259,21 @@ class Setting:
 
 AlertLabel = Annotated[
     str,
-    Setting("LABEL", shaped(r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance.")),
+    Setting(
+        "LABEL",
+        shaped(
+            r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance."
+        ),
+    ),
 ]
 Command = Annotated[str, Setting("COMMAND", one_line)]
 Freeze = Annotated[str, Setting("FREEZE", checked(windows.parse_freeze), between=";")]
 GateCommand = Annotated[str, Setting("COMMAND", checked(split_command))]
 GroupSelector = Annotated[
     str,
-    Setting("NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"),
+    Setting(
+        "NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"
+    ),
 ]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
 Label = Annotated[str, Setting("LABEL", checked(checked_label))]
@@ -257,17 +283,28 @@ ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked(_listen_address
 _MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
 Matcher = Annotated[str, Setting("MATCHER", checked(fitting(is_matcher, _MATCHER)), between=";")]
 Name = Annotated[str, Setting("NAME")]
-Namespace = Annotated[str, Setting("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))]
+Namespace = Annotated[
+    str, Setting("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))
+]
 NodeName = Annotated[str, Setting("NAME", node_name)]
 Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
 PoolName = Annotated[
     str,
-    Setting("NAME", shaped(_NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')),
+    Setting(
+        "NAME",
+        shaped(
+            _NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.'
+        ),
+    ),
 ]
 Principal = Annotated[
     str,
     Setting(
-        "NAME", shaped(r"([A-Za-z0-9][\w.@-]{0,99})?", "the name of a cluster. Write letters, digits, dots, dashes.")
+        "NAME",
+        shaped(
+            r"([A-Za-z0-9][\w.@-]{0,99})?",
+            "the name of a cluster. Write letters, digits, dots, dashes.",
+        ),
     ),
 ]
 PrometheusUrl = Annotated[str, Setting("URL", checked(_prometheus_url))]
@@ -277,7 +314,10 @@ Selector = Annotated[str, Setting("SELECTOR", checked(parse_selector), between="
 EvidenceSource = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
 # no duration, which would begin anew with each pass
-Time = Annotated[str, Setting("TIME", checked(fitting(moment, "a date with a time. Write it as 2026-11-23T06:00Z.")))]
+Time = Annotated[
+    str,
+    Setting("TIME", checked(fitting(moment, "a date with a time. Write it as 2026-11-23T06:00Z."))),
+]
 Url = Annotated[str, Setting("URL", between=" ")]
 Window = Annotated[str, Setting("WINDOW", checked(windows.Window.parse), between=";")]
 
@@ -329,7 +369,8 @@ def settings_of(table: type[Table], called: str) -> Iterator[tuple[str, Setting]
             form = Setting("WORD", words=tuple(item.value for item in kind))
         else:
             form = _FORMS.get(kind, Setting())
-        key, how = item.name.replace("_", "-"), dict(item.metadata)
+        key = item.name.replace("_", "-")
+        how = dict(item.metadata)
         if "flag" in how:
             how["flag"] = how["flag"] or key
         name = f"{called}.{key}"

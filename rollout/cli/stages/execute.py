@@ -13,7 +13,13 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Run, Session
 from rollout.cli.stages.observers import journalled, notified
 from rollout.cli.stages.plan import conceded
-from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, show_lines, shown_meanwhile
+from rollout.cli.terminal import (
+    error_console,
+    let_go_of_lost_terminals,
+    show,
+    show_lines,
+    shown_meanwhile,
+)
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Observers, Unfailing
@@ -62,7 +68,11 @@ def execute(run: Run) -> ExitCode:
     if stop.requested and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = run.session.gates.confirmation if run.session.gates else None
-    if isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined and not result.finished:
+    if (
+        isinstance(confirmation, TerminalConfirmation)
+        and confirmation.is_declined
+        and not result.finished
+    ):
         return ExitCode.DECLINED
     return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
@@ -89,21 +99,28 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
 
 def _summary(result: RunResult, session: Session, took: float = 0.0) -> str:
     repeated = session.settings.repeated
-    return summary_text(result, took=took, width=session.width, operating=session.operating, repeated=repeated)
+    return summary_text(
+        result, took=took, width=session.width, operating=session.operating, repeated=repeated
+    )
 
 
 def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
     """Run it, told to its metrics, its journal, notifications, silences, and whoever shows it.
 
-    An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too.
+    An operating process may run in a pod, whose log outlives it and its files: the lines are a
+    journal, too.
     """
     session = run.session
     lines = shown if session.operating and isinstance(shown, JsonLines) else None
-    command: Command = "operate" if session.operating else "apply" if run.inherited is None else "resume"
+    command: Command = (
+        "operate" if session.operating else "apply" if run.inherited is None else "resume"
+    )
     # told last is whoever shows the run: what fails of it fails after the others have heard
     all_of = Observers(tuple(map(Unfailing, filter(None, (session.metrics, shown)))))
     with (
-        journalled(all_of, run.plan, command, session.settings, process=session.process, lines=lines) as journal,
+        journalled(
+            all_of, run.plan, command, session.settings, process=session.process, lines=lines
+        ) as journal,
         stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
         _notified(run, journal, stop) as notified_too,
         wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silencing,
@@ -111,7 +128,13 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
         _notify_conceded(run, journal)
         # alerts are silenced before anybody else hears that a node begins
         observers = Observers((*([Unfailing(silencing)] if silencing else []), notified_too))
-        ports = Ports(session.api, session.shell, wiring.system_clock(), observers, session.gates or GatePorts())
+        ports = Ports(
+            session.api,
+            session.shell,
+            wiring.system_clock(),
+            observers,
+            session.gates or GatePorts(),
+        )
         options = run_options(session, run.selected, run.targets.own_node)
         return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
@@ -134,7 +157,8 @@ def nothing_done(run: Run, stop: StopRequest) -> RunResult:
 
     Whoever reads the lines still gets a plan and a summary.
     """
-    session, result = run.session, RunResult((), excluded=run.plan.excluded)
+    session = run.session
+    result = RunResult((), excluded=run.plan.excluded)
     shown: Observer = JsonLines(sys.stdout, wiring.now()) if session.as_json else Observers(())
     observers = Observers((*map(Unfailing, filter(None, [session.metrics])), shown))
     _notify_conceded(run, observers)
@@ -144,7 +168,11 @@ def nothing_done(run: Run, stop: StopRequest) -> RunResult:
         with _notified(run, Observers(()), stop) as notified_alone:
             notified_alone.notify(RunFinished(wiring.now(), result))
     if session.operating and not session.as_json:
-        reasons = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
+        reasons = {
+            reason: number
+            for reason, number in result.left_out.items()
+            if reason != ExclusionReason.NO_UPDATE
+        }
         left_out = f" (left out: {tallied(reasons)})" if reasons else ""
         nothing = f"Nothing to do: no node waits for a reboot{left_out}."
         show(_summary(result, session)) if result.not_done else show_lines(nothing)

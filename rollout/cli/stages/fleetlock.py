@@ -60,7 +60,9 @@ def serve(settings: Settings) -> None:
         lease_seconds=settings.lock.seconds,
         slot_timeout=options.slot_timeout,
     )
-    with display(as_json=settings.output.as_json, live=False, names_pods=settings.output.verbose > 0) as shown:
+    with display(
+        as_json=settings.output.as_json, live=False, names_pods=settings.output.verbose > 0
+    ) as shown:
         observed = partial(_observed, settings, Observers((Unfailing(metrics), Unfailing(shown))))
         gates = wiring.gates(settings, policy.gates.alerts)
         world = World(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
@@ -70,9 +72,20 @@ def serve(settings: Settings) -> None:
             tally.slots = lambda: world.book.latest
             tally.in_hand = lambda: server.worker.working
             exposition = wiring.exposition(metrics, tally)
-            asyncio.run(http.serve(server, exposition, listening, lambda url: say(f"serving FleetLock at {url}/v1/")))
+            asyncio.run(
+                http.serve(
+                    server,
+                    exposition,
+                    listening,
+                    lambda url: say(f"serving FleetLock at {url}/v1/"),
+                )
+            )
     say("stopped on request: nodes are left as they stand, another server goes on with them")
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if any(
+        not thread.daemon
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread()
+    ):
         # one still waits for an API server that hangs, and the interpreter would wait for it
         sys.stdout.flush()
         os._exit(ExitCode.OK)

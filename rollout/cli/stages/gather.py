@@ -62,11 +62,11 @@ _OF_PATTERNS = frozenset("*?[]")
 class Session:
     """The settings of a command, what they mean, and the connections; made once, and handed down.
 
-    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with; that
-    plan's file is `saved_in`.
-    `metrics` measure what is done; `news` is what notifications told before; `watch` is what was seen
-    of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
-    watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
+    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is
+    gone on with; that plan's file is `saved_in`. `metrics` measure what is done; `news` is what
+    notifications told before; `watch` is what was seen of the lock before there was a plan, and
+    `force_unlock` the run whose Lease is not waited for. `operating`: nobody watches, or has
+    decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
     where it need not. `process` is a word that no other process has.
     """
 
@@ -116,7 +116,9 @@ class Session:
 def connect(settings: Given, policy: Policy | None = None) -> Session:
     """Make the adapters."""
     api = wiring.cluster_api(settings)
-    return Session(settings, selection_of(settings), policy or Policy(), api, wiring.host_shell(settings.ssh))
+    return Session(
+        settings, selection_of(settings), policy or Policy(), api, wiring.host_shell(settings.ssh)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,18 @@ class Run:
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
-def read_cluster(session: Session, kept: snapshot_reading.Kept | None = None, *, warns: bool = True) -> ClusterSnapshot:
+def read_cluster(
+    session: Session, kept: snapshot_reading.Kept | None = None, *, warns: bool = True
+) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, including the memory; `warns` if that cannot be read."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(snapshot_reading.read_snapshot, session.api, kept)
         warn(*snapshot.warnings)
         memory = read_memory(session, warns=warns)
-        note(f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)} disruption budgets")
+        note(
+            f"{len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods, {len(snapshot.budgets)}"
+            " disruption budgets"
+        )
     return replace(snapshot, memory=memory)
 
 
@@ -177,7 +184,10 @@ def read_memory(session: Session, *, warns: bool = False) -> Memory:
     """Read what is remembered of earlier rollouts, and, if wanted, warn of what is not understood, or not shown."""
     memory = with_patience(documents.read_memory, session.api, session.namespace)
     if memory.problem and warns:
-        say(f"warning: {memory.problem}: which versions are held, and whether nodes are paused, is not known")
+        say(
+            f"warning: {memory.problem}: which versions are held, and whether nodes are paused, is"
+            " not known"
+        )
     return memory
 
 
@@ -209,12 +219,18 @@ def with_patience(action: Callable[[*Ts], T], *given: *Ts) -> T:
         reported.append(error)
 
     return patiently(
-        lambda: action(*given), Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered
+        lambda: action(*given),
+        Deadline(wiring.system_clock(), _START_PATIENCE),
+        notice,
+        passing=has_answered,
     )
 
 
 def ask_hosts(
-    session: Session, nodes: Sequence[Node], probe: Probe | None = None, named: Container[str] | None = None
+    session: Session,
+    nodes: Sequence[Node],
+    probe: Probe | None = None,
+    named: Container[str] | None = None,
 ) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to, by another `probe` than usual if given.
 
@@ -225,7 +241,8 @@ def ask_hosts(
     selected = meant = tuple(node.name for node in nodes)
     if named is None:
         selected, meant = choose(nodes, session.api, session.selection)
-    hosts, ssh = find_hosts(nodes, meant, session.settings.ssh), session.settings.ssh
+    hosts = find_hosts(nodes, meant, session.settings.ssh)
+    ssh = session.settings.ssh
     asked = {name: host for name, host in hosts.items() if named is None or name in named}
     with stage("ask the hosts") as note, asking_progress(error_console(), len(asked)) as answered:
         answers = poll(
@@ -253,25 +270,33 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
             pod = with_patience(snapshot_reading.read_pod, session.api, own.namespace, own.name)
     node = located(own, pod, nodes)
     if node is None and own.node:
-        say(f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared as its own")
+        say(
+            f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared"
+            " as its own"
+        )
     elif node is None and own.server and own.server in session.api.server:
         say(
-            "warning: which node this pod is on is not known, so its node may be drained under it. Set "
-            "ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
+            "warning: which node this pod is on is not known, so its node may be drained under it."
+            " Set ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
         )
     return node
 
 
-def choose(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def choose(
+    nodes: Sequence[Node], api: ClusterApi, selection: Selection
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that are chosen, and those that are left of them after `--exclude`.
 
-    `InputError` where none is chosen, or one is not there. The API server reads the selector: it is the authority.
+    `InputError` where none is chosen, or one is not there. The API server reads the selector: it is
+    the authority.
     """
     selector = selection.selector
     matching = with_patience(snapshot_reading.read_nodes, api, selector) if selector else nodes
     selected = chosen(nodes, matching, selection)
     for pattern in selection.exclude:
-        if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes):
+        if not any(
+            excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes
+        ):
             say(f"warning: --exclude names no node of the cluster: {pattern}")
     meant = tuple(name for name in selected if not excluded_by_name(name, selection))
     if not meant:
@@ -289,7 +314,9 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
     warn(*(inventory.warnings if inventory else ()))
     matched = match_hosts(nodes, inventory, defaults)
     known = {host.name for host in matched.values()}
-    if inventory and (strangers := [host.name for host in inventory.hosts if host.name not in known]):
+    if inventory and (
+        strangers := [host.name for host in inventory.hosts if host.name not in known]
+    ):
         say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
     if hostless := [name for name in names if name not in matched]:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
@@ -298,13 +325,20 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping
     return with_ssh_config(found, NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config, say)
 
 
-def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
+def chosen(
+    nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
+) -> tuple[str, ...]:
     """Names that the selector (`matching`) and `--node` choose of all `nodes`, in their order, before `--exclude`."""
     present = {node.name for node in nodes}
     # a pattern speaks of nodes that may come, too
-    named = (*selection.nodes, *(name for name in selection.exclude if not set(name) & _OF_PATTERNS))
+    named = (
+        *selection.nodes,
+        *(name for name in selection.exclude if not set(name) & _OF_PATTERNS),
+    )
     if missing := [name for name in named if name not in present]:
-        raise InputError(f"there is no node {shortened(missing)}", hint=close_names(missing[0], nodes))
+        raise InputError(
+            f"there is no node {shortened(missing)}", hint=close_names(missing[0], nodes)
+        )
     if not matching:
         if not nodes:
             hint = "Is this the right context? See --kubeconfig and --context."
@@ -324,11 +358,19 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 def close_names(name: str, nodes: Sequence[Node]) -> str:
     """Nodes that go by this name or address elsewhere, or by one like it; or that no pattern is taken here."""
     if set(name) & _OF_PATTERNS:
-        return "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
+        return (
+            "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
+        )
     present = [node.name for node in nodes]
     host = name.lower().partition(".")[0]
-    addresses = {node.name: {same_form(address.address) for address in node.addresses} for node in nodes}
-    alike = [known for known in present if host == known.partition(".")[0] or same_form(name) in addresses[known]]
+    addresses = {
+        node.name: {same_form(address.address) for address in node.addresses} for node in nodes
+    }
+    alike = [
+        known
+        for known in present
+        if host == known.partition(".")[0] or same_form(name) in addresses[known]
+    ]
     close = alike[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
     return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
 
@@ -341,20 +383,26 @@ def close_labels(selector: str, nodes: Sequence[Node]) -> str:
         return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
     keys = sorted({label for node in nodes for label in node.labels})
     close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
-    return f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"
+    return (
+        f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"
+    )
 
 
 def proven_elsewhere(session: Session, *, remembers: bool = False) -> Proven | None:
     """Return what counts of the evidence; None where none is required. `ApiError` while the API server is away.
 
-    With `remembers` the latest of each version is remembered, so that an older one does not count again: where that
-    cannot be written, none counts.
+    With `remembers` the latest of each version is remembered, so that an older one does not count
+    again: where that cannot be written, none counts.
     """
-    settings, api, namespace = session.settings, session.api, session.namespace
+    settings = session.settings
+    api = session.api
+    namespace = session.namespace
     if not settings.evidence.source:
         return None
-    rules, memory = evidence_rules(settings), read_memory(session)
-    counted, problems = list[Evidence](), list[str]()
+    rules = evidence_rules(settings)
+    memory = read_memory(session)
+    counted = list[Evidence]()
+    problems = list[str]()
     for signed in read_documents(settings.evidence.source, api, namespace):
         try:
             counted.append(_counting(signed, session, rules, memory.evidence))
@@ -381,19 +429,29 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     """Return what is required; `UsageError` where that cannot be told."""
     asked = settings.evidence
     if not asked.cluster or asked.allowed_signers is None:
-        hint = "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of its SSH key."
+        hint = (
+            "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of"
+            " its SSH key."
+        )
         raise UsageError("--require-evidence does not say whose", hint=hint)
     return EvidenceRules(asked.cluster, asked.nodes, asked.hours, asked.max_age)
 
 
-def _counting(signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]) -> Evidence:
+def _counting(
+    signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]
+) -> Evidence:
     """Return the document, where nothing is wrong with it; else `ValueError`."""
-    signers, api = session.settings.evidence.allowed_signers, session.api
+    signers = session.settings.evidence.allowed_signers
+    api = session.api
     if why := signed.problem or why_not_signed(signed, signers or Path(), rules.cluster):
         raise ValueError(why)
     document = read_evidence(signed.content)
     if why := why_refused(
-        document, rules, own=snapshot_reading.read_identity(api).uid, seen=seen, now=api.server_time()
+        document,
+        rules,
+        own=snapshot_reading.read_identity(api).uid,
+        seen=seen,
+        now=api.server_time(),
     ):
         raise ValueError(why)
     return document

@@ -59,8 +59,9 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 class _Journalled:
     """Writes down, until that fails, of which it warns once; and tells one observer. For many threads.
 
-    The plan is the first to be told by whoever holds the lock, if any: before it nothing is written, for the journal
-    may be that of a rollout which another process is still at work on. `waiting` is what comes before.
+    The plan is the first to be told by whoever holds the lock, if any: before it nothing is
+    written, for the journal may be that of a rollout which another process is still at work on.
+    `waiting` is what comes before.
     """
 
     observer: Observer
@@ -97,8 +98,8 @@ def journalled(
 ) -> Iterator[Observer]:
     """Yield the observer, with everything that it is told written down as well; `process` as the lock has it, if any.
 
-    First stands who ran what, by which rules and which version of the program. `lines` that are to be a journal, too,
-    begin as it does.
+    First stands who ran what, by which rules and which version of the program. `lines` that are to
+    be a journal, too, begin as it does.
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = RunRecord(
@@ -156,7 +157,8 @@ class News:
 
     def turn(self) -> None:
         """Begin a pass."""
-        self.before, self.now = self.now, None
+        self.before = self.now
+        self.now = None
 
     def is_new(self, note: Note) -> bool:
         """Whether the pass before did not end so, too."""
@@ -209,7 +211,9 @@ def notified(
         yield observer
         return
     held_after = float(options.held_after)
-    noteworthy = Noteworthy(plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended)
+    noteworthy = Noteworthy(
+        plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended
+    )
     with closing(Outbox(places, say)) as outbox:
         notifier = _Notifier(noteworthy, outbox, frozenset(options.on), is_stopped, news or News())
         try:
@@ -229,7 +233,8 @@ def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> Non
 
 def tell(note: Note, settings: Settings) -> None:
     """Send one notification that is of no run, where notifications of its kind are wanted."""
-    options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
+    options = settings.notify
+    cluster = settings.cluster.name or settings.cluster.context
     if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
         with closing(Outbox(places, say)) as outbox:
             outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.now()))))
@@ -245,7 +250,8 @@ class MeasuredPass:
 @contextmanager
 def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
     """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
-    measured, clock = MeasuredPass(), wiring.system_clock()
+    measured = MeasuredPass()
+    clock = wiring.system_clock()
     if metrics:
         metrics.begin_pass(clock.now())
     try:
@@ -305,23 +311,34 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
         if listen:
             from rollout.adapters.metrics import served
 
-            say(f"metrics: {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}")
+            say(
+                "metrics:"
+                f" {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}"
+            )
         yield metrics
 
 
 def name_of(settings: Settings, server: str) -> str:
     """Return the cluster's name, or its server's address, without scheme and whatever of a login may stand in it."""
     parts = urlsplit(server)
-    return settings.cluster.name or f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
+    return (
+        settings.cluster.name
+        or f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        or server
+    )
 
 
 @contextmanager
-def delivered(place: str, deliver: Callable[[], None], generation: Callable[[], int]) -> Iterator[None]:
+def delivered(
+    place: str, deliver: Callable[[], None], generation: Callable[[], int]
+) -> Iterator[None]:
     """Within this context deliver whenever something is new, and once more at its end; the first failure is warned of.
 
-    `place` names it in warnings, without any secret. `generation` says whether something is new, 0 that nothing is.
+    `place` names it in warnings, without any secret. `generation` says whether something is new, 0
+    that nothing is.
     """
-    clock, ended = wiring.system_clock(), threading.Event()
+    clock = wiring.system_clock()
+    ended = threading.Event()
     reasons = list[str]()
 
     def fail(why: str) -> None:
@@ -330,9 +347,11 @@ def delivered(place: str, deliver: Callable[[], None], generation: Callable[[], 
         reasons.append(why)
 
     def run() -> None:
-        known, is_last = 0, False
+        known = 0
+        is_last = False
         while not is_last:
-            is_last, now = clock.wait(ended, _EVERY_SECONDS), generation()
+            is_last = clock.wait(ended, _EVERY_SECONDS)
+            now = generation()
             try:
                 if now != known:
                     deliver()

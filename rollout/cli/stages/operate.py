@@ -1,8 +1,9 @@
 """Passes of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
 
-A pass goes on with what one before it was interrupted in, and begins anew. What a person began is left to persons.
-Between two passes nobody holds the lock, so that a person may run a rollout. Of several processes one works, and the
-others watch its Lease: where it goes unrenewed for its whole duration, the next one makes its pass at once.
+A pass goes on with what one before it was interrupted in, and begins anew. What a person began is
+left to persons. Between two passes nobody holds the lock, so that a person may run a rollout. Of
+several processes one works, and the others watch its Lease: where it goes unrenewed for its whole
+duration, the next one makes its pass at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,15 @@ from rollout.cli.stages.gather import Run, Session, connect
 from rollout.cli.stages.observers import News, measured_pass, tell, tell_failed_pass
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.terminal import say, show_lines, warn
-from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
+from rollout.errors import (
+    ApiError,
+    BlockedError,
+    ExitCode,
+    InputError,
+    InterruptedRunError,
+    LockedError,
+    RolloutError,
+)
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates import Later
@@ -55,8 +64,9 @@ _PATIENCE = timedelta(days=1)
 class Operation:
     """What outlives a pass, and makes passes.
 
-    `ending` ends the process, `metrics` measure all passes, `watch` knows of the lock what was seen before, and `news`
-    is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
+    `ending` ends the process, `metrics` measure all passes, `watch` knows of the lock what was seen
+    before, and `news` is what notifications told. `is_standing`: pass follows pass, and no later
+    pod takes what this one cannot.
     """
 
     settings: Given
@@ -77,9 +87,12 @@ class Operation:
         self.news.turn()
         with measured_pass(self.metrics) as measured:
             try:
-                # under the rules of today: events may have come into the calendar since the last pass
+                # under the rules of today: events may have come into the calendar since the last
+                # pass
                 session = connect(settings, policy_of(settings))
-                own = replace(session, metrics=self.metrics, news=self.news, watch=self.watch, operating=True)
+                own = replace(
+                    session, metrics=self.metrics, news=self.news, watch=self.watch, operating=True
+                )
                 measured.code = _Pass(self, own, stop).make()
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
@@ -160,12 +173,17 @@ class _Pass:
             boots = {node.name: node.boot_id for node in nodes}
             # nodes that were not begun, and that nobody has rebooted since
             waits = any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)
-            is_left, operating = unfinished.blocks or waits, unfinished.record.operating
+            is_left = unfinished.blocks or waits
+            operating = unfinished.record.operating
             if not operating and is_left and has_begun(unfinished.run, nodes):
-                why = f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
+                why = (
+                    f"{heading(unfinished)}; what a person started is left to people:"
+                    f" {ways_out(unfinished)}"
+                )
                 self._tell_of_waiting(unfinished, why)
                 return self._left(why)
-            # those that were begun are finished at any time, while gates keep the others back; those wait for theirs
+            # those that were begun are finished at any time, while gates keep the others back;
+            # those wait for theirs
             is_begun = unfinished.blocks and (unfinished.begun or unfinished.unclear)
             if operating and (is_begun or (is_left and not self._reason_to_begin_nothing())):
                 run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
@@ -182,8 +200,10 @@ class _Pass:
 
     def _tell_of_waiting(self, unfinished: Unfinished, why: str) -> None:
         """Notify once of a rollout that a person began a day ago; the memory keeps other passes from doing so again."""
-        session, run = self.session, unfinished.run
-        started, now = moment(unfinished.record.started_at), session.api.server_time()
+        session = self.session
+        run = unfinished.run
+        started = moment(unfinished.record.started_at)
+        now = session.api.server_time()
         memory = gather.read_memory(session)
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
             return
@@ -217,9 +237,11 @@ class _Pass:
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """Return what stands on the cluster; of an operating process' rollout, what is left of it under today's rules.
 
-        Those are for the nodes that today's settings mean: none where they mean something that is not there.
+        Those are for the nodes that today's settings mean: none where they mean something that is
+        not there.
         """
-        session, meant = self.session, tuple[str, ...]()
+        session = self.session
+        meant = tuple[str, ...]()
         unfinished = gather.find_unfinished_among(session, nodes)
         if unfinished is None or not unfinished.record.operating:
             return unfinished
@@ -234,7 +256,8 @@ class _Pass:
 
         Nobody is there to see where a record would have it ask.
         """
-        session, alerts = self.session, policy.gates.alerts
+        session = self.session
+        alerts = policy.gates.alerts
         own = alerts if alerts.url == session.settings.alerts.prometheus_url else AlertPolicy()
         proven = gather.with_patience(lambda: gather.proven_elsewhere(session, remembers=True))
         warn(*(proven.problems if proven else ()))
@@ -247,11 +270,15 @@ class _Pass:
         result = execute.carry_out(run, self.stop)
         own = run.targets.own_node
         if own is not None and result.deferred and self.operation.is_standing:
-            # it waits for a pod elsewhere: the one that follows this, once it is evicted as any other is
+            # it waits for a pod elsewhere: the one that follows this, once it is evicted as any
+            # other is
             try:
                 move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
             except RolloutError as error:
-                say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
+                say(
+                    f"warning: the pod {own.pod} could not be evicted from {own.name}:"
+                    f" {error.message}"
+                )
         return result
 
     def _code(self, result: RunResult) -> ExitCode:
@@ -271,7 +298,8 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
     A plan that is not all there is to do may be late, but does not show that the rest is in time.
     """
     date = moment(written := session.settings.operate.finish_by)
-    memory, now = gather.read_memory(session), wiring.now()
+    memory = gather.read_memory(session)
+    now = wiring.now()
     # a pause without an end may end at any time
     begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
     at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None
@@ -279,7 +307,9 @@ def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) ->
     late: float | None = None
     if date and plan.waves and (at is None or at > date):
         before = memory.slip if memory.slip and memory.slip.by == written else None
-        slip = Slip(written, timestamp(at) if at else "", before.since if before else timestamp(now))
+        slip = Slip(
+            written, timestamp(at) if at else "", before.since if before else timestamp(now)
+        )
         obstacle = Finish(0, plan, at).obstacle
         say(f"warning: {slip}; {obstacle}")
         if before is None:

@@ -43,7 +43,14 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import changes
 from rollout.planning.play.pace import Pace
 from rollout.report.markdown import plan_markdown
-from rollout.report.plan_screen import blocked_line, brief_text, consequence, explanation_text, file_text, plan_text
+from rollout.report.plan_screen import (
+    blocked_line,
+    brief_text,
+    consequence,
+    explanation_text,
+    file_text,
+    plan_text,
+)
 from rollout.report.sentences import extent
 from rollout.report.unfinished import resume_text
 
@@ -52,7 +59,9 @@ _WHOLE_PLAN = "rollout plan -o wide"
 # Terminal lines that the question takes, and that the plan above it gets at least.
 _QUESTION_LINES = 6
 _LEAST_LINES = 8
-_DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+_DOES_NOT_START = (
+    "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+)
 
 
 def load_saved(file: Path) -> RolloutPlan:
@@ -70,8 +79,8 @@ def load_saved(file: Path) -> RolloutPlan:
 def planned_run(session: Session, *, asks: bool = False) -> Run:
     """Return what is to be run, after showing it; an unattended process shows it where something is to be done.
 
-    Refused without the rights, or beside an unfinished rollout. If it `asks` before it changes anything, it may replace
-    one that has no node in flight, and says so.
+    Refused without the rights, or beside an unfinished rollout. If it `asks` before it changes
+    anything, it may replace one that has no node in flight, and says so.
     """
     refusals.refuse_without_rights(session, unattended=session.operating)
     snapshot = gather.read_cluster(session, warns=False)
@@ -107,19 +116,23 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     if before is not None and here and before.cluster.uid not in ("", here):
         # as a backup that was restored here has it
         raise BlockedError(
-            f"the record of the rollout {before.plan_id} is of another cluster, {before.cluster.server}: it is not "
-            "resumed",
+            f"the record of the rollout {before.plan_id} is of another cluster,"
+            f" {before.cluster.server}: it is not resumed",
             hint="If it came with a backup that was restored here: rollout abort removes it.",
         )
     # what is begun is finished in any case
     refusals.refuse_without_rights(session, unattended=session.operating, begins=not is_begun)
-    targets = gather.ask_hosts(session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry))
+    targets = gather.ask_hosts(
+        session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry)
+    )
     if session.metrics:
         session.metrics.observe_hosts(targets.observations, among_others=True)
     inputs = inputs_of(session, snapshot, targets)
     skip = Skip.BLOCKED in (nodes.skip or ())
     held = Allow.HELD in nodes.allow
-    rest = continuation(unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held)
+    rest = continuation(
+        unfinished, inputs, targets.hosts, retry_failed=retry, skip_blocked=skip, include_held=held
+    )
     run = Run(session, rest.plan, targets, rest.selected, rest.inherited)
     warn(*conceded(run))
     if session.as_json:
@@ -168,7 +181,10 @@ def decide(inputs: PlanInputs, saved: RolloutPlan | None = None) -> RolloutPlan:
     warn(*_useless(inputs.policy, inputs.snapshot.nodes))
     with stage("plan") as note, shown_meanwhile("making the plan"):
         fresh = build_plan(inputs)
-        note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
+        note(
+            f"{extent(fresh)}, {len(fresh.excluded)} left out,"
+            f" {counted(len(fresh.blockers), 'blocker')}"
+        )
     if saved is None:
         return fresh
     _refuse_stale(saved, inputs)
@@ -179,11 +195,19 @@ def finish_text(end: Finish, date: datetime) -> str:
     """Return when it is done with this limit; where that is too late, what takes longest."""
     if not end.plan.waves:
         return "nothing is to be done"
-    day, limit = f"{date.astimezone():%a %Y-%m-%d %H:%M %Z}", f"--max-unavailable {end.limit}"
-    ends = f"about {end.at.astimezone():%a %Y-%m-%d %H:%M %Z}" if end.at else "not in the next two years of windows"
+    day = f"{date.astimezone():%a %Y-%m-%d %H:%M %Z}"
+    limit = f"--max-unavailable {end.limit}"
+    ends = (
+        f"about {end.at.astimezone():%a %Y-%m-%d %H:%M %Z}"
+        if end.at
+        else "not in the next two years of windows"
+    )
     if end.is_by(date):
         return f"done by {day} with {limit}: {ends}"
-    return f"not done by {day}, whatever the limit: {ends} with {limit}{f'; {end.obstacle}' if end.at else ''}"
+    return (
+        f"not done by {day}, whatever the limit: {ends} with"
+        f" {limit}{f'; {end.obstacle}' if end.at else ''}"
+    )
 
 
 def preview(
@@ -213,7 +237,9 @@ def preview(
     next_step = next_without_waves(planned, session.settings)
     if planned.waves and not (blockers or is_late):
         next_step = (
-            f"rollout apply {shell_word(str(out))}" if out else session.settings.repeated("rollout apply") + limit
+            f"rollout apply {shell_word(str(out))}"
+            if out
+            else session.settings.repeated("rollout apply") + limit
         )
     other, _ = rollout_beside(session, inputs.snapshot.nodes)
     beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
@@ -221,7 +247,9 @@ def preview(
         say(f"{beside} See: {other.command}")
     width = output.width
     now = wiring.now()
-    text = partial(plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside)
+    text = partial(
+        plan_text, planned, zones=places, width=width, now=now, where=session.place, beside=beside
+    )
     is_way_out = bool(beside) or not (planned.waves or other.lead)
     step = other.command if is_way_out and other.command else next_step
     blocked = "" if beside else blocked_line(blockers)
@@ -239,7 +267,11 @@ def _ending(planned: RolloutPlan, *, detailed: bool) -> ExitCode:
     missing = excluded_by_trouble(planned.excluded)
     if not detailed:
         reasons = {exclusion.reason for exclusion in planned.excluded} - {ExclusionReason.EXCLUDED}
-        return ExitCode.PARTIAL if not planned.waves and reasons == {ExclusionReason.UNREACHABLE} else ExitCode.OK
+        return (
+            ExitCode.PARTIAL
+            if not planned.waves and reasons == {ExclusionReason.UNREACHABLE}
+            else ExitCode.OK
+        )
     if planned.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
         return ExitCode.CHANGES
     return ExitCode.PARTIAL if missing else ExitCode.OK
@@ -249,14 +281,25 @@ def show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> Non
     """Show the plan as it was made; none of these flags may be given."""
     if any(flags):
         raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
-    settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
+    settings.refuse_typed(
+        PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them."
+    )
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
     next_step = f"rollout apply {shell_word(str(file))}" if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
     width = settings.output.width
     now = wiring.now()
-    text = partial(plan_text, plan, zones={}, width=width, now=now, where=where, blocked=blocked, next_step=next_step)
+    text = partial(
+        plan_text,
+        plan,
+        zones={},
+        width=width,
+        now=now,
+        where=where,
+        blocked=blocked,
+        next_step=next_step,
+    )
     settings.output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
@@ -265,7 +308,9 @@ def show_saved(file: Path, settings: Given, *, flags: tuple[object, ...]) -> Non
 def show_explanation(name: str, session: Session, inputs: PlanInputs) -> None:
     """Tell why a node is where it would be in a new plan."""
     if name not in {known.name for known in inputs.snapshot.nodes}:
-        raise UsageError(f"there is no node {name}", hint=gather.close_names(name, inputs.snapshot.nodes))
+        raise UsageError(
+            f"there is no node {name}", hint=gather.close_names(name, inputs.snapshot.nodes)
+        )
     decisions = decided(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)
@@ -277,14 +322,20 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     alike = grouped((difference.what, difference) for difference in changes(saved, fresh))
     lines = [
         # what is of one node alone in full
-        printable(str(same[0])) if len(same) == 1 else f"{printable(what)}: {shortened([one.node for one in same])}"
+        (
+            printable(str(same[0]))
+            if len(same) == 1
+            else f"{printable(what)}: {shortened([one.node for one in same])}"
+        )
         for what, same in alike.items()
     ]
     if len(lines) > _MOST_CHANGES:
         lines[_MOST_CHANGES:] = [f"and {len(lines) - _MOST_CHANGES} other differences"]
     if lines:
         hint = "Make a new one with `rollout plan --out FILE`, and review it."
-        raise StalePlanError(f"the plan {saved.plan_id} no longer matches the cluster", details=lines, hint=hint)
+        raise StalePlanError(
+            f"the plan {saved.plan_id} no longer matches the cluster", details=lines, hint=hint
+        )
 
 
 def shown(session: Session, snapshot: ClusterSnapshot, plan: RolloutPlan, whole: str) -> str:
@@ -310,13 +361,19 @@ def about_to_happen(run: Run) -> Sequence[str]:
     """Return the lines above the question whether to run the plan."""
     closed = why_closed(run.session.policy)
     waits = run.session.policy.gates.windows.wait
-    never = f"{closed} This does not wait for it (gates.wait-window)." if closed and not waits else closed
+    never = (
+        f"{closed} This does not wait for it (gates.wait-window)."
+        if closed and not waits
+        else closed
+    )
     return [line for line in (consequence(run.plan), never) if line]
 
 
 def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
     """Return the command that tells why nodes could not be planned; empty where there is a wave, or no such node."""
-    reasons = {node.reason for node in excluded_by_trouble(plan.excluded)} - {ExclusionReason.DEFERRED}
+    reasons = {node.reason for node in excluded_by_trouble(plan.excluded)} - {
+        ExclusionReason.DEFERRED
+    }
     is_current = all(left.update.is_current for left in plan.excluded if left.update)
     if plan.waves or not (reasons or not is_current):
         return ""
@@ -331,8 +388,16 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 def conceded(run: Run) -> Sequence[str]:
     """Return what rules that were not given just now give up, as sentences."""
-    origin = "continuing with the original" if run.inherited else "the saved plan has" if run.session.saved else ""
-    return [f"{origin} {sentence}" for sentence in relaxed_rules(run.session.policy)] if origin else []
+    origin = (
+        "continuing with the original"
+        if run.inherited
+        else "the saved plan has"
+        if run.session.saved
+        else ""
+    )
+    return (
+        [f"{origin} {sentence}" for sentence in relaxed_rules(run.session.policy)] if origin else []
+    )
 
 
 def _useless(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
@@ -340,7 +405,8 @@ def _useless(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
     for label in dict.fromkeys((policy.spread_by, *(pool.spread_by for pool in policy.pools))):
         if label and not any(label in node.labels for node in nodes):
             yield f"--spread-by has no effect: {close_labels(label, nodes)}"
-    selector, gates = policy.control_plane_selector, policy.gates
+    selector = policy.control_plane_selector
+    gates = policy.gates
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
         yield f"waves.control-plane-selector has no effect: {close_labels(selector, nodes)}"
     if gates.alerts.matchers and not gates.alerts.url:
@@ -349,8 +415,17 @@ def _useless(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
 
 def warn_of_held(plan: RolloutPlan) -> None:
     """Say which nodes a plan leaves out for what was seen of their version, one sentence a version."""
-    held = grouped((left.message, left) for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD)
-    warn(*(f"{counted(len(nodes), 'node')} left out: {printable(message)}" for message, nodes in held.items()))
+    held = grouped(
+        (left.message, left)
+        for left in plan.excluded
+        if left.reason is ExclusionReason.VERSION_HELD
+    )
+    warn(
+        *(
+            f"{counted(len(nodes), 'node')} left out: {printable(message)}"
+            for message, nodes in held.items()
+        )
+    )
 
 
 def cluster_copy(inputs: PlanInputs, kept: Kept, *, anonymous: bool) -> bytes:
@@ -364,5 +439,7 @@ def cluster_copy(inputs: PlanInputs, kept: Kept, *, anonymous: bool) -> bytes:
         if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
             grace = inputs.policy.drain.grace_of(pod.grace_period)
             graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
-    owners = {uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()}
+    owners = {
+        uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()
+    }
     return copy_document(kept, inputs.observations, CopiedPace(pace.reboot(0, 1), owners), key)

@@ -14,7 +14,15 @@ from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.gather import Session, find_unfinished_among, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
-from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, locked, read_lease
+from rollout.execution.lease import (
+    Glance,
+    Holder,
+    LeaseState,
+    LeaseWatch,
+    await_sign,
+    locked,
+    read_lease,
+)
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import word_of
@@ -29,7 +37,8 @@ from rollout.report.plan_screen import finding_lines
 from rollout.report.sentences import capitalized
 from rollout.report.unfinished import heading, ways_out
 
-# What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all else is `blocked`.
+# What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all
+# else is `blocked`.
 _WORDS = {
     BlockerKind.RIVAL: "",
     BlockerKind.CONTROL_PLANE_UNHEALTHY: Allow.UNHEALTHY,
@@ -40,8 +49,8 @@ _WORDS = {
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
 
-    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
-    journal open for as long as it lives.
+    Users, machines and process ids may be alike in two containers: the word in the journal is not.
+    A process has its journal open for as long as it lives.
     """
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
@@ -51,7 +60,11 @@ def has_ended_here(lease: LeaseState) -> bool:
         begun = [record for record in read_journal(path) if record.get("type") == "run"]
     except OSError:
         return False
-    return bool(begun) and begun[-1].get("process") == lease.process and is_being_written(path) is False
+    return (
+        bool(begun)
+        and begun[-1].get("process") == lease.process
+        and is_being_written(path) is False
+    )
 
 
 def glance_at_lock(session: Session) -> Glance:
@@ -62,7 +75,10 @@ def glance_at_lock(session: Session) -> Glance:
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    return await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say) is Holder.ALIVE
+    return (
+        await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
+        is Holder.ALIVE
+    )
 
 
 def lock_watch() -> LeaseWatch:
@@ -75,11 +91,15 @@ def refuse_beside_living(session: Session) -> Session:
 
     An operator who names the run to pass over is held against the lock when it is taken.
     """
-    api, namespace, watch = session.api, session.namespace, session.watch or lock_watch()
+    api = session.api
+    namespace = session.namespace
+    watch = session.watch or lock_watch()
     if session.force_unlock:
         return session
     try:
-        state = await_sign(watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time)
+        state = await_sign(
+            watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time
+        )
     except ApiError as error:
         if not error.is_forbidden:
             raise
@@ -94,13 +114,17 @@ def refuse_beside_living(session: Session) -> Session:
 def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = True) -> None:
     """Raise `ApiError` naming every right that a rollout needs and this user lacks: one missing costs a node.
 
-    Whoever `begins` nodes has to know what is remembered. Unattended passes have to write it, too: without it a bad
-    version costs a node each night. `BlockedError` where they have the right to it, and it cannot be written all the
-    same.
+    Whoever `begins` nodes has to know what is remembered. Unattended passes have to write it, too:
+    without it a bad version costs a node each night. `BlockedError` where they have the right to
+    it, and it cannot be written all the same.
     """
     unattended = unattended and begins
     rights = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
-    needed = [right for right in rights if not right.optional and (begins or right.name != marks.MEMORY_NAME)]
+    needed = [
+        right
+        for right in rights
+        if not right.optional and (begins or right.name != marks.MEMORY_NAME)
+    ]
     if unattended:
         needed += [right for right in rights if right.optional and right.name == marks.MEMORY_NAME]
     with stage("ask for the rights") as note:
@@ -110,13 +134,16 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
         raise ApiError(
             f"this user may not: {'; '.join(f'{right} (to {right.purpose})' for right in missing)}",
             status=403,
-            hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
+            hint=(
+                "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles"
+                " with them all."
+            ),
         )
     if unattended and (why := with_patience(why_unwritable, session.api, session.namespace)):
         document = memory_of(session.namespace)
         raise BlockedError(
-            f"{document.origin} cannot be written: {why.message}. What fails could not be remembered, and no pass "
-            "begins without that",
+            f"{document.origin} cannot be written: {why.message}. What fails could not be"
+            " remembered, and no pass begins without that",
             hint=document.way_out(why),
         )
 
@@ -124,9 +151,10 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
 def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = False) -> str:
     """Raise `LockedError` if a rollout is unfinished; `BlockedError` if that cannot be read.
 
-    One that someone stopped between two nodes is replaced only after a question. One that ended by itself with nodes
-    left over, because of a failure or a closed window, is replaced by the next rollout. Return what to say about
-    either, empty if there is nothing. An operating process goes by its own rules.
+    One that someone stopped between two nodes is replaced only after a question. One that ended by
+    itself with nodes left over, because of a failure or a closed window, is replaced by the next
+    rollout. Return what to say about either, empty if there is nothing. An operating process goes
+    by its own rules.
     """
     api = session.api
     namespace = session.namespace
@@ -149,13 +177,16 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        # where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none
+        # where this user may not see them, and nothing on the nodes speaks of FleetLock, there is
+        # none
         if not error.is_forbidden:
             raise BlockedError(
-                f"{error.message}: whether hosts hold slots of FleetLock is not known, and another rollout may be "
-                "under way",
-                hint="Run the version of rollout that wrote it; where no FleetLock server is used any more: "
-                f"kubectl -n {namespace} delete configmap {slots_of(namespace).name}",
+                f"{error.message}: whether hosts hold slots of FleetLock is not known, and another"
+                " rollout may be under way",
+                hint=(
+                    "Run the version of rollout that wrote it; where no FleetLock server is used"
+                    f" any more: kubectl -n {namespace} delete configmap {slots_of(namespace).name}"
+                ),
             ) from error
     return replaced
 
@@ -172,20 +203,27 @@ def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
 def refuse_unfit(session: Session, plan: RolloutPlan, *, goes_on: bool = False) -> str:
     """Raise `BlockedError` where something is bound to stop the run, all of it named at once.
 
-    Where a rollout that `goes_on` has nodes under way, warn of it, and return it: those are finished, and no other is
-    begun. Beside another coordinator, who may have taken them, they are not.
+    Where a rollout that `goes_on` has nodes under way, warn of it, and return it: those are
+    finished, and no other is begun. Beside another coordinator, who may have taken them, they are
+    not.
     """
     if not (blockers := refused(session, plan)):
         return ""
     nodes = len({blocker.node for blocker in blockers if blocker.node})
     blocked = f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"
     if not goes_on or any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
-        words = ",".join(sorted({_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""}))
+        words = ",".join(
+            sorted({_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""})
+        )
         leave = "leave those nodes out (--skip blocked, --exclude)"
         raise BlockedError(
             f"not started: {blocked}",
             details=tuple(finding_lines(blockers)),
-            hint=f"Clear this, {leave}, or try them (--allow {words})." if words else f"Clear this, or {leave}.",
+            hint=(
+                f"Clear this, {leave}, or try them (--allow {words})."
+                if words
+                else f"Clear this, or {leave}."
+            ),
         )
     say(f"warning: {blocked}: nodes under way are finished, no other is started")
     for line in finding_lines(blockers):

@@ -18,7 +18,14 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import Glance, read_lease
 from rollout.execution.record.record import read_record
-from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
+from rollout.execution.record.unfinished import (
+    LastRun,
+    RunWord,
+    Unfinished,
+    assess,
+    last_run,
+    word_of,
+)
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
@@ -40,7 +47,8 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 5.0
 # Between two looks, and how many times as long as a look takes: large clusters are read less often.
-_PAUSE, _PAUSE_PER_LOOK = 2.0, 10.0
+_PAUSE = 2.0
+_PAUSE_PER_LOOK = 10.0
 _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not answer: this is how it was last seen"
 
@@ -52,13 +60,16 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
     usual = usual_reboot(plan.estimate) if plan else ""
     for name in (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING):
         with suppress(ApiError):
-            began, now = snapshot.read_phase_time(api, name), api.server_time()
+            began = snapshot.read_phase_time(api, name)
+            now = api.server_time()
             if began and now:
                 texts[name] = f"down for {elapsed((now - began).total_seconds())}{usual}"
     return texts
 
 
-def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, UnderWay]]:
+def rollout_beside(
+    session: Session, nodes: Sequence[Node]
+) -> tuple[FollowUp, Mapping[str, UnderWay]]:
     """Return the rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
@@ -86,7 +97,9 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
         return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
     if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
-        goes_on = word is RunWord.INTERRUPTED or (word is RunWord.ENDED and bool(unfinished.untouched))
+        goes_on = word is RunWord.INTERRUPTED or (
+            word is RunWord.ENDED and bool(unfinished.untouched)
+        )
         by_hand = goes_on and not (unfinished.record.operating or unfinished.record.problem)
         command = "rollout resume" if by_hand else "rollout status --run"
         return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
@@ -117,7 +130,12 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     rules = Rules(now, memory, proven=proven, own=targets.own_node, versions=versions)
     chosen = targets.among(nodes)
     statuses = node_statuses(
-        chosen, targets.hosts, targets.observations, own_rules=policy.pools, rules=rules, under_way=stages
+        chosen,
+        targets.hosts,
+        targets.observations,
+        own_rules=policy.pools,
+        rules=rules,
+        under_way=stages,
     )
     text = partial(
         status_text,
@@ -145,14 +163,21 @@ def why_closed(policy: Policy) -> str:
     if why := schedule.closed(now):
         return f"No node is started now: {why}."
     pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}
-    return " ".join(f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why)
+    return " ".join(
+        f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why
+    )
 
 
-def _warn_beside(statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp) -> None:
+def _warn_beside(
+    statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp
+) -> None:
     """Print on standard error what these rows do not show."""
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
-        say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
+        say(
+            f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending:"
+            " rollout status"
+        )
     if rollout.sentence:
         say(f"{rollout.sentence} See: {rollout.command}")
 
@@ -187,10 +212,13 @@ class _Look:
 
 
 def _look(api: ClusterApi, namespace: str) -> _Look:
-    nodes, lease = snapshot.read_nodes(api), read_lease(api, namespace)
+    nodes = snapshot.read_nodes(api)
+    lease = read_lease(api, namespace)
     lock = Glance(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    return _Look(unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {})
+    return _Look(
+        unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {}
+    )
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
@@ -205,9 +233,11 @@ def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
 def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """Show the rollout as `show_run` does, again and again until it has ended, or until this is interrupted.
 
-    On a terminal in place, and where there is none it waits for one; elsewhere, each time that something has changed.
+    On a terminal in place, and where there is none it waits for one; elsewhere, each time that
+    something has changed.
     """
-    # a server that is not there, or a user who may not see the lock, is told of before anything is drawn
+    # a server that is not there, or a user who may not see the lock, is told of before anything is
+    # drawn
     with_patience(read_lease, api, namespace)
     from rollout.report.console import SharedConsole
 
@@ -266,7 +296,8 @@ def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
 def _looks(api: ClusterApi, namespace: str, ending: StopRequest) -> Iterator[_Look | None]:
     """Look until this is interrupted, with pauses; None while the API server is away."""
     while not ending.requested:
-        look, began = None, time.monotonic()
+        look = None
+        began = time.monotonic()
         try:
             look = _look(api, namespace)
         except ApiError as error:

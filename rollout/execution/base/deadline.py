@@ -1,8 +1,9 @@
 """What ends a wait: a deadline, the end of patience with an API server that is away, and the wish to stop.
 
-Every wait has a deadline, and every deadline knows what it waits for. An outage is waited out, and told of. All steps
-of a run have one patience with one outage: a server that has not answered for so long is not waited for anew by each
-step that follows. After a wish to stop no further node is started, and those not rebooting yet may have to go back.
+Every wait has a deadline, and every deadline knows what it waits for. An outage is waited out, and
+told of. All steps of a run have one patience with one outage: a server that has not answered for so
+long is not waited for anew by each step that follows. After a wish to stop no further node is
+started, and those not rebooting yet may have to go back.
 """
 
 import threading
@@ -21,7 +22,8 @@ T = TypeVar("T")
 BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
-# In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and nothing is known.
+# In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and
+# nothing is known.
 _KNOWN = 60.0
 # How long an answer is awaited once patience is at its end: a server that is back needs no more.
 _HURRIED_SECONDS = 5.0
@@ -82,8 +84,8 @@ def patiently(
 ) -> T:
     """Return the result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
-    `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
-    what `sleep` raises ends it before.
+    `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the
+    last is raised; what `sleep` raises ends it before.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
@@ -112,23 +114,28 @@ def _pause(state: RetryCallState) -> float:
 class PatientApi:
     """An API server with patience for its outages. For many threads.
 
-    `notice` hears of each failure that is waited out. `seconds` is how long those who wait for a usable answer do so
-    together, counted from the first request in a row that failed, where they set no deadline of their own. Askers, such
-    as `STEPS` and the lock, are told apart: what one is answered says nothing about the requests of another.
+    `notice` hears of each failure that is waited out. `seconds` is how long those who wait for a
+    usable answer do so together, counted from the first request in a row that failed, where they
+    set no deadline of their own. Askers, such as `STEPS` and the lock, are told apart: what one is
+    answered says nothing about the requests of another.
     """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last failed
+    # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last
+    # failed
     _failures: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:
         """Seconds of it that are left; all of them while the server answers."""
         now = self.clock.monotonic()
-        first = min((first for first, last in tuple(self._failures.values()) if now - last < _KNOWN), default=now)
+        first = min(
+            (first for first, last in tuple(self._failures.values()) if now - last < _KNOWN),
+            default=now,
+        )
         return max(0.0, self.seconds - (now - first))
 
     @contextmanager
@@ -216,7 +223,11 @@ class StopRequest:
     @property
     def why(self) -> str:
         """What keeps further nodes from being started, once it is wished."""
-        return "stopped on request" if self.asked or not self.end else "the time of --active-deadline is up"
+        return (
+            "stopped on request"
+            if self.asked or not self.end
+            else "the time of --active-deadline is up"
+        )
 
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it is wished; whether it was."""

@@ -1,7 +1,8 @@
 """A live view of a few objects: one list, then one watch, in a thread of its own.
 
-Outages are ridden out: the view keeps what it knew, takes a watch up where it broke, and lists afresh only where the
-server answers that this cannot be. An object is gone when the server said so, or when a fresh list lacks it.
+Outages are ridden out: the view keeps what it knew, takes a watch up where it broke, and lists
+afresh only where the server answers that this cannot be. An object is gone when the server said so,
+or when a fresh list lacks it.
 """
 
 import threading
@@ -23,7 +24,8 @@ T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
 # Whoever waits for what is seen here has a deadline: a server that is back is to be found soon.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 5.0
 # A watch that ends sooner was no watch: the next one is put off as after a failure.
 _SHORTEST_WATCH = 1.0
 
@@ -32,8 +34,9 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
-    Without `waits` it does not wait for the first answer of the server: until then it is empty and `news` is 0.
-    Outages are told by the cluster's own notice; `changed` is set whenever `items` has changed, for others to clear.
+    Without `waits` it does not wait for the first answer of the server: until then it is empty and
+    `news` is 0. Outages are told by the cluster's own notice; `changed` is set whenever `items` has
+    changed, for others to clear.
     """
 
     cluster: PatientApi
@@ -150,7 +153,9 @@ def _lasted(began: float) -> bool:
     return time.monotonic() - began >= _SHORTEST_WATCH
 
 
-def watch_node_pods(cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event) -> LiveView[Pod]:
+def watch_node_pods(
+    cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
+) -> LiveView[Pod]:
     """Return the pods bound to a node."""
     return LiveView(cluster, PODS, on_node(node), wire.WirePod, pod_projection(), deadline, changed)
 
@@ -170,6 +175,8 @@ def watch_nodes(
     )
 
 
-def watch_node(cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True) -> LiveView[Node]:
+def watch_node(
+    cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True
+) -> LiveView[Node]:
     """One Node, or nothing once it is deleted."""
     return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, waits=waits)

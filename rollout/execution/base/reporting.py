@@ -77,7 +77,9 @@ class Reporter:
         """Tell of a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
-        self.observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
+        self.observer.notify(
+            WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight)
+        )
 
     def settling(self, index: int, waiting_for: str) -> None:
         """Tell what keeps the next wave waiting."""

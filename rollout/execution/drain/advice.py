@@ -7,16 +7,16 @@ from rollout.model.text import listed, shell_word
 
 _MOST_FINALIZERS = 3
 _RUNTIME = (
-    "if that shows nothing: its containers do not end. Look at the kubelet and the container runtime of its host, as "
-    "with journalctl -u kubelet"
+    "if that shows nothing: its containers do not end. Look at the kubelet and the container"
+    " runtime of its host, as with journalctl -u kubelet"
 )
 _WEBHOOKS = (
     "if that shows nothing: a webhook or a proxy answers evictions in place of the API server: "
     "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 )
 _LAST_RESORT = (
-    "the last resort: delete it without waiting. Its containers may still run, and beside a replacement with the same "
-    "volume they can destroy data"
+    "the last resort: delete it without waiting. Its containers may still run, and beside a"
+    " replacement with the same volume they can destroy data"
 )
 
 
@@ -27,7 +27,10 @@ def steps_for_stuck(pod: Pod) -> Sequence[str]:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)
         return (
             f"kubectl get pod {where} -o yaml",
-            f"repair the controller that has to remove its finalizers ({owners}): not even --force deletes it before",
+            (
+                f"repair the controller that has to remove its finalizers ({owners}): not even"
+                " --force deletes it before"
+            ),
         )
     return (
         f"kubectl describe pod {where}",
@@ -38,4 +41,7 @@ def steps_for_stuck(pod: Pod) -> Sequence[str]:
 
 def steps_for_kept(pod: Pod) -> Sequence[str]:
     """Return the steps for a pod whose eviction was accepted, and that was not deleted."""
-    return (f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}", _WEBHOOKS)
+    return (
+        f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
+        _WEBHOOKS,
+    )

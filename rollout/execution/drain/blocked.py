@@ -16,7 +16,10 @@ _REPEAT_SECONDS = 30.0
 _SAME_BUDGET_SECONDS = 10.0
 
 
-_DENIERS = {DenierKind.WEBHOOK: "the admission webhook", DenierKind.POLICY: "the ValidatingAdmissionPolicy"}
+_DENIERS = {
+    DenierKind.WEBHOOK: "the admission webhook",
+    DenierKind.POLICY: "the ValidatingAdmissionPolicy",
+}
 NO_REASON = "it gave no reason"
 
 
@@ -24,8 +27,8 @@ NO_REASON = "it gave no reason"
 class Reason:
     """Why a pod is held back. `budget` is empty where it is none that does it.
 
-    `figures`: how many healthy pods the budget needs and has, where known. `denial` is set if the eviction was denied
-    at admission.
+    `figures`: how many healthy pods the budget needs and has, where known. `denial` is set if the
+    eviction was denied at admission.
     """
 
     budget: str
@@ -37,7 +40,10 @@ class Reason:
         """By whom, and why."""
         if self.figures:
             needs, has = self.figures
-            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+            return (
+                f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has"
+                f" {has}"
+            )
         if self.denial:
             denier = f"{_DENIERS[self.denial.kind]} {self.denial.name}"
             return f"{denier}: {self.denial.message or NO_REASON}"
@@ -103,7 +109,11 @@ class HeldPods:
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             report = self.task.report
-            report.tell(PodReleased(report.now, self.task.name, hold.pod.key, hold.reported.budget, hold.since))
+            report.tell(
+                PodReleased(
+                    report.now, self.task.name, hold.pod.key, hold.reported.budget, hold.since
+                )
+            )
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""

@@ -1,7 +1,8 @@
 """The disruption budgets around a node, live: what may be asked for now without being refused.
 
-A refused eviction costs a request and teaches nothing that the budget's status does not say. So evictions are held back
-until the status allows them; what was sent and does not show in the status yet is counted here.
+A refused eviction costs a request and teaches nothing that the budget's status does not say. So
+evictions are held back until the status allows them; what was sent and does not show in the status
+yet is counted here.
 """
 
 import threading
@@ -19,16 +20,17 @@ from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _UNSEEN_SECONDS = 1.0
-_FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
+_FIRST_RETRY = 30.0
+_LONGEST_RETRY = 480.0
 
 
 @dataclass(slots=True)
 class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
-    Until `until` no more than `expected` is allowed, whatever the status says: it may be older than what was sent. A
-    budget that refused stays `closed` in the version it refused in; one that refused though its status allows it (its
-    controller lags behind) is tried again rarely.
+    Until `until` no more than `expected` is allowed, whatever the status says: it may be older than
+    what was sent. A budget that refused stays `closed` in the version it refused in; one that
+    refused though its status allows it (its controller lags behind) is tried again rarely.
     """
 
     expected: int = 0
@@ -89,7 +91,8 @@ class BudgetView:
         """One eviction is on its way."""
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
-        account.expected, account.until = max(0, allowed - 1), now + _UNSEEN_SECONDS
+        account.expected = max(0, allowed - 1)
+        account.until = now + _UNSEEN_SECONDS
         account.retry_at = now + account.retry_pause
 
     def allowed(self, key: str) -> None:

@@ -1,8 +1,8 @@
 """Emptying one node: every pod that has to go is evicted within its budgets, and waited for until it is gone.
 
-The node's pods and the budgets around them are live views (a list and a watch each), so that waiting costs no requests,
-a pod that another party removes simply disappears, and one that arrives late is seen. One pod that must not go means
-that none is touched.
+The node's pods and the budgets around them are live views (a list and a watch each), so that
+waiting costs no requests, a pod that another party removes simply disappears, and one that arrives
+late is seen. One pod that must not go means that none is touched.
 """
 
 import threading
@@ -22,7 +22,13 @@ from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_no
 from rollout.model.cluster import DaemonSet, Pod
 from rollout.model.placement import CORDON
 from rollout.model.text import counted, listed
-from rollout.planning.drain.verdicts import Action, DrainRules, judge_all, of_daemon_set, with_action
+from rollout.planning.drain.verdicts import (
+    Action,
+    DrainRules,
+    judge_all,
+    of_daemon_set,
+    with_action,
+)
 
 _TICK = 0.25
 
@@ -42,19 +48,25 @@ class _Owners:
         if self.daemon_sets is None or unknown:
             self.daemon_sets = cluster.ask(read_daemon_sets, self.deadline)
             self.looked_up |= unknown
-        return DrainRules.of(self.task.policy.drain, self.daemon_sets, now=cluster.api.server_time())
+        return DrainRules.of(
+            self.task.policy.drain, self.daemon_sets, now=cluster.api.server_time()
+        )
 
 
-# Pods that come back to a node while it is drained: a cordon keeps out only those that mind it. Whoever tolerates the
-# taint of unschedulable nodes, or names the node itself, is replaced right where it was. Evicting such pods for as long
-# as the deadline lasts would interrupt their service again and again for nothing, so after a fair try they are left to
-# the reboot, as DaemonSets' pods are. A pod that minds the cordon comes back as well while the scheduler has not seen
-# that, as after an outage of the API server, whose end schedulers notice up to a minute late. So it is evicted ever
-# more rarely, and left only after longer.
-# The first to come may have been on its way when the node was cordoned.
-_TRIES_OF_TOLERANT, _TRIES = 1, 3
-# In seconds: how late a scheduler may see a cordon, and how long pods that it puts back may run at most.
-_UNSEEN, _LONGEST_REST = 120.0, 30.0
+# Pods that come back to a node while it is drained: a cordon keeps out only those that mind it.
+# Whoever tolerates the taint of unschedulable nodes, or names the node itself, is replaced right
+# where it was. Evicting such pods for as long as the deadline lasts would interrupt their service
+# again and again for nothing, so after a fair try they are left to the reboot, as DaemonSets' pods
+# are. A pod that minds the cordon comes back as well while the scheduler has not seen that, as
+# after an outage of the API server, whose end schedulers notice up to a minute late. So it is
+# evicted ever more rarely, and left only after longer. The first to come may have been on its way
+# when the node was cordoned.
+_TRIES_OF_TOLERANT = 1
+_TRIES = 3
+# In seconds: how late a scheduler may see a cordon, and how long pods that it puts back may run at
+# most.
+_UNSEEN = 120.0
+_LONGEST_REST = 30.0
 
 
 @dataclass(slots=True)
@@ -80,14 +92,16 @@ class ReturningPods:
     def _has_come_back(self, pod: Pod) -> bool:
         if pod.owner is None:
             return False
-        owner, task = pod.owner.uid, self.task
+        owner = pod.owner.uid
+        task = self.task
         arrived = self.arrived.setdefault(owner, {})
         arrived.setdefault(pod.uid, self.task.now)
         if owner not in task.returning and self._is_hopeless(pod, owner, arrived):
             task.returning.add(owner)
             whose = f"{pod.owner.kind}/{pod.owner.name}"
             task.report.notice(
-                f"{task.name}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
+                f"{task.name}: {pod.key} is left to the reboot: pods of {whose} keep coming back to"
+                " this node"
             )
         return owner in task.returning and not pod.terminating
 
@@ -107,7 +121,10 @@ class ReturningPods:
         return self.task.now - arrived[pod.uid] >= rest
 
     def _replicas(self, owner: str) -> int:
-        return max(1, sum(1 for other in self.first if other.owner is not None and other.owner.uid == owner))
+        return max(
+            1,
+            sum(1 for other in self.first if other.owner is not None and other.owner.uid == owner),
+        )
 
 
 def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
@@ -125,7 +142,8 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
 
     By owner, the most seconds that one of its pods took to end.
     """
-    cluster, wakeup = task.cluster, threading.Event()
+    cluster = task.cluster
+    wakeup = threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))
     evicting = not task.policy.drain.disable_eviction
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
@@ -164,9 +182,12 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
     stuck = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
     if stuck:
-        names = [f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck]
+        names = [
+            f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck
+        ]
         raise DrainError(
-            f"no pod was touched, because some have more than one budget and cannot be evicted: {listed(names, NAMED)}",
+            "no pod was touched, because some have more than one budget and cannot be evicted:"
+            f" {listed(names, NAMED)}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
         )
 
@@ -217,11 +238,15 @@ def _give_up(task: NodeTask, owners: _Owners, waiting: Waiting, returning: Retur
         kubelet = _kubelet(task)
     except ApiError as error:
         raise DrainError(
-            f"the API server was unavailable at the end of --drain-timeout {task.policy.drain.timeout}: {error.message}"
+            "the API server was unavailable at the end of --drain-timeout"
+            f" {task.policy.drain.timeout}: {error.message}"
         ) from error
     if remaining:
         reasons = listed([waiting.why_left(pod) for pod in remaining], NAMED)
-        left = f"{counted(len(remaining), 'pod')} left after --drain-timeout {task.policy.drain.timeout}"
+        left = (
+            f"{counted(len(remaining), 'pod')} left after --drain-timeout"
+            f" {task.policy.drain.timeout}"
+        )
         raise DrainError(
             f"{left}: {reasons}{kubelet}",
             hint=waiting.hint(remaining),
@@ -234,4 +259,8 @@ def _kubelet(task: NodeTask) -> str:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:
         return "; the Node is gone, so nothing can end them"
-    return "" if node.is_ready else f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
+    return (
+        ""
+        if node.is_ready
+        else f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
+    )

@@ -1,11 +1,12 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod was read, and its UID and node compared, before it is sent; the UID goes along as a precondition. That order
-matters: an API server spends the budget before it compares the UID.
+The pod was read, and its UID and node compared, before it is sent; the UID goes along as a
+precondition. That order matters: an API server spends the budget before it compares the UID.
 
-Of pods that an operator calls critical, an eviction waits until enough others of their rule are Ready. No API server
-keeps these rules. So what each of them covers is listed afresh right before an eviction, and what the drains of one
-process have asked for is counted as gone before the server shows it.
+Of pods that an operator calls critical, an eviction waits until enough others of their rule are
+Ready. No API server keeps these rules. So what each of them covers is listed afresh right before an
+eviction, and what the drains of one process have asked for is counted as gone before the server
+shows it.
 """
 
 import re
@@ -44,7 +45,9 @@ class CriticalPods:
     _shut: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def claim(self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float) -> Budget | None:
+    def claim(
+        self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
+    ) -> Budget | None:
         """Note that the pod goes now; or return the rule that keeps it, as a budget. `ApiError`."""
         own = (rule for rule in rules if rule.namespace == pod.namespace)
         covering = [rule for rule in own if parse_selector(rule.selector).matches(pod.labels)]
@@ -54,7 +57,11 @@ class CriticalPods:
                 return shut
         listed = [(rule, read_pods(api, rule.namespace, rule.selector)) for rule in covering]
         with self._turn:
-            leaving = {uid for uid, since in self._asked.items() if uid != pod.uid and now - since < _UNSEEN}
+            leaving = {
+                uid
+                for uid, since in self._asked.items()
+                if uid != pod.uid and now - since < _UNSEEN
+            }
             for rule, pods in listed:
                 budget = critical_budget(rule, pods, leaving)
                 if not bypasses(pod, budget) and not budget.disruptions_allowed:
@@ -73,7 +80,8 @@ class CriticalPods:
 _TERMINATING = "NamespaceTerminating"
 # A 504 that is about one budget, which many change at once, and not about the server.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# A budget whose controller is behind with what it was told of: the server forbids what it will allow once that is over.
+# A budget whose controller is behind with what it was told of: the server forbids what it will
+# allow once that is over.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
@@ -82,11 +90,11 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 class Answer(StrEnum):
     """What became of an eviction.
 
-    `denied`: an admission webhook or policy denied the request, or the pod's namespace is being deleted. Asking again
-    soon is of no use. A denial may have any status: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while
-    it rolls it, most others 400 or 403.
-    `later`: a conflict about this pod alone, which may pass at any moment.
-    `away`: the API server is unavailable or throttles this client, so no pod need be tried.
+    `denied`: an admission webhook or policy denied the request, or the pod's namespace is being
+    deleted. Asking again soon is of no use. A denial may have any status: KubeVirt answers 429
+    while it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403. `later`: a
+    conflict about this pod alone, which may pass at any moment. `away`: the API server is
+    unavailable or throttles this client, so no pod need be tried.
     """
 
     ACCEPTED = "accepted"
@@ -143,7 +151,10 @@ def request_removal(
             return Attempt(pod, Answer.GONE)
         kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
         if kept is not None:
-            why = f"{kept.key} needs {kept.desired_healthy} healthy pods and has {kept.current_healthy}"
+            why = (
+                f"{kept.key} needs {kept.desired_healthy} healthy pods and has"
+                f" {kept.current_healthy}"
+            )
             return Attempt(pod, Answer.BLOCKED, why, kept.key, LOOK_AGAIN)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
@@ -156,7 +167,12 @@ def request_removal(
 
 def _may_have_a_namesake(pod: Pod) -> bool:
     """Only names that are not drawn at random can come back on another node between the read and the eviction."""
-    return pod.owner is None or pod.owner.kind not in ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
+    return pod.owner is None or pod.owner.kind not in (
+        "ReplicaSet",
+        "DaemonSet",
+        "Job",
+        "ReplicationController",
+    )
 
 
 def _still_there(api: ClusterApi, pod: Pod) -> bool:
@@ -175,18 +191,27 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> N
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         return
     metadata = {"name": pod.name, "namespace": pod.namespace}
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": metadata,
+        "deleteOptions": options,
+    }
     api.create(f"{path}/eviction", body)
 
 
 def _meaning(pod: Pod, error: ApiError) -> Attempt:
     if error.denial is not None:
-        return Attempt(pod, Answer.DENIED, error.message, retry_after=error.retry_after, error=error)
+        return Attempt(
+            pod, Answer.DENIED, error.message, retry_after=error.retry_after, error=error
+        )
     if isinstance(error, ApiNotFoundError):
         return Attempt(pod, Answer.GONE)
     if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
         return _blocked(pod, error)
-    return Attempt(pod, _postponed(error), error.message, retry_after=error.retry_after, error=error)
+    return Attempt(
+        pod, _postponed(error), error.message, retry_after=error.retry_after, error=error
+    )
 
 
 def _postponed(error: ApiError) -> Answer:
@@ -194,24 +219,35 @@ def _postponed(error: ApiError) -> Answer:
     if error.is_forbidden and error.has_cause(_TERMINATING):
         return Answer.DENIED
     behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
-    if behind or isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
+    if (
+        behind
+        or isinstance(error, ApiConflictError)
+        or (is_passing(error) and _BUDGET_CONFLICT in error.message)
+    ):
         return Answer.LATER
     return Answer.AWAY if is_passing(error) else Answer.REFUSED
 
 
 def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
-    message = next((cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message)
+    message = next(
+        (cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message
+    )
     match = _BUDGET_NAME.search(message)
     budget = f"{pod.namespace}/{match[1]}" if match else ""
     return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)
 
 
-def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]) -> None:
+def move_elsewhere(
+    api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
+) -> None:
     """Have the pod evicted that this process runs in, and say so before, for it may end at once. `ApiError`."""
     pod = _own_pod(api, own)
     if pod is None:
         return
-    say(f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller starts the next")
+    say(
+        f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller"
+        " starts the next"
+    )
     attempt = request_removal(api, pod, policy)
     if attempt.answer is not Answer.ACCEPTED:
         say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")

@@ -1,10 +1,11 @@
 """Who is asked for next: a few evictions at a time, the most constrained budgets first, none sure to be refused.
 
-Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds out whether it is
-over. So neither a budget that stays closed nor an outage costs requests for as long as it lasts.
+Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds
+out whether it is over. So neither a budget that stays closed nor an outage costs requests for as
+long as it lasts.
 
-A pod behind a budget that can never open is asked for all the same, ever more rarely: there are webhooks that move a
-pod in a way of their own when they see that it should go.
+A pod behind a budget that can never open is asked for all the same, ever more rarely: there are
+webhooks that move a pod in a way of their own when they see that it should go.
 """
 
 import threading
@@ -24,15 +25,20 @@ from rollout.execution.drain.task import Demand, NodeTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_FIRST_OUTAGE_PAUSE, _LONGEST_OUTAGE_PAUSE = 0.5, 5.0
-_FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
-# Most webhooks deny while they move the pod themselves, which the watch shows. Nothing shows when others stop denying.
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+_FIRST_OUTAGE_PAUSE = 0.5
+_LONGEST_OUTAGE_PAUSE = 5.0
+_FIRST_KNOCK = 30.0
+_LONGEST_KNOCK = 480.0
+# Most webhooks deny while they move the pod themselves, which the watch shows. Nothing shows when
+# others stop denying.
 _LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
 # What an answer may name as a pause: longer ones say nothing of when the next answer is another.
 _LONGEST_NAMED = 60.0
-# Before the deadline: whatever was answered last is asked for once more, and the pod has as long to end.
+# Before the deadline: whatever was answered last is asked for once more, and the pod has as long to
+# end.
 _LAST_QUESTION = 5.0
 
 
@@ -66,8 +72,8 @@ class Acceptance:
 class Pending:
     """A pod on its way out: when to ask for it (again), and when it was granted.
 
-    `last` is what the server last said of it. `again`: an earlier request may have been carried out, or met another
-    pod. `knock`: when it is next asked for behind a budget that can never open.
+    `last` is what the server last said of it. `again`: an earlier request may have been carried
+    out, or met another pod. `knock`: when it is next asked for behind a budget that can never open.
     """
 
     due: PutOff = field(default_factory=lambda: PutOff(_FIRST_PAUSE))
@@ -119,7 +125,9 @@ class Evictor:
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._tell_demand(remaining, due, now)
         for pod, guards in self._in_order(due, now):
-            closed = next((guard for guard in guards if self.budgets.allowance(guard, now) <= 0), None)
+            closed = next(
+                (guard for guard in guards if self.budgets.allowance(guard, now) <= 0), None
+            )
             if several := self.budgets.forbidding(pod):
                 self.held.hold(pod, Reason.of_several(several))
             elif closed is not None:
@@ -139,17 +147,23 @@ class Evictor:
     def _tell_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         """Let the drains beside this one know how far it is, and what it waits for."""
         asking = [pod for pod in remaining if pod.uid in self._running]
-        wanted = Counter(guard.key for pod in (*due, *asking) for guard in self.budgets.guarding(pod))
+        wanted = Counter(
+            guard.key for pod in (*due, *asking) for guard in self.budgets.guarding(pod)
+        )
         pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
         can_ask = self._outage.at <= now
-        self.task.precedence.update(self.task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed))
+        self.task.precedence.update(
+            self.task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
+        )
 
     def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
         """Why permits are left to another drain, which is nearer to its end."""
         for guard in guards:
             allowance = self.budgets.allowance(guard, now)
             if first := self.task.precedence.ahead(self.task.name, guard.key, allowance, now):
-                return Reason(guard.key, f"its next permits go to {first}, which is nearer to being empty")
+                return Reason(
+                    guard.key, f"its next permits go to {first}, which is nearer to being empty"
+                )
         return None
 
     def _is_due(self, pod: Pod, now: float) -> bool:
@@ -251,7 +265,9 @@ class Evictor:
     def _blocked(self, attempt: Attempt, pending: Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""
         budget = self.budgets.named(attempt.budget)
-        figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
+        figures = attempt.figures or (
+            (budget.desired_healthy, budget.current_healthy) if budget else None
+        )
         self.held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
         if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
             self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)

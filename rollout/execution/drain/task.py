@@ -1,8 +1,9 @@
 """What a node's turn has at hand, and what the drains of one process know of each other.
 
-Where several drains want the permits of one budget, the node that is nearest to being empty goes first: then its reboot
-begins while the others still drain, where all would end together otherwise. A drain that has used up half of its time
-goes before those that have not. Nobody waits for a drain that lets a permit lie: after a few seconds it is taken.
+Where several drains want the permits of one budget, the node that is nearest to being empty goes
+first: then its reboot begins while the others still drain, where all would end together otherwise.
+A drain that has used up half of its time goes before those that have not. Nobody waits for a drain
+that lets a permit lie: after a few seconds it is taken.
 """
 
 import threading
@@ -52,7 +53,9 @@ class Precedence:
         """Forget this node: its drain has ended."""
         with self._turn:
             self._demands.pop(node, None)
-            self._deferring = {known: since for known, since in self._deferring.items() if known[0] != node}
+            self._deferring = {
+                known: since for known, since in self._deferring.items() if known[0] != node
+            }
 
     def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
         """Return the node for which this one leaves a budget's permits, of which there are so many; empty: none."""
@@ -72,7 +75,11 @@ class Precedence:
     def _first(self, node: str, budget: str, allowance: int) -> str:
         own = self._rank(node)
         ahead = [other for other in self._demands if self._rank(other) < own]
-        wanting = {other: wanted for other in ahead if (wanted := self._demands[other].wanted.get(budget, 0))}
+        wanting = {
+            other: wanted
+            for other in ahead
+            if (wanted := self._demands[other].wanted.get(budget, 0))
+        }
         if not wanting or sum(wanting.values()) < allowance:
             return ""
         return min(wanting, key=self._rank)
@@ -86,10 +93,10 @@ class Precedence:
 class NodeTask:
     """One node's turn: what was planned for it, for which rollout (its id), by which rules, and since when.
 
-    `started` is in monotonic seconds; `spent` is how many of its drain's time-out another process has had. `returning`
-    takes up the UIDs of owners whose pods the drain leaves, for they come back however often they are evicted, and
-    `moved` those of pods that were evicted or deleted. `precedence` and `moved` are what the drains of one process have
-    in common.
+    `started` is in monotonic seconds; `spent` is how many of its drain's time-out another process
+    has had. `returning` takes up the UIDs of owners whose pods the drain leaves, for they come back
+    however often they are evicted, and `moved` those of pods that were evicted or deleted.
+    `precedence` and `moved` are what the drains of one process have in common.
     """
 
     planned: PlannedNode
@@ -120,7 +127,12 @@ class NodeTask:
         return self.now - self.started
 
     def step(
-        self, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = (), *, staged: str = ""
+        self,
+        phase: Phase,
+        detail: str = "",
+        endings: tuple[tuple[str, float], ...] = (),
+        *,
+        staged: str = "",
     ) -> None:
         """Report the node's progress. `staged` is the staged version if it is not the planned one."""
         self.report.step(self.name, phase, detail, endings, staged=staged)

@@ -68,7 +68,9 @@ class Waiting:
     def tell(self, remaining: Sequence[Pod]) -> None:
         """Report how many pods are left, and which evicted pods are gone."""
         now = self.task.now
-        going = [pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None]
+        going = [
+            pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None
+        ]
         self.see_endings(remaining)
         if now - self.evicted_told_at >= _TICK_OF_TELLING:
             self._tell_evicted()
@@ -86,21 +88,27 @@ class Waiting:
         if ignored:
             names = listed([pod.key for pod in ignored], NAMED)
             detail += f"; evicted but not deleted: {names}"
-        overdue = [pod for pod in going if pod.terminating and self.termination(pod).left < -_OVERDUE]
+        overdue = [
+            pod for pod in going if pod.terminating and self.termination(pod).left < -_OVERDUE
+        ]
         if overdue:
-            detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], NAMED)}"
+            detail += (
+                f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], NAMED)}"
+            )
         return detail
 
     def _is_ignored(self, pod: Pod) -> bool:
         """Whether an eviction was accepted, but the pod is not being deleted."""
         accepted = self.evictor.of(pod).accepted
-        return not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
+        return (
+            not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
+        )
 
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        This process's own clock measures the time since its own eviction. For a pod that someone else has deleted, the
-        API server's clock does, because it wrote the deletion timestamp.
+        This process's own clock measures the time since its own eviction. For a pod that someone
+        else has deleted, the API server's clock does, because it wrote the deletion timestamp.
         """
         now = self.task.now
         accepted = self.evictor.of(pod).accepted
@@ -149,7 +157,9 @@ class Waiting:
             self.evicted = []
             self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
 
-    def relist_if_quiet(self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]) -> None:
+    def relist_if_quiet(
+        self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
+    ) -> None:
         """List pods and budgets again, less and less often, if the watches have been silent for long."""
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
@@ -184,7 +194,10 @@ class Waiting:
         terminating = f"{pod.key} is still terminating after {spent}"
         if state.left > 0:
             left = Duration(max(1, round(state.left)))
-            return f"{terminating} and may take another {left} of its {grace} grace period{_finalizers(pod)}"
+            return (
+                f"{terminating} and may take another {left} of its {grace} grace"
+                f" period{_finalizers(pod)}"
+            )
         over = Duration(round(-state.left))
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
@@ -196,7 +209,9 @@ class Waiting:
         if not in_grace:
             return see
         longest = Duration(max(round(self.termination(pod).grace) for pod in in_grace))
-        wait = f"Set --drain-timeout above {longest}, or shorten the grace period with --grace-period"
+        wait = (
+            f"Set --drain-timeout above {longest}, or shorten the grace period with --grace-period"
+        )
         return f"{see}; {wait}" if see else f"{wait}."
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:

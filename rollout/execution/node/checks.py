@@ -2,14 +2,14 @@
 
 FLUO's checks are asked for by a label, and answered by annotations.
 
-The label and the removal of earlier answers are one write, so that no old answer passes for a new one; which label is
-ours stands beside it, so that whoever gives the node back takes it away. Checks are asked for before anything is
-evicted, as FLUO does: a node that does not pass has lost nothing.
+The label and the removal of earlier answers are one write, so that no old answer passes for a new
+one; which label is ours stands beside it, so that whoever gives the node back takes it away. Checks
+are asked for before anything is evicted, as FLUO does: a node that does not pass has lost nothing.
 
-Playbooks run on a drained node before its reboot, and on a Ready one after it. One that fails before the reboot fails a
-node that works as it did: it is given back. One that fails after it leaves a node that is not what its operator wants
-in service: it stays cordoned, and is reported. A run that is resumed before the reboot runs the first again; they have
-to bear that.
+Playbooks run on a drained node before its reboot, and on a Ready one after it. One that fails
+before the reboot fails a node that works as it did: it is given back. One that fails after it
+leaves a node that is not what its operator wants in service: it stays cordoned, and is reported. A
+run that is resumed before the reboot runs the first again; they have to bear that.
 """
 
 from collections.abc import Sequence
@@ -66,9 +66,17 @@ def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
 
     def change(node: Node) -> dict[str, Any]:
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
-            raise NodeFailure(Outcome.SKIPPED, f"another tool has checks running there: the Node has the label {label}")
+            raise NodeFailure(
+                Outcome.SKIPPED,
+                f"another tool has checks running there: the Node has the label {label}",
+            )
         answers = dict.fromkeys(annotations)
-        return {"metadata": {"labels": {label: _TRUE}, "annotations": {**answers, marks.HOOK_LABEL: label}}}
+        return {
+            "metadata": {
+                "labels": {label: _TRUE},
+                "annotations": {**answers, marks.HOOK_LABEL: label},
+            }
+        }
 
     write(task, change)
 
@@ -83,8 +91,12 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
     """
     if context.playbooks is None:
         return
-    occasion, phase = (Occasion.POST_REBOOT, Phase.READY) if boot else (Occasion.PRE_REBOOT, Phase.DRAINED)
-    node, planned, host = context.node(), context.planned, context.host.host
+    occasion, phase = (
+        (Occasion.POST_REBOOT, Phase.READY) if boot else (Occasion.PRE_REBOOT, Phase.DRAINED)
+    )
+    node = context.node()
+    planned = context.planned
+    host = context.host.host
     # under the names that they have in the dynamic inventory
     variables = {
         "rollout_node": context.name,
@@ -94,7 +106,9 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         "rollout_staged_version": planned.staged_version,
         "rollout_boot_id": boot.boot_id if boot else planned.boot_id,
         "rollout_control_plane": is_control_plane(node, context.policy),
-        "rollout_roles": sorted(label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)),
+        "rollout_roles": sorted(
+            label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)
+        ),
         "rollout_zone": node.zone,
         "rollout_labels": dict(node.labels),
     }
@@ -110,5 +124,8 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         raise NodeFailure(
             Outcome.CHECK_FAILED,
             f"the {occasion} playbook failed: {why}",
-            hint=f"Run it by hand: ansible-playbook --limit {host.name} with -e rollout_node={context.name}",
+            hint=(
+                f"Run it by hand: ansible-playbook --limit {host.name} with -e"
+                f" rollout_node={context.name}"
+            ),
         )

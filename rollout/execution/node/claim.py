@@ -1,14 +1,15 @@
 """Taking an untouched node: it is marked, admitted once more by what stands on all Nodes, and only then cordoned.
 
-Between admission and cordon there is one write, and nothing slow: what is slow is asked first, and an outage of the API
-server has all of it asked again. The mark comes before the look, so that of two rollouts that do not know each other
-the later one to mark sees both. Whoever sees more nodes away than may be does not cordon: of nodes that are only marked
-the last by name give way, and the first wait until they have. So never both go, and never neither.
+Between admission and cordon there is one write, and nothing slow: what is slow is asked first, and
+an outage of the API server has all of it asked again. The mark comes before the look, so that of
+two rollouts that do not know each other the later one to mark sees both. Whoever sees more nodes
+away than may be does not cordon: of nodes that are only marked the last by name give way, and the
+first wait until they have. So never both go, and never neither.
 
-A node that an earlier process has begun is taken up where that left it. The mark on the Node says which act was about
-to begin, not whether it happened; the host's boot id says whether it has rebooted. Whatever had happened, the node
-enters the state machine at a phase from which every proof is still made, and no host is asked to reboot in a boot that
-is not the one from before.
+A node that an earlier process has begun is taken up where that left it. The mark on the Node says
+which act was about to begin, not whether it happened; the host's boot id says whether it has
+rebooted. Whatever had happened, the node enters the state machine at a phase from which every proof
+is still made, and no host is asked to reboot in a boot that is not the one from before.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,20 @@ from typing import Any
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext, NodeHost, Progress, in_boot_before, look_once
+from rollout.execution.node.context import (
+    NodeContext,
+    NodeHost,
+    Progress,
+    in_boot_before,
+    look_once,
+)
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, write
-from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, NotStartedError, RefusedError
+from rollout.execution.node.transitions import (
+    AFTER_REBOOT,
+    NodeFailure,
+    NotStartedError,
+    RefusedError,
+)
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -35,17 +47,22 @@ from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.memory import Rules
 from rollout.ports import ClusterApi
 
-# Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.
-_PATIENCE, _PAUSE = 10.0, 0.2
+# Seconds that others who have only marked their nodes are given to withdraw, and between two looks
+# at them.
+_PATIENCE = 10.0
+_PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
 
 
-def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = "") -> None:
+def claim(
+    context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
+) -> None:
     """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
 
-    A node that was cordoned before stays marked as not ours to uncordon, and one that load balancers left out before as
-    not ours to give back to them, where they are to leave nodes out. `detected` is the mark of what asked for the
-    reboot. `RefusedError` where it is not admitted now: nothing is left on it.
+    A node that was cordoned before stays marked as not ours to uncordon, and one that load
+    balancers left out before as not ours to give back to them, where they are to leave nodes out.
+    `detected` is the mark of what asked for the reboot. `RefusedError` where it is not admitted
+    now: nothing is left on it.
     """
     if why := context.refusal(context.planned):
         raise RefusedError(why)
@@ -65,7 +82,10 @@ def claim(context: NodeContext, staged_version: str, facts: HostFacts, *, detect
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
         excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
-        labels = {**excluding, **fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group)}
+        labels = {
+            **excluding,
+            **fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group),
+        }
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_soft_taint(node)}}
 
@@ -140,11 +160,14 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
     """Return the host's facts where the rules of a plan still take the node; else raise `NodeFailure`.
 
-    Cordons are judged by the claim itself. A node that was planned for its update is not rebooted without one.
+    Cordons are judged by the claim itself. A node that was planned for its update is not rebooted
+    without one.
     """
     is_idle_meant = context.policy.reboot_idle and not context.planned.staged
     rules = replace(context.policy, include_cordoned=True, reboot_idle=is_idle_meant)
-    left_out = exclusion(Candidate(node, observation, rules, Rules(context.cluster.api.server_time())))
+    left_out = exclusion(
+        Candidate(node, observation, rules, Rules(context.cluster.api.server_time()))
+    )
     if left_out is not None:
         raise NotStartedError(left_out.message, left_out.reason)
     assert isinstance(observation, HostFacts)  # noqa: S101 - a node whose host gave none is left out
@@ -154,7 +177,8 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 def _ours_to_undo(node: Node) -> bool:
     """Whether the cordon is ours, of whichever run: one that a failed node was left with stays ours until it is undone.
 
-    A claim whose answer was lost stands on the Node already, and must not be taken for somebody else's.
+    A claim whose answer was lost stands on the Node already, and must not be taken for somebody
+    else's.
     """
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
@@ -186,7 +210,9 @@ def _check_cordon(before: Node, node: Node) -> None:
 
 
 def _cordoned_meanwhile() -> NodeFailure:
-    return NotStartedError("it was cordoned outside this rollout after it was planned", ExclusionReason.CORDONED)
+    return NotStartedError(
+        "it was cordoned outside this rollout after it was planned", ExclusionReason.CORDONED
+    )
 
 
 def take_up(context: NodeContext) -> Progress:
@@ -194,18 +220,33 @@ def take_up(context: NodeContext) -> Progress:
     context.check()
     node = context.node()
     if node.annotations.get(marks.RUN) != context.rollout:
-        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
+        raise NodeFailure(
+            Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
+        )
     if why := misunderstanding(node):
-        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))
+        raise NodeFailure(
+            Outcome.STRANDED,
+            f"{why}: nothing was done to it",
+            hint=UNCLEAR_HINT.format(name=node.name),
+        )
     marked = Progress(
         staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
         marked=True,
         targets=targets_on(node),
     )
     phase = Phase(node.annotations[marks.PHASE])
-    if context.own is not None and phase in AFTER_REBOOT and node.boot_id == context.planned.boot_id:
-        message = f"its reboot may have been requested, and {context.own.presence}: its cordon and its marks stay"
-        raise NodeFailure(Outcome.STRANDED, message, hint="Go on from another node: rollout resume.")
+    if (
+        context.own is not None
+        and phase in AFTER_REBOOT
+        and node.boot_id == context.planned.boot_id
+    ):
+        message = (
+            f"its reboot may have been requested, and {context.own.presence}: its cordon and its"
+            " marks stay"
+        )
+        raise NodeFailure(
+            Outcome.STRANDED, message, hint="Go on from another node: rollout resume."
+        )
     if phase in AFTER_REBOOT:
         return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
     return replace(marked, phase=_by_boot(context.host, node, phase))

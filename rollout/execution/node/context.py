@@ -8,7 +8,13 @@ from typing import Protocol, TypeVar
 from rollout.errors import HostKeyError, SshAuthError, SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, NodeFailure, NodeRemovedError, advance
+from rollout.execution.node.transitions import (
+    BEFORE_REBOOT,
+    GivenUpError,
+    NodeFailure,
+    NodeRemovedError,
+    advance,
+)
 from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
@@ -44,10 +50,18 @@ class RememberingShell:
         return self._remembering(lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
-        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
     ) -> CommandResult | None:
         """As the shell does."""
-        return self._remembering(lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout))
+        return self._remembering(
+            lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
+        )
 
     def _remembering(self, ask: Callable[[], T]) -> T:
         try:
@@ -83,20 +97,25 @@ def look_once(host: NodeHost) -> BootFacts | None:
 def look(host: NodeHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
     """Facts of the boot that the host is in now, None where it gives none; and what is being waited for.
 
-    `left` are the seconds until a deadline. Raises `NodeFailure` where whoever answers is not the node's machine: no
-    amount of waiting mends that, and nothing that such a host says may be believed.
+    `left` are the seconds until a deadline. Raises `NodeFailure` where whoever answers is not the
+    node's machine: no amount of waiting mends that, and nothing that such a host says may be
+    believed.
     """
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))
     except HostKeyError as error:
-        raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
+        raise NodeFailure(
+            Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint
+        ) from error
     except SshError as error:
         return None, str(error)
     facts = parse_boot(result)
     if facts is None or not facts.machine_id:
         return None, "no boot id, or no machine id, in its answer"
     if why := other_machine(host, facts):
-        raise NodeFailure(Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now.")
+        raise NodeFailure(
+            Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now."
+        )
     return facts, "still up with the boot id from before"
 
 
@@ -105,7 +124,9 @@ def other_machine(host: NodeHost, facts: BootFacts) -> str:
     expected = host.planned.machine_id
     if facts.machine_id == expected:
         return ""
-    difference = f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
+    difference = (
+        f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
+    )
     return f"another machine answers at {host.host.address}: {difference}"
 
 
@@ -130,7 +151,10 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     return NodeFailure(
         Outcome.NOT_BACK,
         f"not back within --reboot-timeout {timeout}: {last}",
-        hint="Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the network?",
+        hint=(
+            "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or"
+            " the network?"
+        ),
     )
 
 
@@ -164,7 +188,8 @@ class NodePlaybooks(Protocol):
     ) -> str:
         """Why it failed, empty where it passed, or there is none for this occasion; `notice` hears of each task.
 
-        `check` is called again and again while it runs: what it raises ends the playbook, and is raised.
+        `check` is called again and again while it runs: what it raises ends the playbook, and is
+        raised.
         """
         ...
 
@@ -185,13 +210,16 @@ class NodeGates(Protocol):
 class NodeContext(NodeTask):
     """One node's way through a rollout: its turn, its host, and what may hold it up or stop it.
 
-    An untouched node is admitted once more before its cordon: `refusal` says why it may not be begun now, empty where
-    it may, the slow questions first, and may raise `ApiError`; `limit` says how many of all nodes may be away.
+    An untouched node is admitted once more before its cordon: `refusal` says why it may not be
+    begun now, empty where it may, the slow questions first, and may raise `ApiError`; `limit` says
+    how many of all nodes may be away.
 
-    `objection` says why it may not be booted into a staged version, which is None if its host does not tell it.
+    `objection` says why it may not be booted into a staged version, which is None if its host does
+    not tell it.
 
-    `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a failure before its marks
-    go; `own` is set if this process runs on the node; `watched` is the watch of its Node once the node is begun.
+    `is_taken_up`: an earlier process has begun this node. `remember` is told of its end, of a
+    failure before its marks go; `own` is set if this process runs on the node; `watched` is the
+    watch of its Node once the node is begun.
     """
 
     host: NodeHost
@@ -204,7 +232,9 @@ class NodeContext(NodeTask):
     watched: WatchedNode | None = None
     playbooks: NodePlaybooks | None = None
     remember: Callable[[PlannedNode, Outcome, Phase, int], None] = field(default=lambda *_end: None)
-    objection: Callable[[PlannedNode, str | None], Withheld | None] = field(default=lambda *_staged: None)
+    objection: Callable[[PlannedNode, str | None], Withheld | None] = field(
+        default=lambda *_staged: None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +280,10 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
     planned = context.planned
     if version == planned.staged_version:
         return context
-    return replace(context, planned=replace(planned, staged_version=version, staged=planned.staged or bool(version)))
+    return replace(
+        context,
+        planned=replace(planned, staged_version=version, staged=planned.staged or bool(version)),
+    )
 
 
 def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:

@@ -1,7 +1,7 @@
 """What we write on a Node, and take away again.
 
-Every write names the version of the Node that it was decided on, so that somebody else's cordon or uncordon in between
-is seen instead of overwritten. Only what carries this run's id is ever undone.
+Every write names the version of the Node that it was decided on, so that somebody else's cordon or
+uncordon in between is seen instead of overwritten. Only what carries this run's id is ever undone.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    DrainError,
+    FencedError,
+    StepError,
+)
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.transitions import AFTER_REBOOT
@@ -30,8 +37,10 @@ from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import ClusterApi
 
-# How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
-_ATTEMPTS, _CONTENDED_SECONDS = 10, 30.0
+# How often, and for how long, others may be faster than us: a burst of writes by controllers is
+# over sooner.
+_ATTEMPTS = 10
+_CONTENDED_SECONDS = 30.0
 _MOVING = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE})
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
 _GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
@@ -63,13 +72,16 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 def mark_granted(task: NodeTask) -> None:
     """Write that the host of a drained node may reboot; `DrainError` where the node is not drained, or not cordoned.
 
-    Of two processes, one that grants and one that gives back, the API server lets the first to write have its way.
+    Of two processes, one that grants and one that gives back, the API server lets the first to
+    write have its way.
     """
 
     def change(node: Node) -> dict[str, Any]:
         phase = ours(task, node).annotations.get(marks.PHASE)
         if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
-            raise DrainError(f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}")
+            raise DrainError(
+                f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}"
+            )
         return _annotations(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     write(task, change)
@@ -85,7 +97,10 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels_taken_back, taken_back = _fulfilled(node, outcome)
-        further = {**_further(task, node, outcome, version), **_failed_version(node, outcome, version)}
+        further = {
+            **_further(task, node, outcome, version),
+            **_failed_version(node, outcome, version),
+        }
         taken = {**_TAKEN_AWAY, **_result(task, outcome, version, further), **taken_back}
         body = _annotations(task, node, taken)
         body["metadata"]["labels"] = {
@@ -94,13 +109,17 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
             **_turns_labels(node),
             **({marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}),
         }
-        uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
+        uncordoned = (
+            {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
+        )
         return {**body, "spec": {**uncordoned, **without_soft_taint(node)}}
 
     return write(task, change)
 
 
-def _fulfilled(node: Node, outcome: Outcome) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+def _fulfilled(
+    node: Node, outcome: Outcome
+) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
     """Take back the labels and annotations that asked for this reboot: a person's, and others' as by them.
 
     Where an agent of theirs runs, it has done so: see the proof.
@@ -143,7 +162,9 @@ def leave_aborted(task: NodeTask) -> Node:
     return write(task, change)
 
 
-def fluo_labels(policy: Policy, version: str, os_id: str = "", group: str = "") -> Mapping[str, str]:
+def fluo_labels(
+    policy: Policy, version: str, os_id: str = "", group: str = ""
+) -> Mapping[str, str]:
     """Return what FLUO's agent would say of a host, as far as a label can hold it; nothing where nobody asks for it."""
     said = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
     known = {name: value for name, value in said.items() if value and is_label_value(value)}
@@ -154,27 +175,40 @@ def _turns_labels(node: Node) -> dict[str, None]:
     """Take the labels away that were for its turn: by which pods of ours kept away, and had checks run."""
     hook = node.annotations.get(marks.HOOK_LABEL, "")
     is_ours = hook.endswith(("/before-reboot", "/after-reboot"))
-    return {label: None for label in (marks.DEFERRED, hook if is_ours else "") if label in node.labels}
+    return {
+        label: None for label in (marks.DEFERRED, hook if is_ours else "") if label in node.labels
+    }
 
 
-def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:
+def _result(
+    task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]
+) -> dict[str, str | None]:
     at = whole_second(task.report.now)
     took = Duration(round(task.seconds))
     known = {"version": version} if version else {}
-    value = {"outcome": outcome.value, "at": at, **known, "run": task.rollout, "took": str(took), **more}
+    value = {
+        "outcome": outcome.value,
+        "at": at,
+        **known,
+        "run": task.rollout,
+        "took": str(took),
+        **more,
+    }
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 
 def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
     """How many proven reboots in a row, with this one, were asked for and brought no other version.
 
-    0 where this one has, where its own proof is another version or deployment, and where nothing had asked for it.
-    `node` is as it was before it was given back.
+    0 where this one has, where its own proof is another version or deployment, and where nothing
+    had asked for it. `node` is as it was before it was given back.
     """
     if _given_back_already(task, node):
         return unmoved_reboots(node)
     targets = targets_on(node)
-    is_asked_for = is_fleetlock_run(task.rollout) or (bool(targets) and not _MOVING & targets.keys())
+    is_asked_for = is_fleetlock_run(task.rollout) or (
+        bool(targets) and not _MOVING & targets.keys()
+    )
     if not is_asked_for or version != task.planned.running_version:
         return 0
     return 1 + unmoved_before(node, version, task.cluster.api.server_time())
@@ -203,7 +237,9 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
     return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
 
 
-def _annotations(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+def _annotations(
+    task: NodeTask, node: Node, annotations: Mapping[str, str | None]
+) -> dict[str, Any]:
     """Annotate a Node that bears this run's mark."""
     ours(task, node)
     return {"metadata": {"annotations": annotations}}
@@ -278,7 +314,8 @@ def write_node(
 ) -> Node:
     """Read, decide, write; again where the Node changed in between. No change: no write.
 
-    An outage repeats all three: what was read before it may be true no longer. `read` may read more than the Node.
+    An outage repeats all three: what was read before it may be true no longer. `read` may read more
+    than the Node.
     """
     deadline, contended = within or cluster.deadline(), cluster.deadline(_CONTENDED_SECONDS)
 

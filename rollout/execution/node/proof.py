@@ -1,14 +1,16 @@
 """The proof after a boot, in three parts, each waited for.
 
-The kubelet of the new boot reports Ready: no clocks are compared, and no NotReady is waited for, as a fast reboot may
-never show one. What asked for the reboot asks for it no more, each source by its own sign. The pods that belong to the
-node (static ones, DaemonSets') and were ready before are ready again; a DaemonSet that is gone, or does not want the
-node any more, is not waited for. Right after a boot the API may still have a pod as it was before: one whose Ready is
-of the same moment is not back.
+The kubelet of the new boot reports Ready: no clocks are compared, and no NotReady is waited for, as
+a fast reboot may never show one. What asked for the reboot asks for it no more, each source by its
+own sign. The pods that belong to the node (static ones, DaemonSets') and were ready before are
+ready again; a DaemonSet that is gone, or does not want the node any more, is not waited for. Right
+after a boot the API may still have a pod as it was before: one whose Ready is of the same moment is
+not back.
 
-A version, a deployment and a marker file are settled with the boot. An operator's command and another's annotation may
-take a while to follow it; the annotation is waited for only where its agent runs, as nobody else would take it back.
-What is not proven is a failure of a node that works as it did before.
+A version, a deployment and a marker file are settled with the boot. An operator's command and
+another's annotation may take a while to follow it; the annotation is waited for only where its
+agent runs, as nobody else would take it back. What is not proven is a failure of a node that works
+as it did before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +44,9 @@ _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent
 _HINTS = {
     Source.ANNOTATION: "See its agent's logs.",
     Source.REBOOT_REQUIRED: "See what writes /run/reboot-required at boot.",
-    Source.RPM_OSTREE: "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host.",
+    Source.RPM_OSTREE: (
+        "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host."
+    ),
     Source.COMMAND: "Run the detect.command on the host.",
 }
 _PODS_PAUSE = 1.0
@@ -52,11 +56,16 @@ _NAMED = 3
 def prove_detected(context: NodeContext, progress: Progress) -> None:
     """Return once each source that asked for the reboot shows that it worked; `NodeFailure` where one does not.
 
-    The version stands first, and alone where update_engine alone was asked: it takes no further question.
+    The version stands first, and alone where update_engine alone was asked: it takes no further
+    question.
     """
     targets = progress.targets
     if not targets or Source.UPDATE_ENGINE in targets:
-        check_version(context.planned, targets.get(Source.UPDATE_ENGINE, progress.staged_version), progress.boot)
+        check_version(
+            context.planned,
+            targets.get(Source.UPDATE_ENGINE, progress.staged_version),
+            progress.boot,
+        )
     deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
     while missing := next(_missing(context, progress), None):
         source, why, is_final = missing
@@ -78,17 +87,24 @@ def _missing(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
         names = requests(node, marks.OTHERS_REQUESTS)
         if names and not _runs_agent(context):
             names = ()
-        yield from ((Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names)
+        yield from (
+            (Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names
+        )
 
 
 def _runs_agent(context: NodeContext) -> bool:
     """Whether FLUO's or CLUO's agent runs on the node, as the name of its pod's owner or a label tells."""
     pods = context.pods()
-    return any(not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()}) for pod in pods)
+    return any(
+        not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()})
+        for pod in pods
+    )
 
 
 def _missing_on_host(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
-    host, targets, boot = context.host, progress.targets, progress.boot
+    host = context.host
+    targets = progress.targets
+    boot = progress.boot
     sources = tuple(source for source in targets if source in _ON_HOST)
     if not sources:
         return
@@ -115,11 +131,19 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
             if not sign.current:
                 return sign.detail, False
             is_booted = sign.current == target
-            return ("", True) if is_booted else (f"deployment {sign.current[:12]} is booted, not {target[:12]}", True)
+            return (
+                ("", True)
+                if is_booted
+                else (f"deployment {sign.current[:12]} is booted, not {target[:12]}", True)
+            )
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             may_change = sign.source is Source.COMMAND or sign.answer is not Answer.NEEDED
             still = "still " if sign.is_needed else ""
-            return ("", True) if sign.answer is Answer.NOT_NEEDED else (f"{still}{sign.detail}", not may_change)
+            return (
+                ("", True)
+                if sign.answer is Answer.NOT_NEEDED
+                else (f"{still}{sign.detail}", not may_change)
+            )
         case Source.UPDATE_ENGINE | Source.ANNOTATION:
             raise AssertionError("these are proven without asking the host")
         case _:
@@ -178,7 +202,8 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Return when all that were ready before are ready again; `NodeFailure` where some are not in time.
 
-    That is before the uncordon: no pod is to land on a node without its network. Cordons do not stop these pods.
+    That is before the uncordon: no pod is to land on a node without its network. Cordons do not
+    stop these pods.
     """
     before = ready_before(task.node())
     deadline = task.cluster.deadline(timeout)
@@ -186,7 +211,8 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
         if deadline.expired:
             raise NodeFailure(
                 Outcome.NOT_READY,
-                f"not settled within --settle-timeout {timeout}: {missing} was ready before the reboot, and is not now",
+                f"not settled within --settle-timeout {timeout}: {missing} was ready before the"
+                " reboot, and is not now",
                 hint=f"See: kubectl get pods -A --field-selector spec.nodeName={task.name}",
             )
         task.step(Phase.READY, f"waiting for {missing} to be ready again")
@@ -197,7 +223,9 @@ def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
     if not before:
         return ""
     ready = ready_of(read_node_pods(api, name))
-    missing = [pod for pod, since in before.items() if pod not in ready or (since and ready[pod] == since)]
+    missing = [
+        pod for pod, since in before.items() if pod not in ready or (since and ready[pod] == since)
+    ]
     if not missing:
         return ""
     return shortened(still_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)

@@ -1,15 +1,24 @@
 """The reboot: the last look before it, the command, and the first half of its proof, another boot id of the machine.
 
-There is one way to ask for it, and every ask goes it, the first and each later one, in this process and any other. The
-last look (still cordoned, still empty of what had to go, volumes detached) is taken before the reboot is announced on
-the Node. Then, with the connection to the host open, the host must be the node's machine in the boot from before, and
-what can change within a moment is looked at once more. Then the command is sent, and nothing else comes between.
+There is one way to ask for it, and every ask goes it, the first and each later one, in this process
+and any other. The last look (still cordoned, still empty of what had to go, volumes detached) is
+taken before the reboot is announced on the Node. Then, with the connection to the host open, the
+host must be the node's machine in the boot from before, and what can change within a moment is
+looked at once more. Then the command is sent, and nothing else comes between.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
+from rollout.errors import (
+    ApiError,
+    DrainError,
+    RebootError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+    StepError,
+)
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import NodeTask
@@ -47,13 +56,15 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
     """Check what anybody may undo at any moment, and return the Node; `ApiError` if it cannot be read in time.
 
     Raises:
-        RefilledError: pods have come that can be evicted again.
-        DrainError: somebody uncordoned the node, or took our marks away, or a pod has come that must not be touched.
-        FencedError: this process may not act any more.
+        RefilledError: pods have come that can be evicted again. DrainError: somebody uncordoned the
+        node, or took our marks away, or a pod has come that must not be touched. FencedError: this
+        process may not act any more.
     """
     node = task.node(deadline)
     if not node.unschedulable:
-        raise DrainError(f"{task.name} was uncordoned outside this rollout before its reboot was asked for")
+        raise DrainError(
+            f"{task.name} was uncordoned outside this rollout before its reboot was asked for"
+        )
     if node.annotations.get(marks.RUN) != task.rollout:
         raise DrainError(f"our marks on {task.name} were removed before its reboot was asked for")
     _check_empty(task, deadline)
@@ -64,7 +75,9 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
     present = task.pods(deadline)
     owners = task.cluster.ask(read_daemon_sets, deadline)
-    pods = must_go(present, DrainRules.of(task.policy.drain, owners, now=task.cluster.api.server_time()))
+    pods = must_go(
+        present, DrainRules.of(task.policy.drain, owners, now=task.cluster.api.server_time())
+    )
     if pods := without_returning(pods, task.returning):
         raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
 
@@ -74,7 +87,9 @@ def _await_detached(task: NodeTask) -> None:
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
-            task.report.notice(f"{task.name}: the volume {attached[0].volume} is still attached; going on")
+            task.report.notice(
+                f"{task.name}: the volume {attached[0].volume} is still attached; going on"
+            )
             return
         task.step(Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
         task.check()
@@ -94,12 +109,13 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 _LOOKS_IN_A_WAIT = 5
-# One request for a reboot: connecting, what the host has staged, the last look, and the command. The steps before the
-# command must leave it _COMMAND_SECONDS.
+# One request for a reboot: connecting, what the host has staged, the last look, and the command.
+# The steps before the command must leave it _COMMAND_SECONDS.
 _ASK_SECONDS = 90.0
 _LOOK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
-# A host that was asked is down by then, unless something on it delays shutdowns for longer than any default does.
+# A host that was asked is down by then, unless something on it delays shutdowns for longer than any
+# default does.
 _DOUBT_SECONDS = 120.0
 
 
@@ -110,9 +126,10 @@ class _NotNowError(StepError):
 def ask_for_reboot(context: NodeContext, targets: Mapping[Source, str]) -> None:
     """Run the reboot command until the host has taken it, or has booted anew; `RebootError` where it refuses.
 
-    A connection that ends before the command's answer counts as an answer, and so does a timeout: the command may have
-    been carried out, and the proof decides. After a connection that was never made, or broke, the command is repeated
-    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice.
+    A connection that ends before the command's answer counts as an answer, and so does a timeout:
+    the command may have been carried out, and the proof decides. After a connection that was never
+    made, or broke, the command is repeated only once the host was seen to be still in the boot from
+    before: no host is ever asked to reboot twice.
 
     Raises:
         DrainError: the last look has found something that keeps the node from being rebooted.
@@ -138,15 +155,17 @@ def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool
         context.step(Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
-        raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
+        raise RebootError(
+            f"the host cannot be asked to reboot: {error}", hint=error.hint
+        ) from error
     return True
 
 
 def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult | None:
     """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
-    None if that boot is over. The last checks come after the connection is open, because reaching a host can take long.
-    On the same connection the host says what it has staged.
+    None if that boot is over. The last checks come after the connection is open, because reaching a
+    host can take long. On the same connection the host says what it has staged.
     """
     started = context.cluster.deadline(_ASK_SECONDS)
     host = context.host
@@ -165,10 +184,14 @@ def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult |
         return True
 
     question = host.probe.last_question
-    return host.shell.run_if(host.host, question, may_reboot, host.reboot_command, timeout=_ASK_SECONDS)
+    return host.shell.run_if(
+        host.host, question, may_reboot, host.reboot_command, timeout=_ASK_SECONDS
+    )
 
 
-def _check_may_reboot(context: NodeContext, targets: Mapping[Source, str], answer: CommandResult) -> None:
+def _check_may_reboot(
+    context: NodeContext, targets: Mapping[Source, str], answer: CommandResult
+) -> None:
     try:
         node = look_again(context, context.cluster.deadline(_LOOK_SECONDS))
     except ApiError as error:
@@ -196,12 +219,15 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 
-def await_boot(context: NodeContext, targets: Mapping[Source, str], *, in_doubt: bool = False) -> BootFacts:
+def await_boot(
+    context: NodeContext, targets: Mapping[Source, str], *, in_doubt: bool = False
+) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id.
 
-    Where it is in doubt whether the host was asked, it is asked as `ask_for_reboot` does as soon as it answers with the
-    boot id from before, if the last look holds. `DrainError` or `WithheldError` where it does not, and the host has not
-    rebooted by an earlier ask either; `NodeRemovedError` where the machine was taken away.
+    Where it is in doubt whether the host was asked, it is asked as `ask_for_reboot` does as soon as
+    it answers with the boot id from before, if the last look holds. `DrainError` or `WithheldError`
+    where it does not, and the host has not rebooted by an earlier ask either; `NodeRemovedError`
+    where the machine was taken away.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, targets) if in_doubt else None
@@ -238,8 +264,9 @@ class _Doubt:
     def ask(self) -> str:
         """Ask the host, which answers in the boot from before; why it was not asked, empty where it was.
 
-        Going down it may refuse: that is no verdict. `RefilledError` at once, for draining does no harm to a host that
-        was asked before; what else keeps it from being asked is raised once it surely was not.
+        Going down it may refuse: that is no verdict. `RefilledError` at once, for draining does no
+        harm to a host that was asked before; what else keeps it from being asked is raised once it
+        surely was not.
         """
         try:
             result = _ask(self.context, self.targets)

@@ -1,12 +1,14 @@
 """A Node that is deleted during its reboot, and how its run continues if the kubelet registers it again.
 
-Before the reboot is requested, a Node that is gone, or about to go, is left at once to whatever removes it. During the
-reboot it may come back: some cloud controllers delete the Node of a machine that is down, and its kubelet registers a
-new Node when it starts, with another UID and without rollout's cordon and marks.
+Before the reboot is requested, a Node that is gone, or about to go, is left at once to whatever
+removes it. During the reboot it may come back: some cloud controllers delete the Node of a machine
+that is down, and its kubelet registers a new Node when it starts, with another UID and without
+rollout's cordon and marks.
 
-So the host gets some time to come back, much less than with a Node. Once the same machine answers over SSH in another
-boot, its kubelet has `--ready-timeout` to register the Node, which is then cordoned and marked as the earlier one was.
-If neither happens, the machine was removed, which is not a failure of the node or its version.
+So the host gets some time to come back, much less than with a Node. Once the same machine answers
+over SSH in another boot, its kubelet has `--ready-timeout` to register the Node, which is then
+cordoned and marked as the earlier one was. If neither happens, the machine was removed, which is
+not a failure of the node or its version.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +32,8 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# A host whose Node is gone may take so many seconds to come back, or a quarter of --reboot-timeout if that is shorter.
+# A host whose Node is gone may take so many seconds to come back, or a quarter of --reboot-timeout
+# if that is shorter.
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0
@@ -54,7 +57,9 @@ class Absence:
             self.patience = self.context.cluster.deadline(seconds)
             self.context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
         elif self.patience.expired:
-            raise NodeRemovedError("its Node was deleted during its reboot, and its host did not come back")
+            raise NodeRemovedError(
+                "its Node was deleted during its reboot, and its host did not come back"
+            )
 
 
 def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
@@ -106,7 +111,9 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
     write(task, change)
-    task.report.notice(f"{task.name}: its Node was deleted during its reboot, and is registered again")
+    task.report.notice(
+        f"{task.name}: its Node was deleted during its reboot, and is registered again"
+    )
 
 
 def gone_seconds(timeout: float) -> float:
@@ -133,9 +140,12 @@ def _await_registered(context: NodeContext, progress: Progress) -> None:
             if any(node.boot_id == progress.boot.boot_id for node in view.items()):
                 return
             context.check()
-            context.step(Phase.BOOTED, "its Node was deleted: waiting for its kubelet to register it again")
+            context.step(
+                Phase.BOOTED, "its Node was deleted: waiting for its kubelet to register it again"
+            )
             context.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))
             view.changed.clear()
     raise NodeRemovedError(
-        f"its Node was deleted during its reboot, and not registered again within --ready-timeout {timeout}"
+        "its Node was deleted during its reboot, and not registered again within --ready-timeout"
+        f" {timeout}"
     )

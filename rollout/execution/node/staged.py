@@ -1,8 +1,9 @@
 """What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment. So the version that a node was admitted for is compared with the host's
-answer three times: before the cordon, after the drain, and on the connection that requests the reboot. A new version is
-judged like a planned one, and then replaces it.
+A host may stage another version at any moment. So the version that a node was admitted for is
+compared with the host's answer three times: before the cordon, after the drain, and on the
+connection that requests the reboot. A new version is judged like a planned one, and then replaces
+it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,9 @@ class RestagedError(StepError):
     """The host has staged another version than the one that its node was admitted for."""
 
 
-def is_as_admitted(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
+def is_as_admitted(
+    context: NodeContext, targets: Mapping[Source, str], detection: Detection
+) -> bool:
     """Whether the host has staged what the node was admitted for. True if the host does not tell."""
     if detection.unanswered:
         return True
@@ -54,7 +57,10 @@ def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None
     before = context.planned.staged_version
     now = detection.version
     staged = at_version(context, now)
-    context.step(phase, f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}")
+    context.step(
+        phase,
+        f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}",
+    )
     try:
         context.gates.before_node(staged)
     except NotStartedError as error:

@@ -86,12 +86,18 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
             current = _current(context, progress)
             progress = step(until_given_back(current, progress.phase), progress)
     except RefusedError as error:
-        return NodeResult(context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True)
+        return NodeResult(
+            context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True
+        )
     except RolloutError as error:
         current = _current(context, progress)
-        return _with_findings(context, _failed(current, progress, _explained(current, progress, error)))
+        return _with_findings(
+            context, _failed(current, progress, _explained(current, progress, error))
+        )
     context.step(progress.phase, staged=_new_version(context, progress))
-    context.remember(_current(context, progress).planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved)
+    context.remember(
+        _current(context, progress).planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved
+    )
     return NodeResult(
         node=context.name,
         outcome=Outcome.SUCCEEDED,
@@ -125,11 +131,16 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
         if observation.machine_id != context.planned.machine_id:
-            raise NotStartedError("its host is another machine than when it was planned", ExclusionReason.WRONG_HOST)
+            raise NotStartedError(
+                "its host is another machine than when it was planned", ExclusionReason.WRONG_HOST
+            )
         if observation.boot_id != context.planned.boot_id:
             raise NotStartedError("the host has rebooted since it was planned")
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
-        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
+        raise NodeFailure(
+            Outcome.SKIPPED,
+            "another process of this rollout has started it meanwhile: rollout resume",
+        )
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.version
     targets = facts.detection.targets
@@ -139,7 +150,9 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         raise NotStartedError(withheld.why, withheld.reason)
     context.gates.before_node(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
-    return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
+    return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(
+        Phase.CORDONED
+    )
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
@@ -153,8 +166,8 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
 def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
     """Return the progress with the version that is staged now, which may have changed during the drain.
 
-    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is asked
-    again right before its reboot.
+    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is
+    asked again right before its reboot.
     """
     _, facts = _observed(context)
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
@@ -165,7 +178,9 @@ def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
         return progress
     admit_anew(context, progress.phase, detection)
     # The drain was reported before.
-    admitted = replace(progress, staged_version=detection.version, targets=detection.targets, endings=())
+    admitted = replace(
+        progress, staged_version=detection.version, targets=detection.targets, endings=()
+    )
     return _with_restaging(admitted)
 
 
@@ -195,7 +210,9 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
 def _mark_draining(context: NodeContext) -> None:
     """Write the phase; `DrainError` where somebody else has uncordoned the node."""
     if not mark_phase(context, Phase.DRAINING).unschedulable:
-        raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
+        raise DrainError(
+            f"{context.name} was uncordoned outside this rollout before it was drained"
+        )
 
 
 def delay_reboot(context: NodeContext) -> None:
@@ -210,10 +227,13 @@ def _check_window(context: NodeContext, when: str, outcome: Outcome = Outcome.AB
         raise NodeFailure(outcome, f"returned: the window closed {when}")
 
 
-def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED) -> None:
+def _wait(
+    context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED
+) -> None:
     """Wait because people asked for it: whoever stops the rollout gets the node back at once, whatever `waves.stop` is.
 
-    A process that takes the node up again does not know how much of a wait had passed, and waits anew.
+    A process that takes the node up again does not know how much of a wait had passed, and waits
+    anew.
     """
     context.step(phase, detail)
     deadline = context.cluster.deadline(seconds)
@@ -300,15 +320,25 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     await_own_pods(context, context.policy.settle_timeout)
     before = give_back(context, Outcome.SUCCEEDED, version)
     unmoved = unmoved_by_now(context, before, version)
-    return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(Phase.DONE)
+    return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(
+        Phase.DONE
+    )
 
 
 def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
     """Return what is told of it: once is no news where a sign that tells of no version has asked for it."""
-    name, same = context.name, f"runs {context.planned.running_version} as before"
+    name = context.name
+    same = f"runs {context.planned.running_version} as before"
     if reboots >= MOST_UNMOVED:
-        return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
-    return f"{same}: no update has taken, or none was staged" if reboots and not progress.targets else ""
+        return (
+            f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release"
+            f" --node {name})"
+        )
+    return (
+        f"{same}: no update has taken, or none was staged"
+        if reboots and not progress.targets
+        else ""
+    )
 
 
 _STEPS: Mapping[Phase, Step] = {
@@ -341,11 +371,17 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
         message = f"not rebooted: {lost} while it was {progress.phase}"
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
     if reason is ExclusionReason.DELETING or has_other_machine(context):
-        return NodeRemovedError(f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost)
+        return NodeRemovedError(
+            f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost
+        )
     if is_unproven:
         return error
     hint = f"Look at its host; once its Node is Ready: rollout apply --node {context.name}"
-    return NodeFailure(Outcome.FAILED, f"its reboot is not proven: {lost} after the reboot was requested", hint=hint)
+    return NodeFailure(
+        Outcome.FAILED,
+        f"its reboot is not proven: {lost} after the reboot was requested",
+        hint=hint,
+    )
 
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
@@ -357,7 +393,9 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     left_cordoned = False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         # What a host runs is unknown if it is not back, or if its reboot is not proven.
-        is_unknown = outcome is Outcome.NOT_BACK or (outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT)
+        is_unknown = outcome is Outcome.NOT_BACK or (
+            outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
+        )
         version = progress.version or ("" if is_unknown else context.planned.running_version)
         try:
             left_cordoned = not may_be_given_back(outcome, progress.phase)
@@ -392,7 +430,9 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
         findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
-    return replace(result, findings=replace(findings, ssh_error=str(context.host.shell.error or "")))
+    return replace(
+        result, findings=replace(findings, ssh_error=str(context.host.shell.error or ""))
+    )
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

@@ -1,8 +1,8 @@
 """The soft taint set on nodes that wait, and taken away again, many nodes side by side.
 
-It spares pods a second move, and nothing depends on it: a node on which it cannot be set goes its way without it, and
-one on which it stays is told of. Every write names the version of the Node that it was decided on, for taints are
-written as a whole, and those of others must stay.
+It spares pods a second move, and nothing depends on it: a node on which it cannot be set goes its
+way without it, and one on which it stays is told of. Every write names the version of the Node that
+it was decided on, for taints are written as a whole, and those of others must stay.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -40,14 +40,18 @@ class Tainting:
     stop: StopRequest
 
     @contextmanager
-    def while_waiting(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
+    def while_waiting(
+        self, waiting: Collection[str], others: Collection[str]
+    ) -> Iterator[set[str]]:
         """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`.
 
         It stays on those that are put into the set that is given.
         """
         kept: set[str] = set()
         if len(waiting) > 1 and (failed := self._write(waiting, self._tainted)):
-            self.report.notice(f"no soft taint on {_first(failed)}. Pods may move there and once more")
+            self.report.notice(
+                f"no soft taint on {_first(failed)}. Pods may move there and once more"
+            )
         try:
             yield kept
         finally:
@@ -82,7 +86,11 @@ class Tainting:
             return {}
         except RolloutError as error:
             return dict.fromkeys(names or ("nodes that cannot be read",), error.message)
-        meant = [node for node in nodes if (names is None or node.name in names) and change(node) is not None]
+        meant = [
+            node
+            for node in nodes
+            if (names is None or node.name in names) and change(node) is not None
+        ]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
             reasons = pool.map(lambda node: self._failure(node, change, deadline), meant)
             return {node.name: why for node, why in zip(meant, reasons, strict=True) if why}

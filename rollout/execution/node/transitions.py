@@ -1,7 +1,8 @@
 """The phases of a node's run, as one table; and a node's failure with its outcome, which decides who gets it back.
 
-Everything that decides where a node may go next is here; whatever is not in the table is a defect and raises. A phase
-is written on the Node before the act that it names, so that a crash at any point leaves enough to go on from:
+Everything that decides where a node may go next is here; whatever is not in the table is a defect
+and raises. A phase is written on the Node before the act that it names, so that a crash at any
+point leaves enough to go on from:
 
     pending    nothing touched yet
     cordoned   unschedulable, by us or before us
@@ -13,8 +14,8 @@ is written on the Node before the act that it names, so that a crash at any poin
     done       proven, and back in service
     failed     ended; its last result says how
 
-Two ways lead back to draining: pods have come to a drained node, or to one whose host still answers in the boot from
-before, and it is not asked to reboot under them.
+Two ways lead back to draining: pods have come to a drained node, or to one whose host still answers
+in the boot from before, and it is not asked to reboot under them.
 """
 
 from collections.abc import Mapping
@@ -62,7 +63,12 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
     """A step that failed with an outcome of its own; `reason` as of a `NodeResult`."""
 
     def __init__(
-        self, outcome: Outcome, message: str, *, hint: str = "", reason: ExclusionReason | None = None
+        self,
+        outcome: Outcome,
+        message: str,
+        *,
+        hint: str = "",
+        reason: ExclusionReason | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.outcome = outcome
@@ -122,7 +128,9 @@ def may_be_given_back(outcome: Outcome, phase: Phase) -> bool:
     return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
 
 
-def blamed(planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool) -> PlannedNode:
+def blamed(
+    planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool
+) -> PlannedNode:
     """Return the node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
 
     Nor is any, where keys or credentials are why its host was not seen to be back (`is_refused`).

@@ -1,6 +1,7 @@
 """Writing what outlives a rollout: compare and swap, and never a reason to end one.
 
-Whatever cannot be written now is kept, and written with what comes next; in this process it counts at once.
+Whatever cannot be written now is kept, and written with what comes next; in this process it counts
+at once.
 """
 
 import threading
@@ -12,7 +13,13 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, BlockedError, FencedError
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiUnavailableError,
+    BlockedError,
+    FencedError,
+)
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.context import Withheld
@@ -58,7 +65,8 @@ def rewrite(
 ) -> T:
     """Read, change, write; again where another wrote in between. What it holds then; `ApiError` else.
 
-    `change` decides on what it is given, and may be called several times; what it raises ends the attempt.
+    `change` decides on what it is given, and may be called several times; what it raises ends the
+    attempt.
     """
 
     def attempt() -> T:
@@ -106,7 +114,8 @@ def require_memory(memory: Memory) -> None:
     """`BlockedError` if the memory could not be read. It must not be taken for an empty one."""
     if memory.problem:
         raise BlockedError(
-            f"{memory.problem}. Which versions are held, and whether nodes are paused, is not known",
+            f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
+            " known",
             hint=memory.way_out,
         )
 
@@ -129,10 +138,11 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 class RunMemory:
     """What one run asks of the memory, and what it leaves there. For many threads.
 
-    `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of held versions too.
-    `retried` are nodes that are tried again, whatever is held against them. `needs_memory`: no node is begun whose
-    failure could not be remembered. `proven` is what another cluster has proved, None if nothing has to be.
-    `newly_held` are the versions of which it was told that they have become held.
+    `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of
+    held versions too. `retried` are nodes that are tried again, whatever is held against them.
+    `needs_memory`: no node is begun whose failure could not be remembered. `proven` is what another
+    cluster has proved, None if nothing has to be. `newly_held` are the versions of which it was
+    told that they have become held.
     """
 
     cluster: PatientApi
@@ -195,9 +205,13 @@ class RunMemory:
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
-        versions = dict.fromkeys(node.staged_version for node in nodes if not self._is_despite(node.name))
+        versions = dict.fromkeys(
+            node.staged_version for node in nodes if not self._is_despite(node.name)
+        )
         with self._lock:
-            return tuple(version for version in versions if why_held(self._seen, version, self.limit))
+            return tuple(
+                version for version in versions if why_held(self._seen, version, self.limit)
+            )
 
     def begin_by_hand(self) -> None:
         """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
@@ -208,8 +222,11 @@ class RunMemory:
 
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
         """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
-        name, version = planned.name, planned.staged_version
-        end = Ended(name, version, outcome, phase, self.run, self.limit, self._is_despite(name), unmoved)
+        name = planned.name
+        version = planned.staged_version
+        end = Ended(
+            name, version, outcome, phase, self.run, self.limit, self._is_despite(name), unmoved
+        )
         change = partial(noted, end=end, now=self._now)
         with self._lock:
             before = self._seen
@@ -228,11 +245,14 @@ class RunMemory:
     def report_held(self) -> None:
         """Tell of versions that have become held, once, after the ends of the nodes that made them so."""
         with self._lock:
-            held, self._newly_held = self._newly_held, {}
+            held = self._newly_held
+            self._newly_held = {}
             self.newly_held += tuple(held)
         for version, why in held.items():
             message = f"{why}. Nodes that have it staged are left out"
-            self.report.tell(VersionHeld(self.report.now, version, self._seen.versions[version].nodes, message))
+            self.report.tell(
+                VersionHeld(self.report.now, version, self._seen.versions[version].nodes, message)
+            )
 
     @property
     def _now(self) -> datetime:
@@ -266,7 +286,9 @@ class RunMemory:
         try:
             memory = self.cluster.ask(lambda api: read_memory(api, self.namespace))
         except ApiError as error:
-            self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
+            self._warn(
+                f"what earlier rollouts have left to remember cannot be read: {error.message}"
+            )
         else:
             self._seen = self._with_pending(memory)
             if memory.problem:

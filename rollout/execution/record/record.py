@@ -1,10 +1,12 @@
 """A run's record: its plan on the cluster, in a ConfigMap beside the Lease, from before the first node to the end.
 
-With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended by itself with
-nodes left over leaves it marked as ended: it stands in nobody's way, and can still be gone on with.
+With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended
+by itself with nodes left over leaves it marked as ended: it stands in nobody's way, and can still
+be gone on with.
 
-It is understood as a whole, or not at all. What stands there may have been written by anybody who may write ConfigMaps,
-or by another version of this program. Reading it takes bounded memory; see `StoredRecord.problem`.
+It is understood as a whole, or not at all. What stands there may have been written by anybody who
+may write ConfigMaps, or by another version of this program. Reading it takes bounded memory; see
+`StoredRecord.problem`.
 """
 
 import base64
@@ -18,13 +20,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import (
-    ApiError,
-    ApiNotFoundError,
-    BlockedError,
-    LockedError,
-    PlanFileError,
-)
+from rollout.errors import ApiError, ApiNotFoundError, BlockedError, LockedError, PlanFileError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.record.memory import swapped
 from rollout.gather.cluster.documents import Document, NotUnderstoodError
@@ -60,7 +56,11 @@ class Health:
     def of_all(cls, several: "Iterable[Health]") -> "Health":
         """Whatever was well by any of these, the first to name a workload saying how well."""
         known = tuple(several)
-        workloads = {uid: workload for health in reversed(known) for uid, workload in health.workloads.items()}
+        workloads = {
+            uid: workload
+            for health in reversed(known)
+            for uid, workload in health.workloads.items()
+        }
         return cls(workloads, frozenset().union(*(health.ready_nodes for health in known)))
 
 
@@ -68,13 +68,14 @@ class Health:
 class StoredRecord:
     """A run's record as it was read.
 
-    `problem` says why it is not understood, and is empty where it is. By a record that is not understood nothing is
-    done: `plan` and `health` are None then, and `run` may be empty. `is_missing`: no record stands there, and this one
-    is implied by marks on Nodes.
+    `problem` says why it is not understood, and is empty where it is. By a record that is not
+    understood nothing is done: `plan` and `health` are None then, and `run` may be empty.
+    `is_missing`: no record stands there, and this one is implied by marks on Nodes.
 
-    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
-    under way, None where that is unknown, or the run came to an end of its own. `stopped`: it ended because someone
-    stopped it. `operating`: an operating process began it, or went on with it last; else a person.
+    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before
+    the wave that was under way, None where that is unknown, or the run came to an end of its own.
+    `stopped`: it ended because someone stopped it. `operating`: an operating process began it, or
+    went on with it last; else a person.
     """
 
     run: str
@@ -126,7 +127,11 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     document = record_of(namespace)
     try:
         _, body = document.read(api)
-        return _read(msgspec.convert(body, type=_ConfigMap), document.origin) if body is not None else None
+        return (
+            _read(msgspec.convert(body, type=_ConfigMap), document.origin)
+            if body is not None
+            else None
+        )
     except NotUnderstoodError as error:
         problem = error.message
     except NOT_READ as error:
@@ -136,14 +141,17 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
 
 def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
     """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
-    run, problem = config_map.annotations.get(marks.RUN, ""), ""
+    run = config_map.annotations.get(marks.RUN, "")
+    problem = ""
     plan: RolloutPlan | None = None
     health: Health | None = None
     try:
         _check_annotations(config_map.annotations)
-        plan, health = _plan(config_map, run), _health(config_map)
+        plan = _plan(config_map, run)
+        health = _health(config_map)
     except NotUnderstoodError as error:
-        plan, problem = None, f"{origin}: {error.message}"
+        plan = None
+        problem = f"{origin}: {error.message}"
     return StoredRecord(
         run=run if is_run_id(run) else "",
         started_by=config_map.annotations.get(marks.STARTED_BY, ""),
@@ -161,11 +169,17 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
 def _check_annotations(annotations: dict[str, str]) -> None:
     ours = {name for name in annotations if name.startswith(marks.PREFIX)}
     if strange := sorted(ours - set(marks.ON_RECORD)):
-        raise NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
+        raise NotUnderstoodError(
+            f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout"
+        )
     if not is_run_id(run := annotations.get(marks.RUN, "")):
         raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
     truths = ("true", "false")
-    for name, words in ((marks.ENDED, truths), (marks.STOPPED, truths), (marks.ORIGIN, (marks.OPERATE,))):
+    for name, words in (
+        (marks.ENDED, truths),
+        (marks.STOPPED, truths),
+        (marks.ORIGIN, (marks.OPERATE,)),
+    ):
         if (word := annotations.get(name, words[0])) not in words:
             raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
@@ -173,9 +187,13 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 def _health(config_map: _ConfigMap) -> Health | None:
     """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
     try:
-        health = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None)
+        health = msgspec.json.decode(
+            (config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None
+        )
     except NOT_READ as error:
-        raise NotUnderstoodError(f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
+        raise NotUnderstoodError(
+            f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}"
+        ) from error
     workloads = health.workloads.values() if health else ()
     if strange := next((workload for workload in workloads if not workload.is_named), None):
         raise NotUnderstoodError(f"{HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
@@ -184,11 +202,15 @@ def _health(config_map: _ConfigMap) -> Health | None:
 
 def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if strange := sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY}):
-        raise NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
+        raise NotUnderstoodError(
+            f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout"
+        )
     if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
         raise NotUnderstoodError("it holds two plans")
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
-    document = (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+    document = (
+        (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+    )
     try:
         return replace(decode_plan(document, "its plan"), plan_id=run)
     except PlanFileError as error:
@@ -233,8 +255,8 @@ class RunRecord:
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
 
-        A record of this very run is one whose answer was lost. An older one that can be resumed, and one that has begun
-        nothing, stay until `replace_older`.
+        A record of this very run is one whose answer was lost. An older one that can be resumed,
+        and one that has begun nothing, stay until `replace_older`.
         """
         body = self._body(plan, holder)
         swapped(partial(self._begin, body, plan.plan_id, replaces=False), self.document.origin)
@@ -255,20 +277,30 @@ class RunRecord:
             self.cluster.ask(lambda api: api.create(self.document.collection, body))
             return
         if stored.problem:
-            raise BlockedError(f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT)
-        if not stored.ended and stored.run != run and has_begun(stored.run, self.cluster.ask(read_nodes)):
-            raise LockedError(f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT)
+            raise BlockedError(
+                f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
+            )
+        if (
+            not stored.ended
+            and stored.run != run
+            and has_begun(stored.run, self.cluster.ask(read_nodes))
+        ):
+            raise LockedError(
+                f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
+            )
         if stored.run != run and not replaces:
             self._replacement = body
         elif stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
-            self.cluster.ask(lambda api: api.replace(self.document.path, {**body, "metadata": metadata}))
+            self.cluster.ask(
+                lambda api: api.replace(self.document.path, {**body, "metadata": metadata})
+            )
 
     def take_up(self, run: str, rules: Policy) -> None:
         """Mark the record as unfinished again, under the Lease; `LockedError` if it is not this run's.
 
-        It keeps its plan of all nodes, although this process plans only the rest. Only the time-outs of `rules` and the
-        process that works on it change.
+        It keeps its plan of all nodes, although this process plans only the rest. Only the
+        time-outs of `rules` and the process that works on it change.
         """
         stored = self._stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -289,7 +321,9 @@ class RunRecord:
         if len(written) > _MOST_HEALTH:
             return
         with suppress(ApiError):
-            self._rewrite(lambda body: body.update(data={**(body.get("data") or {}), HEALTH_KEY: written}))
+            self._rewrite(
+                lambda body: body.update(data={**(body.get("data") or {}), HEALTH_KEY: written})
+            )
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed.
@@ -313,13 +347,16 @@ class RunRecord:
             return
         except ApiError as error:
             self.notice(
-                f"warning: the record, {self.document.origin}, stays as of an unfinished rollout: {error.message}"
+                f"warning: the record, {self.document.origin}, stays as of an unfinished rollout:"
+                f" {error.message}"
             )
         else:
             if why:
                 self.notice(f"warning: the record stays, as ended: {why}")
 
-    def _mark_ended(self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None) -> None:
+    def _mark_ended(
+        self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
+    ) -> None:
         """Write whether the run has ended, and forget which workloads were healthy before its wave.
 
         `plan` replaces the plan of the record.
@@ -364,15 +401,28 @@ class RunRecord:
             marks.STARTED_AT: whole_second(self.cluster.clock.now()),
             **self._origin_mark,
         }
-        metadata = {"name": marks.LEASE_NAME, "namespace": self.document.namespace, "annotations": annotations}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
+        metadata = {
+            "name": marks.LEASE_NAME,
+            "namespace": self.document.namespace,
+            "annotations": annotations,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            **_content(encode_plan(sealed(plan))),
+        }
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
     """Put another plan into the ConfigMap: as text, or packed if it is large."""
     content = _content(encode_plan(sealed(plan)))
     for part in ("data", "binaryData"):
-        kept = {key: value for key, value in (body.get(part) or {}).items() if key not in (PLAN_KEY, PACKED_KEY)}
+        kept = {
+            key: value
+            for key, value in (body.get(part) or {}).items()
+            if key not in (PLAN_KEY, PACKED_KEY)
+        }
         body[part] = {**kept, **content.get(part, {})}
 
 

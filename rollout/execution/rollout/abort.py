@@ -1,7 +1,8 @@
 """Undoing what a rollout has begun: our cordons, our marks, our record; never anybody else's.
 
-A node whose reboot may have been asked for is watched for a while: one that comes back Ready in another boot works, and
-so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
+A node whose reboot may have been asked for is watched for a while: one that comes back Ready in
+another boot works, and so does one that answers in its old boot all along. One that does neither is
+left as it is, and told of.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -35,12 +36,18 @@ _PAUSE = 1.0
 
 
 def abort(
-    hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float, stop: StopRequest | None = None
+    hosts: Mapping[str, Host],
+    ports: Ports,
+    options: RunOptions,
+    *,
+    wait: float,
+    stop: StopRequest | None = None,
 ) -> Aborted:
     """Undo whatever stands on the cluster once the Lease is held; `wait` in seconds for nodes that may be rebooting.
 
-    `hosts` are by Node name; a node without one is judged by its kubelet alone. A wish to `stop` ends it before the
-    next node, with what is left for another `abort`; `InterruptedRunError` before the Lease is held.
+    `hosts` are by Node name; a node without one is judged by its kubelet alone. A wish to `stop`
+    ends it before the next node, with what is left for another `abort`; `InterruptedRunError`
+    before the Lease is held.
     """
     stop = stop or StopRequest()
     report = Reporter(ports.observer, ports.clock)
@@ -75,7 +82,9 @@ class _Undoing:
         tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         self._mark_left(unfinished, cordoned)
-        RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(complete=True)
+        RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(
+            complete=True
+        )
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
@@ -92,10 +101,13 @@ class _Undoing:
     def free_slots(self) -> None:
         """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
 
-        Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none.
+        Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is
+        none.
         """
         try:
-            self.cluster.ask(lambda api: change_slots(api, self.options.lease_namespace, lambda _slots: NO_SLOTS))
+            self.cluster.ask(
+                lambda api: change_slots(api, self.options.lease_namespace, lambda _slots: NO_SLOTS)
+            )
         except ApiError as error:
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
@@ -107,16 +119,21 @@ class _Undoing:
 
     def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
         """Undo every node, some side by side."""
-        plan, nodes = unfinished.record.plan, (*unfinished.begun, *unfinished.failed)
+        plan = unfinished.record.plan
+        nodes = (*unfinished.begun, *unfinished.failed)
         policy = plan.policy if plan else Policy()
         planned = [begun.node for begun in nodes]
         attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
         with (
-            NodeEvents(self.ports.api, unfinished.run, planned, self.ports.observer, self.ports.clock) as events,
+            NodeEvents(
+                self.ports.api, unfinished.run, planned, self.ports.observer, self.ports.clock
+            ) as events,
             self.ports.shell.attending(attended),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
-            return list(pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes))
+            return list(
+                pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes)
+            )
 
     def _mark_left(self, unfinished: Unfinished, left: Container[str]) -> None:
         """Write on each node that stays cordoned that its rollout was aborted: nothing else tells once it is over."""
@@ -125,20 +142,28 @@ class _Undoing:
         for begun in (*unfinished.begun, *unfinished.failed):
             if begun.node.name in left:
                 started = self.ports.clock.monotonic()
-                task = NodeTask(begun.node, begun.run, self.cluster, self.check, self.report, started, policy)
+                task = NodeTask(
+                    begun.node, begun.run, self.cluster, self.check, self.report, started, policy
+                )
                 try:
                     leave_aborted(task)
                 except RolloutError as error:
-                    self.report.notice(f"warning: {task.name} does not show that it was aborted: {error.message}")
+                    self.report.notice(
+                        f"warning: {task.name} does not show that it was aborted: {error.message}"
+                    )
 
     def _remember(self, run: str) -> None:
         """Write down that a person decided against it: no unattended pass begins another by itself."""
         at = whole_second(self.ports.api.server_time() or self.report.now)
         aborted = Pause(self.options.holder, at, run)
         try:
-            change_memory(self.ports.api, self.options.lease_namespace, partial(replace, aborted=aborted))
+            change_memory(
+                self.ports.api, self.options.lease_namespace, partial(replace, aborted=aborted)
+            )
         except ApiError as error:
-            self.report.notice(f"warning: `rollout operate` may begin another by itself: {error.message}")
+            self.report.notice(
+                f"warning: `rollout operate` may begin another by itself: {error.message}"
+            )
 
     def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
         clock = self.ports.clock
@@ -187,12 +212,17 @@ class _Undoing:
             if over and not away and node.is_ready:
                 return
             if over:
-                raise StepError(f"it may be rebooting right now and is {'Ready' if node.is_ready else 'not Ready'}")
+                raise StepError(
+                    "it may be rebooting right now and is"
+                    f" {'Ready' if node.is_ready else 'not Ready'}"
+                )
             away = not self._answers_in_old_boot(task) or away
             # A host may take long to answer: the Node is judged by how it stands after that.
             over = deadline.expired
             if not over:
-                self.report.step(task.name, Phase.REBOOTING, "its reboot may have been requested: watching it")
+                self.report.step(
+                    task.name, Phase.REBOOTING, "its reboot may have been requested: watching it"
+                )
                 self.cluster.clock.wait(self.stop, min(_PAUSE, deadline.remaining))
                 self._check_stop()
 

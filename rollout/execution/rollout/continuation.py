@@ -1,7 +1,7 @@
 """What is left of an interrupted rollout, as something that can be run: a plan, and what it inherits.
 
-Without its record, or with one that is not understood, nothing is left but what the operator asks for by name: the
-nodes that were begun, finished by their own marks.
+Without its record, or with one that is not understood, nothing is left but what the operator asks
+for by name: the nodes that were begun, finished by their own marks.
 """
 
 from collections import Counter
@@ -56,9 +56,10 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """Apply its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
-    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
-    once as many have failed as may. Where none is under way the gates are today's:
-    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever.
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in
+    other pools today, and once as many have failed as may. Where none is under way the gates are
+    today's: one that nothing opens any more, as its Prometheus is gone, would hold the rest for
+    ever.
     """
     known = unfinished.record.plan
     if known is None:
@@ -66,10 +67,14 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     rules = stricter(known.policy, today, len(asked_for(known)))
     if not unfinished.blocks:
         rules = replace(rules, gates=today.gates)
-    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
+    under_rules = replace(
+        unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules))
+    )
     if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
         return replace(under_rules, untouched=())
-    return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
+    return replace(
+        under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant)
+    )
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
@@ -85,7 +90,9 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
     return frozenset({*(node.name for node in unfinished.untouched), *again})
 
 
-def _without_stranded(begun: Iterable[Begun], left_behind: Iterable[NodeResult]) -> tuple[Begun, ...]:
+def _without_stranded(
+    begun: Iterable[Begun], left_behind: Iterable[NodeResult]
+) -> tuple[Begun, ...]:
     stranded_nodes = {result.node for result in left_behind}
     return tuple(item for item in begun if item.node.name not in stranded_nodes)
 
@@ -93,7 +100,9 @@ def _without_stranded(begun: Iterable[Begun], left_behind: Iterable[NodeResult])
 def _relaxed(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
     """Return the rules with what the operator allows now, beside what was allowed at the start."""
     return replace(
-        rules, skip_blocked=rules.skip_blocked or skip_blocked, include_held=rules.include_held or include_held
+        rules,
+        skip_blocked=rules.skip_blocked or skip_blocked,
+        include_held=rules.include_held or include_held,
     )
 
 
@@ -127,25 +136,34 @@ def continuation(
         policy=_counted(policy, unfinished, inputs.snapshot, selected),
         retried=given_back,
         # those that are stranded keep their places, too, and are told of as what they are
-        begun=frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}),
+        begun=frozenset(
+            {*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}
+        ),
     )
     ended = ended_waves(before, {*pending, *(item.node.name for item in begun)})
     plan = joined(unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended)
-    troubled, planned = {node.node for node in excluded_by_trouble(plan.excluded)}, {node.name for node in plan.nodes}
+    troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
+    planned = {node.name for node in plan.nodes}
     back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
     limit = rules.failures_allowed(selected)
     inherited = Inheritance(
         begun={item.node.name: item.run for item in begun},
-        left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
+        left_cordoned=frozenset(
+            item.node.name for item in unfinished.failed if item not in begun and item.cordoned
+        ),
         health=unfinished.record.health,
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
-        failed=tuple(node for node in _failed_before(unfinished) if not retry_failed or node.node in troubled),
+        failed=tuple(
+            node for node in _failed_before(unfinished) if not retry_failed or node.node in troubled
+        ),
         stranded=left_behind,
         retried=given_back | set(back_again),
         left_over=tuple(node.name for node in unfinished.untouched if node.name not in planned),
     )
     present = {node.name for node in inputs.snapshot.nodes}
-    return Continuation(with_earlier_exclusions(plan, before, present), inherited, selected, back_again)
+    return Continuation(
+        with_earlier_exclusions(plan, before, present), inherited, selected, back_again
+    )
 
 
 def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
@@ -166,8 +184,8 @@ def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
 def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
     """How many failures so far still count towards the limit.
 
-    Those that are tried again do not, nor does any once they have reached it: the rollout has stopped for them, and
-    whoever goes on all the same has decided to.
+    Those that are tried again do not, nor does any once they have reached it: the rollout has
+    stopped for them, and whoever goes on all the same has decided to.
     """
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
@@ -179,23 +197,29 @@ def _failures(unfinished: Unfinished) -> int:
     return stayed + returned
 
 
-def _counted(policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int) -> Policy:
+def _counted(
+    policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
+) -> Policy:
     """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes.
 
-    Nodes that came through, or are about to, have taken the first canaries; the workers that are still there of them
-    the first steps of the ramp.
+    Nodes that came through, or are about to, have taken the first canaries; the workers that are
+    still there of them the first steps of the ramp.
     """
-    plan, pools, default = unfinished.record.plan, pools_of(policy), ""
+    plan = unfinished.record.plan
+    pools = pools_of(policy)
+    default = ""
     sizes: Mapping[str, int] = {"": selected}
     if policy.pools and plan is not None:
         planned = asked_for(plan)
-        default, sizes = DEFAULT, pools.sizes(node for node in snapshot.nodes if node.name in planned)
+        default = DEFAULT
+        sizes = pools.sizes(node for node in snapshot.nodes if node.name in planned)
     labels = {node.name: node.labels for node in snapshot.nodes}
     names = (*unfinished.done, *(item.node.name for item in unfinished.begun))
     through = {name: pools.of(labels.get(name, {})) for name in names}
     through |= {item.node.name: item.node.pool for item in unfinished.begun if item.node.pool}
     workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
-    taken, ramped = Counter(through.values()), Counter(through[name] for name in workers if name in through)
+    taken = Counter(through.values())
+    ramped = Counter(through[name] for name in workers if name in through)
 
     def left(rules: Policy, pool: str) -> dict[str, Any]:
         """Return the canaries, and the steps of the ramp, that are still to be taken."""

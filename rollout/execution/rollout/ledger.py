@@ -12,8 +12,8 @@ from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Pha
 class Ledger:
     """The rollout's results so far.
 
-    `cordoned_before` are nodes that an earlier process failed and left cordoned, `failures_before` is how many of its
-    failures count.
+    `cordoned_before` are nodes that an earlier process failed and left cordoned, `failures_before`
+    is how many of its failures count.
     """
 
     finished: list[NodeResult] = field(default_factory=list)
@@ -30,7 +30,9 @@ class Ledger:
     @property
     def away(self) -> frozenset[str]:
         """Nodes that failed and stayed cordoned: they use up the limit."""
-        return self.cordoned_before | {result.node for result in self.finished if result.left_cordoned}
+        return self.cordoned_before | {
+            result.node for result in self.finished if result.left_cordoned
+        }
 
     @property
     def fenced(self) -> bool:
@@ -40,7 +42,11 @@ class Ledger:
     @property
     def complete(self) -> bool:
         """Whether nothing is left that could be gone on with."""
-        return not (self.cordoned_before or self.not_started or any(not result.succeeded for result in self.finished))
+        return not (
+            self.cordoned_before
+            or self.not_started
+            or any(not result.succeeded for result in self.finished)
+        )
 
     def has(self, node: str) -> bool:
         """Tell whether this node has ended, or was given up."""
@@ -66,11 +72,12 @@ class Ledger:
 class Inheritance:
     """What an earlier process has left of this run.
 
-    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
-    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
-    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
-    ends of begun nodes that this process cannot go on with. `retried` are nodes that failed and are tried again, given
-    back by then or not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
+    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay
+    cordoned. `health` is what was well before the wave that was interrupted, None where that is not
+    known. `failures` are as many as count towards the most that are allowed; `failed` are the nodes
+    that failed and are not tried again. `stranded` are the ends of begun nodes that this process
+    cannot go on with. `retried` are nodes that failed and are tried again, given back by then or
+    not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
     `blocked`: why no other node may be begun beside those; empty where others may.
     """
 
@@ -89,10 +96,10 @@ class Inheritance:
 class Aborted:
     """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
 
-    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
-    `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
-    `stops_passes`: unattended passes start no node from now on. `versions` are the versions that the hosts run, by
-    node, as far as known.
+    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had
+    its soft taint, `left_tainted` those on which it stays, each with why. `stopped`: it was asked
+    to end before it was done. `stops_passes`: unattended passes start no node from now on.
+    `versions` are the versions that the hosts run, by node, as far as known.
     """
 
     run: str

@@ -29,11 +29,12 @@ class Ports:
 class RunOptions:
     """How this process runs, besides the policy. Times are in seconds.
 
-    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `unlock` is a run
-    whose Lease is not waited for. `own_node` is the node under this process.
-    `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
-    before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
-    word that no other process has. `proven` is what another cluster has proved, None where it need not.
+    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease;
+    `unlock` is a run whose Lease is not waited for. `own_node` is the node under this process.
+    `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was
+    seen of the lock before there was a plan. `sentinel` is the operator's `detect.command`, empty
+    where there is none. `process` is a word that no other process has. `proven` is what another
+    cluster has proved, None where it need not.
     """
 
     selected: int
@@ -51,7 +52,9 @@ class RunOptions:
     proven: Proven | None = None
 
 
-def lease_lock(cluster: PatientApi, options: RunOptions, run: str, report: Reporter, stop: StopRequest) -> LeaseLock:
+def lease_lock(
+    cluster: PatientApi, options: RunOptions, run: str, report: Reporter, stop: StopRequest
+) -> LeaseLock:
     """Return the lock of this run, to be entered."""
     return LeaseLock(
         cluster,

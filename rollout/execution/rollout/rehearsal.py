@@ -1,7 +1,7 @@
 """The rehearsal of a rollout: the API server is asked about every write of the plan, and changes nothing.
 
-Its answers are about now, one by one: evictions that are each allowed may not all be allowed together, which is what
-the plan's waves are for. Reboots cannot be rehearsed.
+Its answers are about now, one by one: evictions that are each allowed may not all be allowed
+together, which is what the plan's waves are for. Reboots cannot be rehearsed.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,28 @@ def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
     """Ask about every planned node, in the plan's order."""
     owners = read_daemon_sets(api)
     rehearsed = side_by_side(
-        plan.nodes, lambda node: _rehearse_node(api, node, plan.policy, owners), most=_AT_ONCE, name="rehearse"
+        plan.nodes,
+        lambda node: _rehearse_node(api, node, plan.policy, owners),
+        most=_AT_ONCE,
+        name="rehearse",
     )
     by_name = {node.name: rehearsal for node, rehearsal in rehearsed}
     return tuple(by_name[node.name] for node in plan.nodes)
 
 
-def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:
+def _rehearse_node(
+    api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]
+) -> Rehearsal:
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
         pods = must_go(read_node_pods(api, node.name), DrainRules.of(policy.drain, owners))
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
-    attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating]
-    refused = [attempt for attempt in attempts if attempt.answer not in (Answer.ACCEPTED, Answer.GONE)]
+    attempts = [
+        request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating
+    ]
+    refused = [
+        attempt for attempt in attempts if attempt.answer not in (Answer.ACCEPTED, Answer.GONE)
+    ]
     objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
     return Rehearsal(node.name, len(attempts) - len(refused), objections)

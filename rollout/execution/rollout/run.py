@@ -52,11 +52,24 @@ class Run:
         cluster = self.cluster
         namespace = options.lease_namespace
         limit = plan.policy.failures_allowed(options.selected)
-        run = (plan.plan_id, namespace, limit, plan.policy.include_held, inherited.retried, options.operating)
+        run = (
+            plan.plan_id,
+            namespace,
+            limit,
+            plan.policy.include_held,
+            inherited.retried,
+            options.operating,
+        )
         self.memory = RunMemory(cluster, self.check, self.report, *run, proven=options.proven)
-        self.gates = PolicyGates(plan, cluster, self.report, self.stop, self.ports.gates, self.memory)
-        self.record = RunRecord(cluster, record_of(namespace), self.report.notice, options.operating)
-        self.ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
+        self.gates = PolicyGates(
+            plan, cluster, self.report, self.stop, self.ports.gates, self.memory
+        )
+        self.record = RunRecord(
+            cluster, record_of(namespace), self.report.notice, options.operating
+        )
+        self.ledger = Ledger(
+            cordoned_before=inherited.left_cordoned, failures_before=inherited.failures
+        )
         self.tainting = Tainting(cluster, self.check, self.report, self.stop)
         self.settler = Settler(cluster, self.report, plan.policy)
         self.precedence = Precedence()
@@ -110,7 +123,9 @@ class Run:
             try:
                 why = self._run_wave(wave)
             except ApiError as error:
-                self.ledger.give_up([node for node in wave.nodes if not self.ledger.has(node.name)], error.message)
+                self.ledger.give_up(
+                    [node for node in wave.nodes if not self.ledger.has(node.name)], error.message
+                )
                 why = _unavailable(error)
 
     def _is_begun(self, wave: Wave) -> bool:
@@ -118,11 +133,14 @@ class Run:
 
     def _settle_first(self) -> str:
         """Wait for what an earlier process, interrupted between two waves, had not seen settle."""
-        health, waves = self.inherited.health, self.plan.waves
+        health = self.inherited.health
+        waves = self.plan.waves
         if health is None or not waves or self.inherited.begun:
             return ""
         try:
-            return self._unsettled(health, waves[0].index, "since the interruption the cluster has not settled")
+            return self._unsettled(
+                health, waves[0].index, "since the interruption the cluster has not settled"
+            )
         except ApiError as error:
             return _unavailable(error)
 
@@ -134,7 +152,8 @@ class Run:
             self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
             if not begun:
                 return why
-            wave, settle = replace(wave, nodes=begun), False
+            wave = replace(wave, nodes=begun)
+            settle = False
         if self.may_act():
             self.record.replace_older(self.plan.plan_id)
         self.report.wave(wave, self.plan.last_wave)
@@ -177,7 +196,8 @@ class Run:
         return "" if is_well else f"{why} within {self.plan.policy.settle_timeout}: {missing}"
 
     def _wave_runner(self) -> WaveRunner:
-        policy, selected = self.plan.policy, self.options.selected
+        policy = self.plan.policy
+        selected = self.options.selected
         return WaveRunner(
             run_one=self._run_one,
             unavailable=self._away,
@@ -195,17 +215,20 @@ class Run:
     def _away(self) -> frozenset[str]:
         """Name those that count as away, in the hands of whatever rollout.
 
-        Another than this one, with those that it goes on with, holds a lock that this one cannot see: it is told once.
+        Another than this one, with those that it goes on with, holds a lock that this one cannot
+        see: it is told once.
         """
-        nodes, own = self.cluster.ask(read_nodes), {self.plan.plan_id, *self.inherited.begun.values()}
+        nodes = self.cluster.ask(read_nodes)
+        own = {self.plan.plan_id, *self.inherited.begun.values()}
         for node in nodes:
             run = node.annotations.get(marks.RUN, "")
             is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
             if run and not is_failed and run not in own | self._strangers:
                 self._strangers.add(run)
                 self.report.notice(
-                    f"warning: the rollout {run} has {node.name} in flight, under a lock in another lock.namespace: "
-                    "its nodes count as unavailable here. Give every command the same lock.namespace"
+                    f"warning: the rollout {run} has {node.name} in flight, under a lock in another"
+                    " lock.namespace: its nodes count as unavailable here. Give every command the"
+                    " same lock.namespace"
                 )
         return frozenset(node.name for node in nodes if is_away(node))
 
@@ -222,13 +245,18 @@ class Run:
         try:
             result = process_node(context)
         except Exception as error:  # noqa: BLE001 - a defect of this program costs one node its turn, not all of them
-            message, phase = f"internal error, please report it: {error!r}", Phase.FAILED
-            result = NodeResult(context.name, Outcome.FAILED, phase, context.seconds, message, left_cordoned=True)
+            message = f"internal error, please report it: {error!r}"
+            phase = Phase.FAILED
+            result = NodeResult(
+                context.name, Outcome.FAILED, phase, context.seconds, message, left_cordoned=True
+            )
             self.memory.note(planned, result.outcome, phase)
         if result.waits:
             self.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
-        waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
+        waits_no_more = (
+            result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
+        )
         if waits_no_more and self.plan.policy.prefer_no_schedule_taint:
             self.tainting.clear((planned.name,))
         self.report.node_finished(result)
@@ -296,7 +324,9 @@ class Run:
 
         A new rollout that has begun no node leaves nothing, and is begun anew.
         """
-        left = {node.node for node in excluded_by_trouble(self.plan.excluded)} & set(self.inherited.left_over)
+        left = {node.node for node in excluded_by_trouble(self.plan.excluded)} & set(
+            self.inherited.left_over
+        )
         if self.ledger.complete and not (self.inherited.failed or left):
             return True
         if not is_new or self.ledger.finished:
@@ -307,7 +337,8 @@ class Run:
             return False
 
     def _result(self, *, resumable: bool) -> RunResult:
-        ledger, inherited = self.ledger, self.inherited
+        ledger = self.ledger
+        inherited = self.inherited
         waiting = {node.node for node in ledger.not_started}
         return RunResult(
             tuple(ledger.finished),
@@ -338,14 +369,24 @@ def run_plan(
 ) -> RunResult:
     """Run a plan, or what is left of it. `hosts` are by Node name.
 
-    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, or where the record
-    of what is gone on with is another by now; and `InterruptedRunError` where `stop` is wished for before anything has
-    begun.
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished,
+    or where the record of what is gone on with is another by now; and `InterruptedRunError` where
+    `stop` is wished for before anything has begun.
     """
     events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report))
     with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
-        run = Run(plan, hosts, ports, options, stop, inherited or Inheritance(), lock.check, events.report, cluster)
+        run = Run(
+            plan,
+            hosts,
+            ports,
+            options,
+            stop,
+            inherited or Inheritance(),
+            lock.check,
+            events.report,
+            cluster,
+        )
         result = run.carry_out(is_new=inherited is None)
     events.report.finished(result)
     return result

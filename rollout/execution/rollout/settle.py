@@ -34,7 +34,9 @@ class Look:
     ready_on: Callable[[str], Counter[str]]
     current: Callable[[Workload], Workload | None]
 
-    def missing(self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]) -> str:
+    def missing(
+        self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
+    ) -> str:
         """Return what is worse than before a node that has ended; what others in flight have taken does not count.
 
         Empty where it has settled.
@@ -42,7 +44,9 @@ class Look:
         short = self.short(before.health.workloads.values(), in_flight)
         return self.in_words(short.values(), before.health.ready_nodes - expected_away)
 
-    def short(self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]) -> Mapping[str, str]:
+    def short(
+        self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]
+    ) -> Mapping[str, str]:
         """Return what those of these lack that are not as ready as they were, by their UIDs."""
         lacks = ((was.uid, self._shortage(was, in_flight)) for was in workloads)
         return {uid: text for uid, text in lacks if text}
@@ -57,9 +61,19 @@ class Look:
         wanted = min(was.ready, now.desired) if now else 0
         if now is None or now.ready >= wanted:
             return ""
-        sharing = {node: before.pods[was.uid] for node, before in in_flight.items() if before.pods.get(was.uid)}
-        taken = sum(count - min(count, self.ready_on(node)[was.uid]) for node, count in sharing.items())
-        return "" if now.ready + taken >= wanted else f"{was.key} has {now.ready} of {wanted} pods ready"
+        sharing = {
+            node: before.pods[was.uid]
+            for node, before in in_flight.items()
+            if before.pods.get(was.uid)
+        }
+        taken = sum(
+            count - min(count, self.ready_on(node)[was.uid]) for node, count in sharing.items()
+        )
+        return (
+            ""
+            if now.ready + taken >= wanted
+            else f"{was.key} has {now.ready} of {wanted} pods ready"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +88,28 @@ class Settler:
         """Health before the wave that takes these nodes away."""
         return Health.of_all(before.health for before in self.measured(nodes, {}).values())
 
-    def measured(self, nodes: Sequence[str], in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
+    def measured(
+        self, nodes: Sequence[str], in_flight: Mapping[str, Before]
+    ) -> Mapping[str, Before]:
         """Return what is well before each of these nodes begins.
 
-        A workload that has pods on others in flight was as ready as before those: what they took comes back.
+        A workload that has pods on others in flight was as ready as before those: what they took
+        comes back.
         """
         deadline = self.cluster.deadline()
         pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}
         earlier = Health.of_all(before.health for before in in_flight.values())
         workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
-        ready = frozenset(node.name for node in self.cluster.ask(read_nodes, deadline) if node.is_ready)
+        ready = frozenset(
+            node.name for node in self.cluster.ask(read_nodes, deadline) if node.is_ready
+        )
         return {
             node: Before(
-                Health({uid: workloads[uid] for uid in owned if uid in workloads}, ready | in_flight.keys()), owned
+                Health(
+                    {uid: workloads[uid] for uid in owned if uid in workloads},
+                    ready | in_flight.keys(),
+                ),
+                owned,
             )
             for node, owned in pods.items()
         }
@@ -95,20 +118,25 @@ class Settler:
         """How the cluster stands now, for all who ask it together."""
         until = deadline or self.cluster.deadline()
         # a Node that is not there any more was taken out of the cluster, which is no sickness
-        unready = frozenset(node.name for node in self.cluster.ask(read_nodes, until) if not node.is_ready)
+        unready = frozenset(
+            node.name for node in self.cluster.ask(read_nodes, until) if not node.is_ready
+        )
         return Look(
             unready,
             cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
             lambda was: self.cluster.ask(lambda api: read_workload(api, was), until),
         )
 
-    def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
+    def wait(
+        self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest
+    ) -> str:
         """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled).
 
         What has settled is asked for again only once all has.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        asked, good = before.workloads, 0
+        asked = before.workloads
+        good = 0
         while True:
             look = self.look(deadline)
             short = look.short(asked.values(), {})

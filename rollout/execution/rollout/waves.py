@@ -33,7 +33,8 @@ _NAMED = 5
 class _Ended:
     """A node that has ended: by when it has to have settled, how often in a row it had, and what it was seen to lack.
 
-    `soaks`: once it has settled, it soaks and has to settle again; `again` is when it is looked at next.
+    `soaks`: once it has settled, it soaks and has to settle again; `again` is when it is looked at
+    next.
     """
 
     deadline: Deadline
@@ -47,9 +48,9 @@ class _Ended:
 class Admission:
     """Who of a wave may begin beside whom, and when the place of a node that has ended is free. Asked by one thread.
 
-    Side by side any may begin, and the wave settles as a whole. Rolling on, a node that has ended keeps its place until
-    the cluster has settled from it; then the next begins. `keep` is told what was well before those in flight. Reading
-    the cluster may raise `ApiError`.
+    Side by side any may begin, and the wave settles as a whole. Rolling on, a node that has ended
+    keeps its place until the cluster has settled from it; then the next begins. `keep` is told what
+    was well before those in flight. Reading the cluster may raise `ApiError`.
     """
 
     wave: Wave
@@ -65,12 +66,20 @@ class Admission:
         """Nodes that have ended, and that the cluster has not settled from."""
         return frozenset(self._ended)
 
-    def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
+    def candidates(
+        self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
+    ) -> Iterator[PlannedNode]:
         """Those of the waiting that may begin beside those in flight: where they roll on, in the plan's order."""
         if self.wave.rolling is None:
             return iter(waiting)
-        nodes, order = {node.name: node for node in waiting}, [node.name for node in self.wave.nodes]
-        return (nodes[name] for name in RollingQueue(self.wave.rolling, order, nodes, in_flight).candidates())
+        nodes, order = (
+            {node.name: node for node in waiting},
+            [node.name for node in self.wave.nodes],
+        )
+        return (
+            nodes[name]
+            for name in RollingQueue(self.wave.rolling, order, nodes, in_flight).candidates()
+        )
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
         """Measure what is well before these begin: what others in flight have taken is not held against them."""
@@ -82,15 +91,19 @@ class Admission:
     def end(self, result: NodeResult) -> None:
         """Its place stays taken until the cluster has settled from it."""
         if result.node in self._before:
-            succeeded, soak = result.succeeded, self.settler.policy.gates.soak
-            self._ended[result.node] = _Ended(self._patience(), self._pause(0), soaks=succeeded and bool(soak))
+            succeeded = result.succeeded
+            soak = self.settler.policy.gates.soak
+            self._ended[result.node] = _Ended(
+                self._patience(), self._pause(0), soaks=succeeded and bool(soak)
+            )
 
     def look(self, running: frozenset[str]) -> str:
         """Free the places of those that have settled; why no further node may begin, once one has not in its time."""
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
             return self.why
-        look, expected = self.settler.look(), running | self.ledger.away
+        look = self.settler.look()
+        expected = running | self.ledger.away
         others = {name: before for name, before in self._before.items() if name in running}
         for name, ended in due.items():
             self._judge(name, ended, look.missing(self._before[name], expected, others))
@@ -107,11 +120,15 @@ class Admission:
         """Judge by what it lacks whether its place is free."""
         ended.again = self._pause(_PAUSE)
         ended.good = 0 if missing else ended.good + 1
-        if ended.good >= self.settler.policy.gates.health_checks or (ended.deadline.expired and not missing):
+        if ended.good >= self.settler.policy.gates.health_checks or (
+            ended.deadline.expired and not missing
+        ):
             self._settled(name, ended)
         elif ended.deadline.expired:
             patience = self.settler.policy.settle_timeout
-            self.why = self.why or f"after {name} the cluster did not settle within {patience}: {missing}"
+            self.why = (
+                self.why or f"after {name} the cluster did not settle within {patience}: {missing}"
+            )
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
@@ -141,8 +158,9 @@ class Admission:
 class NodeThreads:
     """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
 
-    It does not where it is left by an interruption: the process is to end, or its caller has given up on it, and
-    a host whose connection hangs may take very long. What they may still do ends with the lock.
+    It does not where it is left by an interruption: the process is to end, or its caller has given
+    up on it, and a host whose connection hangs may take very long. What they may still do ends with
+    the lock.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -171,7 +189,9 @@ class NodeThreads:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
-            self.notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
+            self.notice(
+                f"internal error: no further node is started, those in flight are finished: {nodes}"
+            )
         if error is None or isinstance(error, Exception):
             wait(self._running)
 
@@ -180,9 +200,10 @@ class NodeThreads:
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
-    `notice` hears why nothing goes on. `hold` says whether a node may begin now; asked again and again, it never waits
-    itself. Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One
-    that is not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
+    `notice` hears why nothing goes on. `hold` says whether a node may begin now; asked again and
+    again, it never waits itself. Nodes that are `begun` use up the limit already, and go on
+    whatever it, or the limit of failures, says. One that is not admitted any more by the time it is
+    to be cordoned waits again, as one that was not begun.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -201,7 +222,8 @@ class WaveRunner:
     def run(self, admission: Admission) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
         nodes = admission.wave.nodes
-        waiting, patience = list(nodes), None
+        waiting = list(nodes)
+        patience = None
         with NodeThreads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
                 for node in self._next(waiting, running.nodes, admission):
@@ -232,7 +254,9 @@ class WaveRunner:
             return f"{self.ledger.failures} failed, and --max-failures is {self.most_failures}"
         return ""
 
-    def _next(self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission) -> Sequence[PlannedNode]:
+    def _next(
+        self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission
+    ) -> Sequence[PlannedNode]:
         """Return the nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
@@ -293,7 +317,8 @@ class WaveRunner:
 
     def _collect(self, running: NodeThreads, admission: Admission, *, more: bool) -> frozenset[str]:
         """Take the ends of those that have ended; the nodes that were refused at their cordon, and wait again."""
-        pause, refused = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN, set[str]()
+        pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
+        refused = set[str]()
         for result in running.ended(pause if more else None):
             if result.waits:
                 refused.add(result.node)

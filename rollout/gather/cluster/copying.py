@@ -1,8 +1,9 @@
 """A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
 
-What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
-the mirror of a static one. Names and labels are hidden where that is wanted: names of nodes become numbers in their
-order, other names and labels digests, whose key is thrown away; what Kubernetes itself calls so stays.
+What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is
+only that a pod is the mirror of a static one. Names and labels are hidden where that is wanted:
+names of nodes become numbers in their order, other names and labels digests, whose key is thrown
+away; what Kubernetes itself calls so stays.
 """
 
 import hashlib
@@ -42,15 +43,26 @@ Json = dict[str, Any]
 
 _OF_KUBERNETES = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
 _KNOWN_NAMES = frozenset(
-    {"default", "kube-system", "kube-public", "kube-node-lease", "system-node-critical", "system-cluster-critical"}
+    {
+        "default",
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        "system-node-critical",
+        "system-cluster-critical",
+    }
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _ORDINAL = re.compile(r"(.+)-(\d{1,5})")
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 """Fields whose keys are words of the operator's, too."""
-_NAMES = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"})
+_NAMES = frozenset(
+    {"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"}
+)
 _KEYS = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
-_KINDS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"})
+_KINDS = frozenset(
+    {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
+)
 _NODE_FIELD = "metadata.name"
 
 
@@ -84,7 +96,11 @@ class Hidden:
 
     def key(self, key: str) -> str:
         """Return how the key of a label, a taint or a resource is shown."""
-        return key if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key else self.digest(key)
+        return (
+            key
+            if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key
+            else self.digest(key)
+        )
 
     def value(self, value: str) -> str:
         """Return how the value of a label or a taint is shown."""
@@ -150,7 +166,10 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def copy_document(
-    kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace, key: bytes = b""
+    kept: snapshot.Kept,
+    observations: Mapping[str, HostObservation],
+    pace: CopiedPace,
+    key: bytes = b"",
 ) -> bytes:
     """Return the document; with a `key` its names are hidden."""
     sections = {
@@ -162,7 +181,9 @@ def copy_document(
         hidden = Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
         sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
         hosts = {hidden.name(name): host for name, host in hosts.items()}
-        pace = CopiedPace(pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()})
+        pace = CopiedPace(
+            pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()}
+        )
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
@@ -171,7 +192,9 @@ def _host(seen: HostObservation) -> CopiedHost:
     if not isinstance(seen, HostFacts):
         return CopiedHost(answers=False)
     detection = seen.detection
-    return CopiedHost(waits=detection.needs_reboot, version=seen.running_version, staged=detection.version)
+    return CopiedHost(
+        waits=detection.needs_reboot, version=seen.running_version, staged=detection.version
+    )
 
 
 def _shown(value: Any, field: str = "") -> Any:

@@ -1,7 +1,7 @@
 """From the API's JSON to the values of the model: pure, one function a kind.
 
-Thousands of pods repeat the same labels, owners, names and requests: `Shared` keeps one of each for a read, so
-that a snapshot's size goes by what differs.
+Thousands of pods repeat the same labels, owners, names and requests: `Shared` keeps one of each for
+a read, so that a snapshot's size goes by what differs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.demands import amounts, label_selector, node_terms, pod_requests, read_placement
+from rollout.gather.cluster.demands import (
+    amounts,
+    label_selector,
+    node_terms,
+    pod_requests,
+    read_placement,
+)
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.cluster import (
     ANYWHERE,
@@ -35,7 +41,8 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NODE_CRITICAL = "system-node-critical"
 
 _UNTOLD = wire.Condition()
-_STATES, _PHASES = frozenset(ReadyState), frozenset(PodPhase)
+_STATES = frozenset(ReadyState)
+_PHASES = frozenset(PodPhase)
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -85,7 +92,10 @@ def garbled(origin: str, why: object) -> ApiUnavailableError:
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
-        hint="Something between here and the API server may answer in its place: a proxy, a login page.",
+        hint=(
+            "Something between here and the API server may answer in its place: a proxy, a login"
+            " page."
+        ),
     )
 
 
@@ -159,7 +169,9 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
         # those that outlive the pod: an ephemeral volume goes with it, and a new pod has a new one
-        claims=tuple(filter(None, (volume.persistent_volume_claim.claim_name for volume in spec.volumes))),
+        claims=tuple(
+            filter(None, (volume.persistent_volume_claim.claim_name for volume in spec.volumes))
+        ),
         placement=ANYWHERE if stays else shared.placement(spec),
         unready_since="" if ready else since,
         start_seconds=_start_seconds(placed, began) if ready else None,
@@ -170,7 +182,8 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
 
 def _start_seconds(placed: wire.Condition, ready: wire.Condition) -> int | None:
     """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
-    began, ended = moment(placed.last_transition_time or ""), moment(ready.last_transition_time or "")
+    began = moment(placed.last_transition_time or "")
+    ended = moment(ready.last_transition_time or "")
     return round((ended - began).total_seconds()) if began and ended and ended >= began else None
 
 
@@ -178,12 +191,15 @@ def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRe
     controller = next((reference for reference in references if reference.controller), None)
     if controller is None:
         return None
-    return shared.one(OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid))
+    return shared.one(
+        OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid)
+    )
 
 
 def budget(read: wire.WireBudget) -> Budget:
     """Return a budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
-    spec, status = read.spec, read.status
+    spec = read.spec
+    status = read.status
     verdict = _by_type(status.conditions).get("DisruptionAllowed", _UNTOLD)
     why = verdict.message or "its controller could not count its pods"
     return Budget(
@@ -210,18 +226,24 @@ def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:
 
 def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
     """Return a DaemonSet."""
-    meta, spec = read.metadata, read.spec.template.spec
-    return DaemonSet(meta.namespace, meta.name, meta.uid, spec.node_selector, Shared().placement(spec))
+    meta = read.metadata
+    spec = read.spec.template.spec
+    return DaemonSet(
+        meta.namespace, meta.name, meta.uid, spec.node_selector, Shared().placement(spec)
+    )
 
 
 def attachment(read: wire.WireAttachment) -> VolumeAttachment:
     """Return a VolumeAttachment."""
-    return VolumeAttachment(read.metadata.name, read.spec.node_name, read.spec.source.persistent_volume_name)
+    return VolumeAttachment(
+        read.metadata.name, read.spec.node_name, read.spec.source.persistent_volume_name
+    )
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
     """Return a PersistentVolume, if it is bound and attaches to certain nodes only."""
-    claim, terms = read.spec.claim_ref, node_terms(read.spec.node_affinity.required)
+    claim = read.spec.claim_ref
+    terms = node_terms(read.spec.node_affinity.required)
     if claim is None or terms is None:
         return None
     return PersistentVolume(read.metadata.name, f"{claim.namespace}/{claim.name}", terms)

@@ -54,7 +54,9 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
     """Read the demands in these parts of a pod's spec, each empty where absent; ValueError for the undocumented."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
-        node_terms=node_terms(read.node_affinity.required_during_scheduling_ignored_during_execution),
+        node_terms=node_terms(
+            read.node_affinity.required_during_scheduling_ignored_during_execution
+        ),
         tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
@@ -79,12 +81,16 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
     """Return the alternatives of a node selector; None where there is none."""
     if selector is None:
         return None
-    return tuple(NodeTerm(term.match_expressions, term.match_fields) for term in selector.node_selector_terms)
+    return tuple(
+        NodeTerm(term.match_expressions, term.match_fields) for term in selector.node_selector_terms
+    )
 
 
 def label_selector(read: wire.Selector) -> LabelSelector:
     """Return a label selector."""
-    exact = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in read.match_labels.items())
+    exact = (
+        Requirement(key, SelectorOperator.IN, (value,)) for key, value in read.match_labels.items()
+    )
     return LabelSelector((*exact, *read.match_expressions))
 
 
@@ -99,7 +105,9 @@ def _pod_terms(affinity: _PodTerms) -> tuple[PodTerm, ...]:
             topology=term.topology_key,
             selector=label_selector(term.label_selector),
             namespaces=term.namespaces,
-            namespace_selector=None if term.namespace_selector is None else label_selector(term.namespace_selector),
+            namespace_selector=(
+                None if term.namespace_selector is None else label_selector(term.namespace_selector)
+            ),
             match_keys=term.match_label_keys,
             mismatch_keys=term.mismatch_label_keys,
         )
@@ -118,10 +126,17 @@ _Others = tuple[tuple[str, int], ...]
 # An API server writes less than 20 digits; numbers of thousands of them are not computed with.
 _DIGITS = r"\d{1,100}"
 _QUANTITY = re.compile(
-    rf"([+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{{1,3}})?", re.ASCII
+    rf"([+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{{1,3}})?",
+    re.ASCII,
 )
-_DECIMAL = {suffix: 3 * power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)}
-_BINARY = {suffix: 1 << (10 * power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+_DECIMAL = {
+    suffix: 3 * power
+    for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)
+}
+_BINARY = {
+    suffix: 1 << (10 * power)
+    for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
+}
 
 
 def parse_quantity(text: str) -> Decimal:
@@ -129,7 +144,8 @@ def parse_quantity(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
-    number, suffix = Decimal(match[1]), match[2] or ""
+    number = Decimal(match[1])
+    suffix = match[2] or ""
     if suffix in _BINARY:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
@@ -154,7 +170,9 @@ def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
 
 
 def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
-    amounts_by_name = ((name, whole(str(quantity))) for name, quantity in quantities.items() if name not in _FIELDS)
+    amounts_by_name = (
+        (name, whole(str(quantity))) for name, quantity in quantities.items() if name not in _FIELDS
+    )
     return tuple(sorted((name, amount) for name, amount in amounts_by_name if amount))
 
 
@@ -172,17 +190,25 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
     """Return the ports that no other pod on the node may have."""
-    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    sidecars = (
+        container for container in spec.init_containers if container.restart_policy == "Always"
+    )
     ports = (bytes(container.ports) for container in (*spec.containers, *sidecars))
     named = (decoder_of(tuple[wire.Port, ...]).decode(raw) for raw in ports if b"hostPort" in raw)
     # one at a certain address seldom is in anybody's way
-    taken = (port for of_one in named for port in of_one if port.host_port and port.host_ip in _ANY_ADDRESS)
+    taken = (
+        port
+        for of_one in named
+        for port in of_one
+        if port.host_port and port.host_ip in _ANY_ADDRESS
+    )
     return tuple({f"{HOST_PORT}{port.host_port}/{port.protocol}": 1 for port in taken}.items())
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
     """Return what the pod needs while it runs, and the most it needs at any moment before."""
-    sidecars, starting = _NOTHING, _NOTHING
+    sidecars = _NOTHING
+    starting = _NOTHING
     for container in spec.init_containers:
         beside = _both(sidecars, _requests(container), add)
         if container.restart_policy == "Always":
@@ -210,7 +236,8 @@ def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> 
     """Both, each amount as `how` says: `add` or `max`, to which nothing is nothing."""
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
-    cpu, memory = how(left.cpu_milli, right.cpu_milli), how(left.memory, right.memory)
+    cpu = how(left.cpu_milli, right.cpu_milli)
+    memory = how(left.memory, right.memory)
     return Resources(cpu, memory, others=_joined(left.others, right.others, how))
 
 

@@ -1,8 +1,8 @@
 """Documents that several processes keep on the cluster, one key of a ConfigMap each: record, memory, FleetLock's slots.
 
-Anybody who may write ConfigMaps may have written one, or another version of this program. Reading it takes bounded
-memory; whatever else stands in the ConfigMap stays. A memory is understood as a whole or not at all, and then nothing
-begins; slots that are not understood are no free ones.
+Anybody who may write ConfigMaps may have written one, or another version of this program. Reading
+it takes bounded memory; whatever else stands in the ConfigMap stays. A memory is understood as a
+whole or not at all, and then nothing begins; slots that are not understood are no free ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,8 @@ _YEARS = range(1970, 9000)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
-# How the API server words that a webhook cannot be asked without doing what it does: what it would say is not known.
+# How the API server words that a webhook cannot be asked without doing what it does: what it would
+# say is not known.
 _UNASKED = "does not support dry run"
 
 
@@ -98,9 +99,13 @@ class Document:
             whole = msgspec.json.decode(body, type=dict[str, Any])
             known = msgspec.convert(whole, type=_ConfigMap)
         except NOT_READ as error:
-            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+            raise NotUnderstoodError(
+                f"{self.origin} is not understood: {excerpt(str(error))}"
+            ) from error
         if self.key in (known.binary_data or {}):
-            raise NotUnderstoodError(f"{self.origin} is not understood: it has {self.key} in binaryData")
+            raise NotUnderstoodError(
+                f"{self.origin} is not understood: it has {self.key} in binaryData"
+            )
         return (known.data or {}).get(self.key), whole
 
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
@@ -108,25 +113,35 @@ class Document:
         try:
             version = msgspec.json.decode(text, type=_Header).format_version
             if version.partition(".")[0] != _FORMAT.partition(".")[0]:
-                message = f"{self.origin} has the format {excerpt(version, 20)}, of another version of rollout"
+                message = (
+                    f"{self.origin} has the format {excerpt(version, 20)}, of another version of"
+                    " rollout"
+                )
                 raise NotUnderstoodError(message)
             content = msgspec.json.decode(text, type=shape)
             wrong = impossible(content)
         except NOT_READ as error:
-            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+            raise NotUnderstoodError(
+                f"{self.origin} is not understood: {excerpt(str(error))}"
+            ) from error
         if wrong:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(wrong)}")
         return content
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with this content, a dataclass, in the version that was read."""
-        said = {name: value for name, value in msgspec.to_builtins(content).items() if value not in (None, "", False)}
+        said = {
+            name: value
+            for name, value in msgspec.to_builtins(content).items()
+            if value not in (None, "", False)
+        }
         return self._with(msgspec.json.encode({"format_version": _FORMAT, **said}).decode(), whole)
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Why nothing could be written, by the API server's answer to a dry run; None where something could.
 
-        That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
+        That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks.
+        `ApiUnavailableError`.
         """
         try:
             text, whole = self.read(api)
@@ -159,7 +174,8 @@ class Document:
         return {**base, "data": {**(base.get("data") or {}), self.key: text}}
 
 
-_KEY, _SLOTS_KEY = "memory.json", "slots.json"
+_KEY = "memory.json"
+_SLOTS_KEY = "slots.json"
 
 
 def memory_of(namespace: str) -> Document:
@@ -174,7 +190,11 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        return replace(NO_MEMORY, problem=f"{memory_of(namespace).origin} cannot be read: {error.message}", denied=True)
+        return replace(
+            NO_MEMORY,
+            problem=f"{memory_of(namespace).origin} cannot be read: {error.message}",
+            denied=True,
+        )
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
@@ -186,7 +206,11 @@ def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
     body: dict[str, Any] | None = {}
     try:
         text, body = document.read(api)
-        memory = NO_MEMORY if text is None else document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
+        memory = (
+            NO_MEMORY
+            if text is None
+            else document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
+        )
     except NotUnderstoodError as error:
         memory = replace(NO_MEMORY, problem=error.message)
     return Stored(memory, body)
@@ -202,12 +226,16 @@ def _impossible(memory: Memory) -> Iterator[str]:
     for version, failed in memory.versions.items():
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
-        yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
+        yield from (
+            f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name)
+        )
     if len(memory.evidence) > MOST_VERSIONS or not all(map(_is_time, memory.evidence.values())):
         yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
-    if (slip := memory.slip) and not all(map(_is_time, (slip.by, slip.finish or slip.by, slip.since))):
+    if (slip := memory.slip) and not all(
+        map(_is_time, (slip.by, slip.finish or slip.by, slip.since))
+    ):
         yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
@@ -238,7 +266,10 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
     """Return the slots with what they stand in; raises the same."""
     text, body = slots_of(namespace).read(api)
-    return Stored(NO_SLOTS if text is None else slots_of(namespace).parsed(text, Slots, _impossible_slots), body)
+    return Stored(
+        NO_SLOTS if text is None else slots_of(namespace).parsed(text, Slots, _impossible_slots),
+        body,
+    )
 
 
 def _impossible_slots(slots: Slots) -> str:
@@ -248,4 +279,8 @@ def _impossible_slots(slots: Slots) -> str:
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"
-    return "one node holds two slots" if len(slots.held) != len({slot.node for slot in slots.held}) else ""
+    return (
+        "one node holds two slots"
+        if len(slots.held) != len({slot.node for slot in slots.held})
+        else ""
+    )

@@ -1,7 +1,7 @@
 """An API server's refusal, as one error of our tree: the sole place where statuses become classes.
 
-Both the client, for answers, and the watch decoder, for ERROR events inside a stream that began with 200, come
-here, so that a 410 means the same wherever it is met.
+Both the client, for answers, and the watch decoder, for ERROR events inside a stream that began
+with 200, come here, so that a 410 means the same wherever it is met.
 """
 
 import re
@@ -40,23 +40,31 @@ _CLASSES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# The one 500 that no patience cures: the eviction subresource meets a pod under two budgets. Every other 500
-# (a changing etcd leader among them, which carries no reason either) may pass.
+# The one 500 that no patience cures: the eviction subresource meets a pod under two budgets. Every
+# other 500 (a changing etcd leader among them, which carries no reason either) may pass.
 _LASTING_500 = "more than one PodDisruptionBudget"
-# What an API server writes of a path that it does not serve. Another 404 that is no Status comes from something before
-# it that has lost it; believed, it would say that every object is gone.
-_NOT_FOUND, _UNSERVED = 404, b"404 page not found"
+# What an API server writes of a path that it does not serve. Another 404 that is no Status comes
+# from something before it that has lost it; believed, it would say that every object is gone.
+_NOT_FOUND = 404
+_UNSERVED = b"404 page not found"
 
-_UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
-_FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
+_UNAUTHORIZED_HINT = (
+    "Renew the credentials of the kubeconfig's user, or name another context with --context."
+)
+_FORBIDDEN_HINT = (
+    "Have this right granted to the user; `rollout doctor` lists every right that is needed."
+)
 _QUOTA = "exceeded quota"
 _QUOTA_HINT = "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE"
 _DENIAL_HINTS = {
     DenierKind.WEBHOOK: "Whoever runs that admission webhook knows what it asks for.",
-    DenierKind.POLICY: "See what the policy asks for: kubectl describe validatingadmissionpolicy {name}",
+    DenierKind.POLICY: (
+        "See what the policy asks for: kubectl describe validatingadmissionpolicy {name}"
+    ),
 }
-# How a kube-apiserver words a denial at admission, whatever status the denier chose. The text before it names the
-# object, of webhooks only on newer servers. Any other text there is another refusal, which may quote a denial.
+# How a kube-apiserver words a denial at admission, whatever status the denier chose. The text
+# before it names the object, of webhooks only on newer servers. Any other text there is another
+# refusal, which may quote a denial.
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
@@ -68,11 +76,14 @@ _DENIED_BY_POLICY = re.compile(
     r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
-# What is created in a namespace that is not there, or on its way out: here that is what stands beside the lock.
+# What is created in a namespace that is not there, or on its way out: here that is what stands
+# beside the lock.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
 _MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
-_TERMINATING_HINT = "Create that namespace anew once it is gone, or name another: --set lock.namespace=NAME."
+_TERMINATING_HINT = (
+    "Create that namespace anew once it is gone, or name another: --set lock.namespace=NAME."
+)
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
@@ -109,7 +120,10 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
     answer = answer if answer.kind == "Status" else Status()
     text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
     denial = _denial(answer.message)
-    message = answer.message or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
+    message = (
+        answer.message
+        or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
+    )
     if status == _UNAUTHORIZED and denial is None:
         message = f"the API server does not accept the credentials: {message}"
     is_foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
@@ -122,7 +136,9 @@ def status_failure(status: Status) -> ApiError:
     return _build(status.code, message, status)
 
 
-def _build(status: int, message: str, answer: Status, retry_after: str = "", *, is_foreign: bool = False) -> ApiError:
+def _build(
+    status: int, message: str, answer: Status, retry_after: str = "", *, is_foreign: bool = False
+) -> ApiError:
     kind = _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
     if is_foreign or (status == _INTERNAL and _LASTING_500 not in message):
         kind = ApiUnavailableError
@@ -137,15 +153,24 @@ def _build(status: int, message: str, answer: Status, retry_after: str = "", *, 
         causes=causes,
         retry_after=named if named and named > 0 else header,
         denial=denial,
-        hint=_DENIAL_HINTS[denial.kind].format(name=denial.name) if denial else _hint(status, causes, message),
+        hint=(
+            _DENIAL_HINTS[denial.kind].format(name=denial.name)
+            if denial
+            else _hint(status, causes, message)
+        ),
     )
 
 
 def _denial(message: str) -> AdmissionDenial | None:
     """Return what denied the request at admission; None for every other refusal."""
-    for kind, pattern in ((DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK), (DenierKind.POLICY, _DENIED_BY_POLICY)):
+    for kind, pattern in (
+        (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
+        (DenierKind.POLICY, _DENIED_BY_POLICY),
+    ):
         if match := pattern.fullmatch(message):
-            return AdmissionDenial(kind, excerpt(match["name"]), excerpt(match["message"] or "", _LONGEST_DENIAL))
+            return AdmissionDenial(
+                kind, excerpt(match["name"]), excerpt(match["message"] or "", _LONGEST_DENIAL)
+            )
     return None
 
 

@@ -1,8 +1,8 @@
 """Whole lists out of pages, and lines of a watch as values.
 
-A continue token lives for a few minutes only. When one expires in the middle (410), what was read so far is of no use
-beside a later list: a page mix could hold an object twice or not at all. So a list is collected before any
-of it is used, and begun afresh when it breaks.
+A continue token lives for a few minutes only. When one expires in the middle (410), what was read
+so far is of no use beside a later list: a page mix could hold an object twice or not at all. So a
+list is collected before any of it is used, and begun afresh when it breaks.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,11 @@ class Listing(Generic[T]):
 
 
 def read_list(
-    api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query | None = None
+    api: ClusterApi,
+    path: str,
+    shape: type[W],
+    project: Callable[[W], T],
+    query: Query | None = None,
 ) -> Listing[T]:
     """Read every page of a list of such objects, and turn each of them into a value."""
     for _ in range(2):
@@ -45,7 +49,9 @@ def read_list(
     return _collect(api, path, shape, project, {**(query or {}), "limit": "0"})
 
 
-def _collect(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query) -> Listing[T]:
+def _collect(
+    api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query
+) -> Listing[T]:
     items: list[T] = []
     version = ""
     for body in api.pages(path, query):
@@ -95,7 +101,9 @@ class _Line(wire.Wire, frozen=True):
     object: msgspec.Raw
 
 
-def decode_watch_line(line: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> WatchEvent[T]:
+def decode_watch_line(
+    line: bytes, shape: type[W], project: Callable[[W], T], origin: str
+) -> WatchEvent[T]:
     """Read one line of a watch over such objects; `ApiError` where it is garbled, or tells of an error.
 
     An `ApiGoneError` means: list afresh.

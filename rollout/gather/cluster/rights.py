@@ -19,8 +19,9 @@ _OF_NODES = "default"
 class Right:
     """One verb on one resource. `group` is empty for the core API, `namespace` empty for all of them.
 
-    `name` is the one object that is meant: whoever may do it to that one alone has the right. Creating cannot be
-    limited to a name. Without an `optional` right the work can be done, less well: `purpose` says what it is for.
+    `name` is the one object that is meant: whoever may do it to that one alone has the right.
+    Creating cannot be limited to a name. Without an `optional` right the work can be done, less
+    well: `purpose` says what it is for.
     """
 
     verb: str
@@ -53,7 +54,11 @@ def allowed(api: ClusterApi, right: Right) -> bool:
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {name: value for name in fields if (value := getattr(right, name))}},
+        "spec": {
+            "resourceAttributes": {
+                name: value for name in fields if (value := getattr(right, name))
+            }
+        },
     }
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
@@ -81,24 +86,53 @@ def _all(
     """Each of the verbs on each of the resources; of those on one object, creating is on none by name."""
     for resource in resources.split():
         for verb in verbs.split():
-            yield Right(verb, group, resource, "", namespace, "" if verb == "create" else name, purpose, optional)
+            yield Right(
+                verb,
+                group,
+                resource,
+                "",
+                namespace,
+                "" if verb == "create" else name,
+                purpose,
+                optional,
+            )
 
 
 def plan_rights() -> tuple[Right, ...]:
     """Return what planning takes."""
-    cluster, seen = "kube-system", "know which namespaces affinities choose by labels"
+    cluster = "kube-system"
+    seen = "know which namespaces affinities choose by labels"
     return (
         *_all("get list", "", "nodes", "see the nodes"),
         *_all("list", "", "pods", "see what would have to move"),
-        *_all("get", "", "namespaces", "tell this cluster from others", namespace=cluster, name=cluster),
+        *_all(
+            "get",
+            "",
+            "namespaces",
+            "tell this cluster from others",
+            namespace=cluster,
+            name=cluster,
+        ),
         *_all("list", "policy", "poddisruptionbudgets", "keep disruption budgets"),
         *_all("list", "apps", "daemonsets", "know which pods stay"),
         *_all("list", "storage.k8s.io", "volumeattachments", "wait for volumes", optional=True),
         *_all("list", "apps", "deployments", "see other reboot coordinators", optional=True),
-        *_all("list", "upgrade.cattle.io", "plans", "see what the upgrade controller is to do", optional=True),
+        *_all(
+            "list",
+            "upgrade.cattle.io",
+            "plans",
+            "see what the upgrade controller is to do",
+            optional=True,
+        ),
         *_all("list", "", "persistentvolumes", "know which nodes volumes attach to", optional=True),
         *_all("list", "", "namespaces", seen, optional=True),
-        *_all("list", "longhorn.io", "replicas settings", "spare the last healthy replica of a volume", optional=True),
+        *_all(
+            "list",
+            "longhorn.io",
+            "replicas settings",
+            "spare the last healthy replica of a volume",
+            optional=True,
+        ),
         *_all("list", "ceph.rook.io", "cephclusters", "wait until Ceph is healthy", optional=True),
     )
 
@@ -115,9 +149,11 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *_all("patch", "", "nodes", "cordon, uncordon and annotate"),
         *_all("get", "", "pods", "know a pod by its identity before it is evicted"),
         *_all("watch", "", "pods", "see pods leave"),
-        Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
-        if disable_eviction
-        else Right("create", "", "pods", subresource="eviction", purpose="evict pods"),
+        (
+            Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
+            if disable_eviction
+            else Right("create", "", "pods", subresource="eviction", purpose="evict pods")
+        ),
         *_all("get list", "apps", "replicasets statefulsets", "see that moved pods run again"),
         *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
         *one("get create update delete", "", "configmaps", "be resumable from any machine"),
@@ -132,9 +168,28 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *other("update", "", "configmaps", "remember that for later rollouts", name=memory),
         *other("get", "", "configmaps", "know which hosts hold slots of FleetLock", name=slots),
         *other("update", "", "configmaps", "grant such slots, and take them away", name=slots),
-        *other("get", "", "configmaps", "know what other clusters have proved", name=marks.EVIDENCE_NAME),
-        *_all("watch", "policy", "poddisruptionbudgets", "see when a budget allows again", optional=True),
-        *_all("create", "", "events", "report on the Node what happens to it", namespace=_OF_NODES, optional=True),
+        *other(
+            "get",
+            "",
+            "configmaps",
+            "know what other clusters have proved",
+            name=marks.EVIDENCE_NAME,
+        ),
+        *_all(
+            "watch",
+            "policy",
+            "poddisruptionbudgets",
+            "see when a budget allows again",
+            optional=True,
+        ),
+        *_all(
+            "create",
+            "",
+            "events",
+            "report on the Node what happens to it",
+            namespace=_OF_NODES,
+            optional=True,
+        ),
         *_all("patch", "", "events", "update these reports", namespace=_OF_NODES, optional=True),
     )
 
@@ -143,7 +198,8 @@ def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> t
     """Return what an operating process takes: a rollout's rights, but for what people alone do beside it."""
     # `abort` frees slots
     return _without(
-        {("update", "configmaps", marks.SLOTS_NAME)}, apply_rights(lease_namespace, disable_eviction=disable_eviction)
+        {("update", "configmaps", marks.SLOTS_NAME)},
+        apply_rights(lease_namespace, disable_eviction=disable_eviction),
     )
 
 
@@ -151,8 +207,14 @@ def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) ->
     """Return what a FleetLock server takes: a rollout's rights, but for writing its record."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
     of_operate = {("get", "configmaps", marks.EVIDENCE_NAME)}
-    return _without(of_record | of_operate, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    return _without(
+        of_record | of_operate, apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    )
 
 
-def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:
-    return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
+def _without(
+    unused: Collection[tuple[str, str, str]], rights: Iterable[Right]
+) -> tuple[Right, ...]:
+    return tuple(
+        right for right in rights if (right.verb, right.resource, right.name) not in unused
+    )

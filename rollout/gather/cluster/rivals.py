@@ -1,7 +1,7 @@
 """Looking for other reboot coordinators among the Deployments and DaemonSets, whatever they are called here.
 
-One is known by its name, by one of the labels that name a program, or by its image. kured is known by its lock, too.
-Whatever this program itself runs in the cluster is none of them.
+One is known by its name, by one of the labels that name a program, or by its image. kured is known
+by its lock, too. Whatever this program itself runs in the cluster is none of them.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,13 @@ from rollout.ports import ClusterApi
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 PLANS = "/apis/upgrade.cattle.io/v1/plans"
-_KURED, _UPGRADE = "kured", "system-upgrade-controller"
-_FLUO, _CLUO, _CRO, _KRM, _FLEETLOCK = "fluo", "cluo", "cro", "krm", "fleetlock"
+_KURED = "kured"
+_UPGRADE = "system-upgrade-controller"
+_FLUO = "fluo"
+_CLUO = "cluo"
+_CRO = "cro"
+_KRM = "krm"
+_FLEETLOCK = "fleetlock"
 _OPERATORS = {
     "flatcar-linux-update-operator": _FLUO,
     "container-linux-update-operator": _CLUO,
@@ -39,7 +44,8 @@ _OPERATORS = {
 _HARMLESS = "brupop-apiserver"
 # Of this only the image is proof: others have workloads of this name.
 _AIRLOCK = "airlock"
-# Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
+# Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our
+# lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN = "some other reboot coordinators cannot be looked for"
@@ -97,7 +103,10 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
     deployments, unseen = seen(lambda: _deployments(api), _UNSEEN)
     daemon_sets, also_unseen = seen(lambda: _daemon_sets(api), _UNSEEN)
     rivals = (*deployments, *daemon_sets)
-    return tuple(one for one in rivals if one.rival != _UPGRADE or _has_plans(api)), (*unseen, *also_unseen)
+    return tuple(one for one in rivals if one.rival != _UPGRADE or _has_plans(api)), (
+        *unseen,
+        *also_unseen,
+    )
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
@@ -141,7 +150,9 @@ def _programs(item: _Item) -> frozenset[str]:
 def _runs_nowhere(item: _Item) -> bool:
     """Whether no node is chosen: what a DaemonSet has instead of no replicas. Only a status of this spec counts."""
     status = item.status
-    return status.desired_number_scheduled == 0 and status.observed_generation >= max(1, item.metadata.generation)
+    return status.desired_number_scheduled == 0 and status.observed_generation >= max(
+        1, item.metadata.generation
+    )
 
 
 def _has_plans(api: ClusterApi) -> bool:

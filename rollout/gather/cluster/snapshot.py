@@ -42,7 +42,10 @@ KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 VERSION = "/version"
 
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
-_UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
+_UNSEEN_NAMESPACES = (
+    "namespaces cannot be seen, so affinities that choose them by their labels count as far as by"
+    " name"
+)
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
@@ -78,7 +81,8 @@ def pod_path(namespace: str, name: str) -> str:
 def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     """Read all that planning needs, the kinds side by side; into `kept` goes what nodes, pods and the like were.
 
-    Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
+    Volumes and their attachments only sharpen the picture: where this user may not read them, a
+    warning says so.
     """
 
     def begun(read: Callable[[], T]) -> "Future[T]":
@@ -87,17 +91,23 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
     def listed(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
         return _read(api, path, shape, project, kept)
 
-    identity, coordinators = begun(lambda: read_identity(api)), begun(lambda: read_coordinators(api))
+    identity = begun(lambda: read_identity(api))
+    coordinators = begun(lambda: read_coordinators(api))
     nodes = begun(lambda: listed(NODES, wire.WireNode, decode.node))
     pods = begun(lambda: listed(PODS, wire.WirePod, pod_projection()))
     budgets = begun(lambda: listed(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = begun(lambda: listed(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = begun(
-        lambda: seen(lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS)
+        lambda: seen(
+            lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS
+        )
     )
-    volumes = begun(lambda: seen(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES))
+    volumes = begun(
+        lambda: seen(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES)
+    )
     all_pods = pods.result()
-    namespaces, unseen_namespaces = tuple[tuple[str, Mapping[str, str]], ...](), tuple[str, ...]()
+    namespaces = tuple[tuple[str, Mapping[str, str]], ...]()
+    unseen_namespaces = tuple[str, ...]()
     # few clusters have pods whose affinities choose namespaces by their labels
     if any(pod.placement.chooses_namespaces for pod in all_pods):
         namespaces, unseen_namespaces = seen(
@@ -114,7 +124,13 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
         budgets=budgets.result(),
         daemon_sets=daemon_sets.result(),
         attachments=attached,
-        warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces, *unseen_stored),
+        warnings=(
+            *unseen_attachments,
+            *unseen_volumes,
+            *unseen_others,
+            *unseen_namespaces,
+            *unseen_stored,
+        ),
         volumes=tuple(filter(None, bound_volumes)),
         coordinators=others,
         namespaces=dict(namespaces),
@@ -127,7 +143,9 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
     """Which cluster this is."""
     namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Object, KUBE_SYSTEM)
     version = decode.decode(api.get(VERSION), _Version, VERSION)
-    return ClusterIdentity(uid=namespace.metadata.uid, server=api.server, version=version.git_version)
+    return ClusterIdentity(
+        uid=namespace.metadata.uid, server=api.server, version=version.git_version
+    )
 
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
@@ -192,7 +210,9 @@ def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]
     return tuple(attachment for attachment in attachments if attachment.node == node)
 
 
-def _read(api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: Kept | None) -> tuple[T, ...]:
+def _read(
+    api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: Kept | None
+) -> tuple[T, ...]:
     """Return what a list's objects are read as; each is kept as the API has it where that is wanted."""
     if kept is None:
         return read_list(api, path, shape, project).items
@@ -205,8 +225,8 @@ def _read(api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T],
     return read_list(api, path, shape, keep).items
 
 
-# The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is shipped. What a condition
-# of another party means, nobody but that party knows.
+# The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is
+# shipped. What a condition of another party means, nobody but that party knows.
 _BAD_WHEN_TRUE = frozenset(
     {
         "MemoryPressure",
@@ -251,7 +271,10 @@ def console(provider_id: str) -> str:
         case _, []:
             return ""
         case "aws", [*_, instance]:
-            return f"aws ec2 get-console-output --latest --output text --instance-id {shell_word(instance)}"
+            return (
+                "aws ec2 get-console-output --latest --output text --instance-id"
+                f" {shell_word(instance)}"
+            )
         case "gce", [project, zone, name]:
             place = f"--zone {shell_word(zone)} --project {shell_word(project)}"
             return f"gcloud compute instances get-serial-port-output {shell_word(name)} {place}"

@@ -1,7 +1,7 @@
 """What Longhorn and Rook say of the data that they store on the cluster's own nodes; nothing is asked where neither is.
 
-Source: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's CephCluster, whose status
-repeats what `ceph health detail` says.
+Source: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's
+CephCluster, whose status repeats what `ceph health detail` says.
 """
 
 from collections import defaultdict
@@ -18,10 +18,18 @@ REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
 LONGHORN_SETTINGS = "/apis/longhorn.io/v1beta2/settings"
 CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
 _UNSEEN = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
-_DRAIN_POLICY, _STRICT = "node-drain-policy", "block-if-contains-last-replica"
-# Of Ceph's health checks those that say that copies are lacking. HEALTH_WARN alone may be about a clock.
+_DRAIN_POLICY = "node-drain-policy"
+_STRICT = "block-if-contains-last-replica"
+# Of Ceph's health checks those that say that copies are lacking. HEALTH_WARN alone may be about a
+# clock.
 _LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
-_NOT_LACKING = ("OSD_NEARFULL", "OSD_BACKFILLFULL", "OSD_SLOW_PING_TIME", "OSD_UPGRADE_FINISHED", "OSD_FLAGS")
+_NOT_LACKING = (
+    "OSD_NEARFULL",
+    "OSD_BACKFILLFULL",
+    "OSD_SLOW_PING_TIME",
+    "OSD_UPGRADE_FINISHED",
+    "OSD_FLAGS",
+)
 
 
 class _ReplicaSpec(wire.Wire, frozen=True):
@@ -52,12 +60,15 @@ class _CephCluster(wire.Object, frozen=True):
     status: _CephStatus = _CephStatus()
 
 
-def read_stored(api: ClusterApi, pods: Sequence[Pod]) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
+def read_stored(
+    api: ClusterApi, pods: Sequence[Pod]
+) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
     """Return what is stored on the nodes of these pods, all OSDs among them, and sentences about what is not seen.
 
     Not seen is what this user may not read, and kinds of another version. `ApiError` else.
     """
-    osds, has_longhorn = [pod for pod in pods if pod.is_osd], any(pod.is_longhorns for pod in pods)
+    osds = [pod for pod in pods if pod.is_osd]
+    has_longhorn = any(pod.is_longhorns for pod in pods)
     volumes, unseen = seen(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
     clusters, also_unseen = seen(lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN)
     return (*volumes, *clusters), (*unseen, *also_unseen)
@@ -65,9 +76,12 @@ def read_stored(api: ClusterApi, pods: Sequence[Pod]) -> tuple[tuple[StoredData,
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
     """Yield the volumes whose replicas are on the same nodes as one, for many have the same; the first names them."""
-    policies = read_list(api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)).items
+    policies = read_list(
+        api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
+    ).items
     strict = dict(policies).get(_DRAIN_POLICY, _STRICT) == _STRICT
-    nodes, well = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    nodes = defaultdict[str, set[str]](set)
+    well = defaultdict[str, set[str]](set)
     for replica in read_list(api, REPLICAS, _Replica, lambda item: item).items:
         spec, volume = replica.spec, f"{replica.metadata.namespace}/{replica.spec.volume_name}"
         if spec.node_id:
@@ -78,7 +92,8 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
     for volume in sorted(nodes):
         alike[frozenset(nodes[volume]), frozenset(well[volume])].append(volume)
     for (holding, healthy), volumes in alike.items():
-        # of a policy that lets the last replica go, the operator has decided so; and one that is nowhere is not spared
+        # of a policy that lets the last replica go, the operator has decided so; and one that is
+        # nowhere is not spared
         if healthy and (strict or len(healthy) > 1):
             others = f" and {len(volumes) - 1} more have their" if len(volumes) > 1 else " has its"
             why = f"{others} only healthy replica there: wait for its rebuild, or add a replica".lstrip()
@@ -106,5 +121,9 @@ def _lacking(ceph: _CephHealth) -> str:
     """Return which health checks say that copies are lacking; empty where none does."""
     if not ceph.health:
         return "its health is not known"
-    checks = [name for name in sorted(ceph.details) if name.startswith(_LACKING) and name not in _NOT_LACKING]
+    checks = [
+        name
+        for name in sorted(ceph.details)
+        if name.startswith(_LACKING) and name not in _NOT_LACKING
+    ]
     return ", ".join(checks) or (ceph.health if ceph.health == "HEALTH_ERR" else "")

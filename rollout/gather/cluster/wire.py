@@ -1,13 +1,14 @@
 """The API's JSON, as far as it is used.
 
-Fields that are not named here are skipped by the decoder without becoming objects, which is what keeps a read of
-30,000 pods small. Every field may be absent: old servers and hand-made objects leave out more than the published schema
-allows. A field that is null counts as absent, as it does for Go: what no Go type has written may have any, and costs a
-second reading.
+Fields that are not named here are skipped by the decoder without becoming objects, which is what
+keeps a read of 30,000 pods small. Every field may be absent: old servers and hand-made objects
+leave out more than the published schema allows. A field that is null counts as absent, as it does
+for Go: what no Go type has written may have any, and costs a second reading.
 
-Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when it first meets it,
-and keeps with the struct, half-finished until it is done: another thread that decodes the same struct meanwhile crashes
-the whole process. Several lists are read side by side as the first thing a command does.
+Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when
+it first meets it, and keeps with the struct, half-finished until it is done: another thread that
+decodes the same struct meanwhile crashes the whole process. Several lists are read side by side as
+the first thing a command does.
 """
 
 import threading
@@ -47,7 +48,9 @@ class Decoder(Generic[T]):
         except msgspec.ValidationError as error:
             if _NULL in str(error):
                 with suppress(RecursionError):
-                    return self.strict.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(body))))
+                    return self.strict.decode(
+                        msgspec.json.encode(_without_nulls(msgspec.json.decode(body)))
+                    )
             raise
 
 
@@ -116,7 +119,11 @@ class Write(Wire, frozen=True):
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
     """When any of them last wrote this field; None where none has."""
-    times = (moment(write.time or "") for write in writes if f'"f:{field}"'.encode() in bytes(write.fields))
+    times = (
+        moment(write.time or "")
+        for write in writes
+        if f'"f:{field}"'.encode() in bytes(write.fields)
+    )
     return max((time for time in times if time is not None), default=None)
 
 

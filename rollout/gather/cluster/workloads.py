@@ -32,7 +32,9 @@ class Workload:
     @property
     def is_named(self) -> bool:
         """Whether it can be asked for by its name: one that was written down may have been written by others."""
-        return self.kind in _PLURALS and is_object_name(self.namespace) and is_object_name(self.name)
+        return (
+            self.kind in _PLURALS and is_object_name(self.namespace) and is_object_name(self.name)
+        )
 
 
 class _Spec(wire.Wire, frozen=True):
@@ -53,13 +55,17 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
     return {
         workload.uid: workload
         for kind, plural in _PLURALS.items()
-        for workload in read_list(api, f"/apis/apps/v1/{plural}", _Item, partial(_workload, kind)).items
+        for workload in read_list(
+            api, f"/apis/apps/v1/{plural}", _Item, partial(_workload, kind)
+        ).items
     }
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
     """One of them as it is now; None where it is gone, or was made anew."""
-    path = f"/apis/apps/v1/namespaces/{workload.namespace}/{_PLURALS[workload.kind]}/{workload.name}"
+    path = (
+        f"/apis/apps/v1/namespaces/{workload.namespace}/{_PLURALS[workload.kind]}/{workload.name}"
+    )
     try:
         body = api.get(path)
     except ApiNotFoundError:
@@ -70,4 +76,6 @@ def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
 
 def _workload(kind: str, item: _Item) -> Workload:
     meta = item.metadata
-    return Workload(kind, meta.namespace, meta.name, meta.uid, item.spec.replicas, item.status.ready_replicas)
+    return Workload(
+        kind, meta.namespace, meta.name, meta.uid, item.spec.replicas, item.status.ready_replicas
+    )

@@ -12,19 +12,36 @@ from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
-from rollout.model.plan import Blocker, BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
+from rollout.model.plan import (
+    Blocker,
+    BlockerKind,
+    Exclusion,
+    ExclusionReason,
+    RolloutPlan,
+    WarningKind,
+)
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
-_RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
+_RIGHTS_FIX = (
+    "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every"
+    " right."
+)
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
-_NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
-_IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
+_NO_NODE_FIX = (
+    "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
+)
+_IN_NONE_FIX = (
+    "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
+)
 
 
 def server_check(identity: ClusterIdentity) -> Check:
     """Return the verdict on a server that answers."""
-    message = f"the API server answers, and knows this user: {identity.version or 'of an unknown version'}"
+    message = (
+        "the API server answers, and knows this user:"
+        f" {identity.version or 'of an unknown version'}"
+    )
     return passed(CheckName.KUBECONFIG, identity.server, message)
 
 
@@ -33,7 +50,10 @@ def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
     ahead = (own - server).total_seconds() if server else 0.0
     if abs(ahead) > _SKEW_SECONDS:
         word = "ahead of" if ahead > 0 else "behind"
-        apart = f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows open by it"
+        apart = (
+            f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows"
+            " open by it"
+        )
         yield warned(CheckName.CLOCK, "this machine", apart, "See timedatectl on both.")
 
 
@@ -44,16 +64,27 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
         else:
             verdict = warned if right.optional else failed
-            yield verdict(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
+            yield verdict(
+                CheckName.RIGHT,
+                str(right),
+                f"not granted: rollout cannot {right.purpose}",
+                _RIGHTS_FIX,
+            )
 
 
 def lock_check(
-    subject: str, holder: str, *, is_alive: bool, unfinished: str = "", ways_out: str = "", blocks: bool = False
+    subject: str,
+    holder: str,
+    *,
+    is_alive: bool,
+    unfinished: str = "",
+    ways_out: str = "",
+    blocks: bool = False,
 ) -> Check:
     """Return the verdict on the lock; `subject` is the Lease with its namespace, its holder empty for nobody.
 
-    `unfinished` says in half a sentence which rollout stands there, empty where none does, and `ways_out` what can be
-    done about it; `blocks` is whether it keeps another from beginning.
+    `unfinished` says in half a sentence which rollout stands there, empty where none does, and
+    `ways_out` what can be done about it; `blocks` is whether it keeps another from beginning.
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
@@ -63,7 +94,12 @@ def lock_check(
         return verdict(CheckName.LOCK, subject, unfinished, f"{ways_out}.")
     if holder:
         message = f"held by {holder}, which does not renew it: it is taken over once it expires"
-        return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder is still running.")
+        return warned(
+            CheckName.LOCK,
+            subject,
+            message,
+            "Make sure that no rollout of this holder is still running.",
+        )
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 
@@ -80,7 +116,10 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
         yield failed(CheckName.MEMORY, subject, memory.problem, memory.way_out)
     for version, failures in memory.versions.items():
         if failures.held_since:
-            message = f"held since {failures.held_since}: it failed on {counted(len(failures.nodes), 'node')}"
+            message = (
+                f"held since {failures.held_since}: it failed on"
+                f" {counted(len(failures.nodes), 'node')}"
+            )
             fix = f"After fixing the cause: rollout release {shell_word(version)}."
             yield warned(CheckName.MEMORY, version, message, fix)
 
@@ -94,7 +133,12 @@ def unwritable_checks(
     """
     for (document, why), name, verdict, without in (
         (record, CheckName.LOCK, failed, "no rollout can begin"),
-        (memory, CheckName.MEMORY, warned, "failures are not remembered, and no pass of operate begins"),
+        (
+            memory,
+            CheckName.MEMORY,
+            warned,
+            "failures are not remembered, and no pass of operate begins",
+        ),
     ):
         if why:
             message = f"cannot be written, so {without}: {why.message}"
@@ -104,7 +148,10 @@ def unwritable_checks(
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
     """Warn of machine IDs that do not tell which Node reports them."""
     for ambiguity in ambiguous_machine_ids(nodes):
-        message = f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts apart"
+        message = (
+            f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts"
+            " apart"
+        )
         yield warned(CheckName.IDENTITY, ambiguity.nodes[0], message, MACHINE_ID_FIX)
 
 
@@ -119,8 +166,15 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             fix = "Where it is no longer wanted: rollout unpause --all."
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
     if aborted := memory.aborted:
-        message = f"stopped: the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
-        yield warned(CheckName.PAUSE, "unattended passes", message, "Start them again: rollout unpause --unattended.")
+        message = (
+            f"stopped: the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
+        )
+        yield warned(
+            CheckName.PAUSE,
+            "unattended passes",
+            message,
+            "Start them again: rollout unpause --unattended.",
+        )
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:
@@ -147,9 +201,13 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
     ExclusionReason.LEFT_CORDONED: "See how far its rollout has come: rollout status --run",
-    ExclusionReason.CORDONED: "Once its work there is done: `kubectl uncordon {node}`; or use --allow cordoned.",
+    ExclusionReason.CORDONED: (
+        "Once its work there is done: `kubectl uncordon {node}`; or use --allow cordoned."
+    ),
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
-    ExclusionReason.OWN_NODE: "Run rollout from outside the cluster, or from a pod that another node takes.",
+    ExclusionReason.OWN_NODE: (
+        "Run rollout from outside the cluster, or from a pod that another node takes."
+    ),
 }
 _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
@@ -167,14 +225,17 @@ def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
 def exclusion_checks(plan: RolloutPlan, *, self_rebooting: Container[str] = ()) -> Iterator[Check]:
     """One verdict for each node that cannot take part, where something can be done about it.
 
-    `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict already.
+    `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict
+    already.
     """
     for exclusion in plan.excluded:
         if exclusion.reason is ExclusionReason.RIVAL and exclusion.node in self_rebooting:
             continue
         if exclusion.reason is ExclusionReason.RIVAL:
             # what stops it, or takes its mark away, each message says in parentheses
-            way_out = exclusion.message.partition(" (")[2].partition(")")[0] or "wait until it has ended"
+            way_out = (
+                exclusion.message.partition(" (")[2].partition(")")[0] or "wait until it has ended"
+            )
             fix = f"Stop it, or --exclude the node; {way_out}"
             yield failed(CheckName.RIVAL, exclusion.node, exclusion.message, fix)
         elif fix := _fix(exclusion):
@@ -186,7 +247,9 @@ def _fix(exclusion: Exclusion) -> str:
     if exclusion.reason is not ExclusionReason.PAUSED:
         return _FIXES.get(exclusion.reason, "").format(node=exclusion.node)
     annotation = next((name for name in RIVAL_PAUSES if exclusion.message.endswith(name)), "")
-    return (_RIVAL_PAUSE_FIX if annotation else _UNPAUSE_FIX).format(node=exclusion.node, annotation=annotation)
+    return (_RIVAL_PAUSE_FIX if annotation else _UNPAUSE_FIX).format(
+        node=exclusion.node, annotation=annotation
+    )
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
@@ -196,11 +259,15 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
             message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
     # held versions are a check of their own
-    warnings = [warning for warning in plan.warnings if warning.kind is not WarningKind.VERSION_HELD]
+    warnings = [
+        warning for warning in plan.warnings if warning.kind is not WarningKind.VERSION_HELD
+    ]
     for warning in warnings:
         message = f"{warning.object}: {warning.message}"
         yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
-    in_question = {blocker.node for blocker in plan.blockers} | {warning.node for warning in warnings}
+    in_question = {blocker.node for blocker in plan.blockers} | {
+        warning.node for warning in warnings
+    }
     for node in plan.nodes:
         if node.name not in in_question:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

@@ -26,22 +26,32 @@ _KINDS = {
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
 _ENGINE_FIXES = {
-    EngineTrouble.DENIED: "Allow the one command that asks it in /etc/sudoers.d/rollout: "
-    "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status",
-    EngineTrouble.SILENT: "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine",
+    EngineTrouble.DENIED: (
+        "Allow the one command that asks it in /etc/sudoers.d/rollout: "
+        "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status"
+    ),
+    EngineTrouble.SILENT: (
+        "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine"
+    ),
 }
 # Users whom Flatcar's bus policy lets talk to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
-    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-",
+    Source.ANNOTATION: (
+        f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-"
+    ),
     Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
-    Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. If the host has no rpm-ostree, drop the source.",
+    Source.RPM_OSTREE: (
+        "Try on the host: rpm-ostree status --json. If the host has no rpm-ostree, drop the source."
+    ),
     Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
 }
 
 
-def host_checks(node: str, observation: HostObservation | None, *, own_command: bool = False) -> Iterator[Check]:
+def host_checks(
+    node: str, observation: HostObservation | None, *, own_command: bool = False
+) -> Iterator[Check]:
     """Everything about one node's host; `own_command` is whether the operator reboots in another way."""
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
@@ -71,10 +81,14 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if own_command and not facts.may_reboot:
-        return passed(CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested")
+        return passed(
+            CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested"
+        )
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
-    return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
+    return failed(
+        CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user)
+    )
 
 
 def _shutdown(node: str, facts: HostFacts) -> Check:
@@ -83,14 +97,23 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
         fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
         return failed(name, node, f"its shutdown is blocked by {facts.inhibited_by}", fix)
     if facts.shutdown_pending:
-        return failed(name, node, facts.shutdown_pending, "Cancel it there, if it is not wanted: sudo shutdown -c")
+        return failed(
+            name,
+            node,
+            facts.shutdown_pending,
+            "Cancel it there, if it is not wanted: sudo shutdown -c",
+        )
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
 def _other_source(facts: HostFacts) -> str:
     """Return what to ask a host in update_engine's place."""
     way = way_to_judge(facts, facts.shows)
-    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: --set detect.sources=WORD."
+    say = (
+        f"{way[:1].upper()}{way[1:]}."
+        if way
+        else "Name what says that it needs a reboot: --set detect.sources=WORD."
+    )
     return f"{say} Or leave it out with --exclude."
 
 
@@ -114,7 +137,9 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
         if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
             message = f"update_engine answers {facts.update.operation}"
         if sign.blocked and not own_command:
-            yield warned(name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out.")
+            yield warned(
+                name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out."
+            )
         elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:
@@ -122,7 +147,8 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
 
 
 def _units(node: str, facts: HostFacts) -> Iterator[Check]:
-    host, (engine, locksmithd) = facts.host, facts.units
+    host = facts.host
+    engine, locksmithd = facts.units
     if not engine.known:
         message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
         fix = f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
@@ -130,7 +156,9 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
         return
     # where update_engine is asked, and nothing says that the host is of another kind
     signs = facts.detection.signs
-    if any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs):
+    if any(
+        sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs
+    ):
         yield _update_engine(node, facts, engine)
     yield _locksmithd(node, locksmithd)
 
@@ -142,31 +170,52 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     if unit.masked:
         # a mask in /run is none to `unmask`, and one in /etc none to `unmask --runtime`
         runtime = "" if unit.stays_masked else " --runtime"
-        fix = f"sudo systemctl unmask{runtime} update-engine && sudo systemctl enable --now update-engine"
+        fix = (
+            f"sudo systemctl unmask{runtime} update-engine && sudo systemctl enable --now"
+            " update-engine"
+        )
         return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
     if not unit.runs:
-        return failed(name, node, f"update-engine is {unit.active}", "sudo systemctl enable --now update-engine")
+        return failed(
+            name,
+            node,
+            f"update-engine is {unit.active}",
+            "sudo systemctl enable --now update-engine",
+        )
     if not unit.stays_on:
         fix = "sudo systemctl enable update-engine"
-        return warned(name, node, "update-engine runs, but is not enabled: it will not start after the reboot", fix)
+        return warned(
+            name,
+            node,
+            "update-engine runs, but is not enabled: it will not start after the reboot",
+            fix,
+        )
     return passed(name, node, "update-engine is unmasked, enabled and running")
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:
-    name, fix = CheckName.LOCKSMITHD, "sudo systemctl mask --now locksmithd"
+    name = CheckName.LOCKSMITHD
+    fix = "sudo systemctl mask --now locksmithd"
     if unit.missing:
         return passed(name, node, "the host has no locksmithd")
     if unit.runs:
         return failed(name, node, "locksmithd runs, and reboots the host by itself", fix)
     if not unit.stays_masked:
         how = "masked until the next boot only" if unit.masked else "not masked"
-        return warned(name, node, f"locksmithd is stopped, but {how}: it may start with the next boot", fix)
+        return warned(
+            name, node, f"locksmithd is stopped, but {how}: it may start with the next boot", fix
+        )
     return passed(name, node, "locksmithd is masked and stopped")
 
 
 def _zincati(node: str, facts: HostFacts) -> Check:
     if not facts.zincati_reboots:
-        return passed(CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host")
-    fix = 'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now zincati'
+        return passed(
+            CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host"
+        )
+    fix = (
+        'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now'
+        " zincati"
+    )
     message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
     return failed(CheckName.ZINCATI, node, message, fix)

@@ -1,7 +1,8 @@
 """Text hygiene for what hosts print.
 
-A host is not trusted: its output may be cut off, binary, or full of terminal escapes, and parts of it reach
-the operator's screen. Everything that becomes a value or a message passes one of these functions.
+A host is not trusted: its output may be cut off, binary, or full of terminal escapes, and parts of
+it reach the operator's screen. Everything that becomes a value or a message passes one of these
+functions.
 """
 
 import re
@@ -10,8 +11,10 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not find.
-CUT_OFF, NOT_FOUND = 124, 127
+# The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not
+# find.
+CUT_OFF = 124
+NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")

@@ -46,15 +46,24 @@ def poll(
 ) -> dict[str, HostObservation]:
     """Observations by the same names, in the order of `hosts`; `timeout` seconds for each host.
 
-    At most `concurrency` connections at a time. `on_answer` is called on the caller's thread, as answers
-    arrive. An interrupt ends it at once: no further host is asked, and nobody waits for those being asked.
+    At most `concurrency` connections at a time. `on_answer` is called on the caller's thread, as
+    answers arrive. An interrupt ends it at once: no further host is asked, and nobody waits for
+    those being asked.
     """
     asked = {name: host for name, host in hosts.items() if host.address}
-    by_name: dict[str, HostObservation] = {name: _no_address(host) for name, host in hosts.items() if name not in asked}
-    with closing(executor.run_on_all(asked, probe.command, timeout=timeout, concurrency=concurrency)) as answers:
+    by_name: dict[str, HostObservation] = {
+        name: _no_address(host) for name, host in hosts.items() if name not in asked
+    }
+    with closing(
+        executor.run_on_all(asked, probe.command, timeout=timeout, concurrency=concurrency)
+    ) as answers:
         for name, answer in answers:
             host = hosts[name]
-            by_name[name] = _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe)
+            by_name[name] = (
+                _failure(host, answer)
+                if isinstance(answer, SshError)
+                else parse_probe(host, answer, probe)
+            )
             on_answer()
     return {name: by_name[name] for name in hosts}
 
@@ -82,11 +91,13 @@ def side_by_side(
 ) -> Generator[tuple[str, T | SshError]]:
     """Each host's answer or failure as it comes, at most `concurrency` asked at a time, by a thread each.
 
-    A host that fails, hangs until its deadline or raises something unforeseen costs its own answer and one of the
-    threads for a while, never another host's answer. Closed, it ends at once: no further host is asked, and nobody
-    waits for those being asked.
+    A host that fails, hangs until its deadline or raises something unforeseen costs its own answer
+    and one of the threads for a while, never another host's answer. Closed, it ends at once: no
+    further host is asked, and nobody waits for those being asked.
     """
-    answers = background.side_by_side(hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe")
+    answers = background.side_by_side(
+        hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"
+    )
     with closing(answers):
         yield from answers
 

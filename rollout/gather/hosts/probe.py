@@ -1,7 +1,8 @@
 """What one SSH command tells of a host: the constant commands, and the pure parsers of their answers.
 
-Everything that can stand in such an answer is a fixture file of the tests; a new case is a new file. A host that is
-coming up is asked a short question, for the full probe would wait for update_engine, which starts late.
+Everything that can stand in such an answer is a fixture file of the tests; a new case is a new
+file. A host that is coming up is asked a short question, for the full probe would wait for
+update_engine, which starts late.
 """
 
 import re
@@ -10,7 +11,13 @@ from dataclasses import dataclass
 
 from rollout.gather.hosts.answer import assignments, sections
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
-from rollout.gather.hosts.shutdown import RUNNING, inhibition, logged_in, pending_shutdown, zincati_strategy
+from rollout.gather.hosts.shutdown import (
+    RUNNING,
+    inhibition,
+    logged_in,
+    pending_shutdown,
+    zincati_strategy,
+)
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources, version
 from rollout.gather.hosts.sudo import PASSWORD, refusal, wants_password
 from rollout.model.detection import Source
@@ -31,8 +38,8 @@ from rollout.ports import CommandResult
 
 # Fedora's VERSION is a sentence, and its VERSION_ID the same for every update of a release.
 _KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
-# What stands before the first marker is a login shell's: it may print an id of its own, which a reboot would be
-# proven by.
+# What stands before the first marker is a login shell's: it may print an id of its own, which a
+# reboot would be proven by.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
 echo; echo '{MARKER} machine'; cat /etc/machine-id
@@ -83,7 +90,11 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
         return None
     return HostFacts(
         host=host,
-        update=parse_update_status(answers, complaints) if Source.UPDATE_ENGINE in probe.sources else _NOT_ASKED,
+        update=(
+            parse_update_status(answers, complaints)
+            if Source.UPDATE_ENGINE in probe.sources
+            else _NOT_ASKED
+        ),
         os_id=_word(assignments(answers.get("release", "")).get("ID", "")),
         running_version=boot.version,
         group="",
@@ -100,7 +111,10 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
-_SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{} true"
+_SHELL_HINT = (
+    "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{}"
+    " true"
+)
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
@@ -121,7 +135,11 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
         host=host,
-        update=parse_update_status(answers, complaints) if Source.UPDATE_ENGINE in probe.sources else _NOT_ASKED,
+        update=(
+            parse_update_status(answers, complaints)
+            if Source.UPDATE_ENGINE in probe.sources
+            else _NOT_ASKED
+        ),
         os_id=_word(os_release.get("ID", "")),
         running_version=running_version(os_release),
         group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
@@ -131,14 +149,21 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         zincati=zincati_strategy(answers.get("zincati", "")),
         reboots_itself=tuple(_reboots_itself(answers)),
         may_reboot=may_reboot,
-        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
+        reboot_refusal=(
+            ""
+            if may_reboot
+            else _refusal(host, answers, complaints, wants_a_password=wants_a_password)
+        ),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
         signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
-        units=(_unit(answers, complaints, "update-engine"), _unit(answers, complaints, "locksmithd")),
+        units=(
+            _unit(answers, complaints, "update-engine"),
+            _unit(answers, complaints, "locksmithd"),
+        ),
     )
 
 
@@ -146,8 +171,12 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
     """Read a unit: the last word of each property counts."""
     lines = (line.partition("=") for line in answers.get(name, "").splitlines())
     properties = {key: value.strip() for key, _, value in lines}
-    load, active, file = (_word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState"))
-    return UnitState(load, active, file, bool(properties.get("WantedBy")), last_words(complaints.get(name, "")))
+    load, active, file = (
+        _word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState")
+    )
+    return UnitState(
+        load, active, file, bool(properties.get("WantedBy")), last_words(complaints.get(name, ""))
+    )
 
 
 def _runs(answers: Mapping[str, str], number: int) -> bool:
@@ -167,9 +196,13 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else ""
 
 
-def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool) -> str:
+def _refusal(
+    host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool
+) -> str:
     status = answers.get("may-reboot", "").removeprefix("no").strip()
-    cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
+    cause = refusal(
+        complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None
+    )
     if wants_a_password:
         cause = f"{PASSWORD} (of its rules for it the last has no NOPASSWD)"
     return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
@@ -188,4 +221,9 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     else:
         output = last_words(result.stderr) or last_words(result.stdout) or "nothing"
         message = f"the host did not run the command; it said: {output}"
-    return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.port, host.user, host.address))
+    return ProbeFailure(
+        host,
+        ProbeFailureKind.GARBLED,
+        message,
+        _SHELL_HINT.format(host.port, host.user, host.address),
+    )

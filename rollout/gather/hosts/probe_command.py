@@ -1,14 +1,15 @@
 """The constant commands that run on hosts.
 
-They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly these
-texts. Nothing that came from a cluster, an inventory or a host is ever part of them. The probe has a part for each
-source that `detect.sources` names; in that of `command` stands the operator's own, and nothing else of anybody's.
+They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly
+these texts. Nothing that came from a cluster, an inventory or a host is ever part of them. The
+probe has a part for each source that `detect.sources` names; in that of `command` stands the
+operator's own, and nothing else of anybody's.
 
-Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each section of the
-probe begins with a marker line on stdout and the same line on stderr, so that what a tool complained about
-can be told from what it answered; every section may fail without spoiling the others. The slow part, asking
-update_engine, comes last and bounds itself: where the bus is absent the real client tries four times, ten
-seconds apart, before it gives up.
+Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each
+section of the probe begins with a marker line on stdout and the same line on stderr, so that what a
+tool complained about can be told from what it answered; every section may fail without spoiling the
+others. The slow part, asking update_engine, comes last and bounds itself: where the bus is absent
+the real client tries four times, ten seconds apart, before it gives up.
 """
 
 import shlex
@@ -20,28 +21,34 @@ MARKER = "@@rollout-probe"
 EXIT_MARKER = "@@exit"
 FILE_MARKER = "@@file"
 
-_BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager GetStatus"
+_BUS_CALL = (
+    "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager"
+    " GetStatus"
+)
 _CLIENT_CALL = "update_engine_client -status"
 _INHIBITORS_CALL = (
-    "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
+    "busctl --system call org.freedesktop.login1 /org/freedesktop/login1"
+    " org.freedesktop.login1.Manager ListInhibitors"
 )
-# Apt itself knows which of its files counts; a boolean has several spellings, of which this prints one.
+# Apt itself knows which of its files counts; a boolean has several spellings, of which this prints
+# one.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 
-# Who is logged in, and the terminal of the one who asks. A `who` that hangs, as where names come from a directory that
-# is away, makes no host unreachable; one that is not there has no exit status 0 either.
+# Who is logged in, and the terminal of the one who asks. A `who` that hangs, as where names come
+# from a directory that is away, makes no host unreachable; one that is not there has no exit status
+# 0 either.
 USERS_SECTION = f"""
 printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by
-# the list of all rules.
-# A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
-# A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
-# Status 124 is that of a command that was cut off: there is nobody to answer root either.
-# Where /etc overrides /usr both are printed, the overriding file last.
+# `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a
+# password is told by the list of all rules. A denied client prints CURRENT_OP=(null) and exits 0,
+# which is why the answer is looked at, not the status. A scheduled shutdown comes with the host's
+# own time: its distance is measured on one clock. Status 124 is that of a command that was cut off:
+# there is nobody to answer root either. Where /etc overrides /usr both are printed, the overriding
+# file last.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -115,14 +122,16 @@ for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
 do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done
 """.strip()
 
-# A staged deployment that is locked is not booted by a plain reboot; older versions say so by a file alone.
+# A staged deployment that is locked is not booted by a plain reboot; older versions say so by a
+# file alone.
 _RPM_OSTREE = rf"""
 ask rpm-ostree 8 {_RPM_OSTREE_CALL}
 mark rpm-ostree-lock
 if [ -e /run/ostree/staged-deployment-locked ]; then echo locked; fi
 """.strip()
 
-# What it prints is shown, so it is bounded; its exit status comes last, whatever of the rest is cut off.
+# What it prints is shown, so it is bounded; its exit status comes last, whatever of the rest is cut
+# off.
 _SENTINEL = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
@@ -187,6 +196,7 @@ def is_last_question(command: str) -> bool:
 USUAL_PROBE = Probe()
 PROBE_COMMAND = USUAL_PROBE.command
 
-# `systemctl` asks logind over the bus and ends with logind's answer, which comes when the shutdown is queued: sshd and
-# its sessions are stopped only by that shutdown, so that the exit status is on its way before the connection goes.
+# `systemctl` asks logind over the bus and ends with logind's answer, which comes when the shutdown
+# is queued: sshd and its sessions are stopped only by that shutdown, so that the exit status is on
+# its way before the connection goes.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

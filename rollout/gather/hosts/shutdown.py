@@ -1,14 +1,16 @@
 """What on a host stands against rebooting it now, or reboots it by itself: locks, shutdowns, Zincati, and who is there.
 
-Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in any other mode is somebody's word
-that the host is not to go down, whether this systemd would obey it or not: `systemctl reboot` as root, by sudo too, is
-let past `block-weak`, which came with 257, and past `block` before 257; since then `block` holds root as well.
+Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in any other mode
+is somebody's word that the host is not to go down, whether this systemd would obey it or not:
+`systemctl reboot` as root, by sudo too, is let past `block-weak`, which came with 257, and past
+`block` before 257; since then `block` holds root as well.
 
-Of Zincati's fragments of one name the one in the directory that comes last counts; then they are read by their names,
-and a later value replaces an earlier one.
+Of Zincati's fragments of one name the one in the directory that comes last counts; then they are
+read by their names, and a later value replaces an earlier one.
 
-A login counts where somebody can sit at it: at a terminal. The session of the one who asks is left out by its
-terminal; without one, `who` either does not list it, or (where it asks systemd) lists it by the name of its service.
+A login counts where somebody can sit at it: at a terminal. The session of the one who asks is left
+out by its terminal; without one, `who` either does not list it, or (where it asks systemd) lists it
+by the name of its service.
 """
 
 import re
@@ -24,7 +26,8 @@ from rollout.model.text import elapsed, excerpt, shortened
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
 _OCTETS = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
-_ONLY_DELAYS, _USUAL = "delay", "block"
+_ONLY_DELAYS = "delay"
+_USUAL = "block"
 _MICROSECONDS = re.compile(r"[0-9]{1,20}")
 _MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
 _MOST = 3
@@ -62,10 +65,12 @@ def _unescaped(text: str) -> str:
 def pending_shutdown(text: str) -> str:
     """Which shutdown is scheduled and when, out of logind's file and the host's time; empty where none is."""
     values = assignments(text)
-    mode, said = values.get("MODE", ""), excerpt(values.get("WALL_MESSAGE", ""), 60)
+    mode = values.get("MODE", "")
+    said = excerpt(values.get("WALL_MESSAGE", ""), 60)
     if mode not in _MODES:
         return ""
-    at, now = values.get("USEC", ""), values.get("NOW", "")
+    at = values.get("USEC", "")
+    now = values.get("NOW", "")
     known = _MICROSECONDS.fullmatch(at) and _MICROSECONDS.fullmatch(now)
     when = f" in {elapsed(int(at) // 1_000_000 - int(now))}" if known else ""
     return f"a {mode} is scheduled on the host{when}{f': {said}' if said else ''}"
@@ -102,8 +107,11 @@ def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
 
 # A `who` that asks systemd names the service before the terminal.
 _LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
-_TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?")
-# What no name of a user has, though a host may say so; a directory's names have backslashes and signs for mail.
+_TERMINAL = re.compile(
+    r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?"
+)
+# What no name of a user has, though a host may say so; a directory's names have backslashes and
+# signs for mail.
 _STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST_LOGINS = 100
@@ -116,6 +124,11 @@ def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:
         return None
     own = assignments(section).get("TTY", "").removeprefix("/dev/")
     matches = filter(None, (_LINE.fullmatch(line.strip()) for line in lines))
-    logins = [match.groups() for match in matches if match[2] != own and _TERMINAL.fullmatch(match[2])]
-    shown = (LoggedInUser(_STRANGE.sub("?", excerpt(name, _LONGEST_NAME)), at) for name, at in logins[:_MOST_LOGINS])
+    logins = [
+        match.groups() for match in matches if match[2] != own and _TERMINAL.fullmatch(match[2])
+    ]
+    shown = (
+        LoggedInUser(_STRANGE.sub("?", excerpt(name, _LONGEST_NAME)), at)
+        for name, at in logins[:_MOST_LOGINS]
+    )
     return tuple(shown)

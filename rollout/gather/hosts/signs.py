@@ -1,8 +1,9 @@
 """Whether a reboot is needed: out of the probe's sections, a source each, and of the Node.
 
-What a host prints is not trusted: whatever is not understood is no answer, never one that nothing is needed.
-Neither of update_engine's clients has an exit status to be trusted: `update_engine_client` prints `CURRENT_OP=(null)`
-and exits 0 where D-Bus denied it. An answer counts where it names an operation.
+What a host prints is not trusted: whatever is not understood is no answer, never one that nothing
+is needed. Neither of update_engine's clients has an exit status to be trusted:
+`update_engine_client` prints `CURRENT_OP=(null)` and exits 0 where D-Bus denied it. An answer
+counts where it names an operation.
 """
 
 import re
@@ -31,7 +32,8 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
     """Return the first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
     for source in _SOURCES:
-        values, reply = assignments(stdout.get(source, "")), _BUS_REPLY.search(stdout.get(source, ""))
+        values = assignments(stdout.get(source, ""))
+        reply = _BUS_REPLY.search(stdout.get(source, ""))
         if (operation := values.get("CURRENT_OP", _NULL)) not in ("", _NULL):
             return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
         if reply and reply[2]:
@@ -48,7 +50,9 @@ def version(text: str) -> str:
 def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
     message = (
-        f"{float(progress):.0%}" if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress) else ""
+        f"{float(progress):.0%}"
+        if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress)
+        else ""
     )
     if parsed is UpdateOperation.UNKNOWN:
         message = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
@@ -63,20 +67,27 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     sources = [source for source in _SOURCES if source in stdout]
     codes = {source: exit_status(stdout[source]) for source in sources}
     if CUT_OFF in codes.values():
-        return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
+        return (
+            EngineTrouble.SILENT,
+            "update_engine did not answer in time: the system bus or the engine is down",
+        )
     if codes.get("client") == NOT_FOUND:
         said = last_words(stderr.get("bus", ""))
         why = "update_engine_client is not on this host, and D-Bus gave no answer"
         # where the bus does not know it either, there is nothing more to say
         unknown = said.endswith(_NO_SUCH_SERVICE)
-        return EngineTrouble.MISSING, "update_engine is not on this host" if unknown else _with_cause(why, said)
+        return EngineTrouble.MISSING, (
+            "update_engine is not on this host" if unknown else _with_cause(why, said)
+        )
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
             last_words(stderr.get("sudo-bus", "")),
         )
     causes = (last_words(stderr.get(source, "")) for source in sources)
-    return EngineTrouble.OTHER, _with_cause("update_engine did not answer", next(filter(None, causes), ""))
+    return EngineTrouble.OTHER, _with_cause(
+        "update_engine did not answer", next(filter(None, causes), "")
+    )
 
 
 def _with_cause(sentence: str, cause: str) -> str:
@@ -90,7 +101,8 @@ _SHOWN = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-_NOT_RUN, _BY_SIGNAL = 126, 128
+_NOT_RUN = 126
+_BY_SIGNAL = 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 _LOCKED = (
     "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
@@ -117,7 +129,9 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
     return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
 
 
-def shown_sources(section: str, os_release: Mapping[str, str], asked: Sequence[Source]) -> tuple[Source, ...]:
+def shown_sources(
+    section: str, os_release: Mapping[str, str], asked: Sequence[Source]
+) -> tuple[Source, ...]:
     """Those that were not asked, and that this host has: it says so itself, or its system is of Debian's family."""
     families = {os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()}
     words = {*section.split(), *([Source.REBOOT_REQUIRED] if "debian" in families else [])}
@@ -148,19 +162,30 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     except (msgspec.MsgspecError, RecursionError):
         why = last_words(stderr.get("rpm-ostree", "")) or "no status in its answer"
         return Sign(source, Answer.NONE, f"rpm-ostree did not answer: {why}")
-    return _of_deployments(status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked")
+    return _of_deployments(
+        status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked"
+    )
 
 
 def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> Sign:
     source = Source.RPM_OSTREE
-    booted = next((item.checksum for item in deployments if item.booted and _CHECKSUM.fullmatch(item.checksum)), "")
+    booted = next(
+        (
+            item.checksum
+            for item in deployments
+            if item.booted and _CHECKSUM.fullmatch(item.checksum)
+        ),
+        "",
+    )
     if not booted:
         return Sign(source, Answer.NONE, "rpm-ostree names no booted deployment")
     staged = next((item for item in deployments if item.staged and not item.booted), None)
     if staged is None:
         return Sign(source, Answer.NOT_NEEDED, "no deployment is staged", current=booted)
     if not _CHECKSUM.fullmatch(staged.checksum):
-        return Sign(source, Answer.NONE, "rpm-ostree's staged deployment has no checksum", current=booted)
+        return Sign(
+            source, Answer.NONE, "rpm-ostree's staged deployment has no checksum", current=booted
+        )
     name = version(staged.version or "")
     return Sign(
         source,
@@ -175,17 +200,24 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
 
 def _command(stdout: Sections, _stderr: Sections) -> Sign:
     """By its exit status: 0 is needed, and any other not, but for those by which a shell says that it did not run."""
-    source, section = Source.COMMAND, stdout.get("command", "")
+    source = Source.COMMAND
+    section = stdout.get("command", "")
     status = exit_status(section)
     said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
     tail = f": {said}" if said else ""
     if status is None or status == CUT_OFF:
         return Sign(source, Answer.NONE, f"the detect.command did not end in time{tail}")
     if status in {_NOT_RUN, NOT_FOUND} or status >= _BY_SIGNAL:
-        return Sign(source, Answer.NONE, f"the detect.command did not run: exit status {status}{tail}")
+        return Sign(
+            source, Answer.NONE, f"the detect.command did not run: exit status {status}{tail}"
+        )
     if status:
         return Sign(source, Answer.NOT_NEEDED, f"the detect.command exited with {status}")
     return Sign(source, Answer.NEEDED, f"the detect.command exited with 0{tail}")
 
 
-_READERS = {Source.REBOOT_REQUIRED: _reboot_required, Source.RPM_OSTREE: _rpm_ostree, Source.COMMAND: _command}
+_READERS = {
+    Source.REBOOT_REQUIRED: _reboot_required,
+    Source.RPM_OSTREE: _rpm_ostree,
+    Source.COMMAND: _command,
+}

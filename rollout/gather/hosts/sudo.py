@@ -1,7 +1,7 @@
 """Why `sudo -n` did not run a command: what it says, as one of the few things that an operator can mend.
 
-With `-n` sudo asks for a password before it looks a user up: a user that it does not know at all and one that must
-type a password are told apart by it only where no password would be asked for.
+With `-n` sudo asks for a password before it looks a user up: a user that it does not know at all
+and one that must type a password are told apart by it only where no password would be asked for.
 """
 
 import re
@@ -30,14 +30,23 @@ _SIGNS = (
     (r"must have a tty|no tty present|requiretty", "sudo wants a terminal (requiretty)"),
     (r"password is required|a terminal is required to read the password", PASSWORD),
     (r"is not allowed to", _NOT_ALLOWED),
-    (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", "sudo is not installed"),
+    (
+        r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file",
+        "sudo is not installed",
+    ),
 )
 _RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
 # By a part of the sentence; where none is in it, a rule is what it takes.
 _FIXES = {
-    "(requiretty)": "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
-    "sudo is not installed": "Install sudo there, connect as root, or reboot by a reboot.command of your own.",
-    _NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
+    "(requiretty)": (
+        "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
+    ),
+    "sudo is not installed": (
+        "Install sudo there, connect as root, or reboot by a reboot.command of your own."
+    ),
+    _NO_ANSWER: (
+        "See on the host why sudo hangs: a directory server or a name server that does not answer?"
+    ),
     _OTHER: "See on the host what is wrong with sudo.",
 }
 
@@ -50,7 +59,10 @@ def sudo_fix(message: str, user: str) -> str:
 def refusal(stderr: str, exit_status: int | None = None) -> str:
     """Return half a sentence on what the complaint and the exit status of `sudo -n` mean; empty where neither is."""
     said = last_words(stderr)
-    meaning = next((sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)), _OTHER if said else "")
+    meaning = next(
+        (sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)),
+        _OTHER if said else "",
+    )
     if exit_status == CUT_OFF:
         meaning = _NO_ANSWER
     elif exit_status and not meaning:
@@ -62,13 +74,19 @@ def refusal(stderr: str, exit_status: int | None = None) -> str:
 def wants_password(text: str) -> bool:
     """Whether a reboot would be asked a password for, out of the rules that `sudo -n -l` prints.
 
-    `sudo -n -l COMMAND` tells what is permitted, not for what price: it passes without a password where any rule of the
-    user's has NOPASSWD, be it for another command. Of the rules for one command the last one counts. False where the
-    list says nothing of a reboot, or says it in a way not read here.
+    `sudo -n -l COMMAND` tells what is permitted, not for what price: it passes without a password
+    where any rule of the user's has NOPASSWD, be it for another command. Of the rules for one
+    command the last one counts. False where the list says nothing of a reboot, or says it in a way
+    not read here.
     """
     if "!authenticate" in text or "^" in text:
         return False
-    free = [free for runas, commands in _rules(text) if _as_root(runas) for free in _for_a_reboot(commands)]
+    free = [
+        free
+        for runas, commands in _rules(text)
+        if _as_root(runas)
+        for free in _for_a_reboot(commands)
+    ]
     return bool(free) and not free[-1]
 
 
@@ -101,4 +119,6 @@ def _is_reboot(command: str) -> bool:
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
-    return any(fnmatchcase(pattern, path) for pattern in _PATHS) and (not arguments or fnmatchcase("reboot", arguments))
+    return any(fnmatchcase(pattern, path) for pattern in _PATHS) and (
+        not arguments or fnmatchcase("reboot", arguments)
+    )

@@ -1,8 +1,8 @@
 """Who asks, and what they may do.
 
-Everybody with a token may do everything, but for the rights that a test or a scenario takes away; or, where there are
-grants, nothing but what they hold, as with RBAC. The self review answers from the same rules, so that it never
-disagrees with what the server then does.
+Everybody with a token may do everything, but for the rights that a test or a scenario takes away;
+or, where there are grants, nothing but what they hold, as with RBAC. The self review answers from
+the same rules, so that it never disagrees with what the server then does.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from rollout.lab.api.statuses import StatusError, forbidden, unauthorized
 from rollout.lab.api.store import Json
 from rollout.lab.objects import spec_of
 
-ANONYMOUS, _USER = "system:anonymous", "lab-admin"
+ANONYMOUS = "system:anonymous"
+_USER = "lab-admin"
 _SELF_REVIEW = "selfsubjectaccessreviews"
 _NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not found]'
 
@@ -56,7 +57,8 @@ class Access:
         self._token = token
         self.denials = set[Denial]()
         self.grants: tuple[Callable[[Act], bool], ...] | None = None
-        # so many requests are refused, as by a server that has just started and has not read the roles yet
+        # so many requests are refused, as by a server that has just started and has not read the
+        # roles yet
         self.not_ready_for = 0
 
     def user(self, authorization: str) -> str:
@@ -85,7 +87,11 @@ class Access:
         if any(denial.covers(act) for denial in self.denials):
             return False
         # like every role of a real server's, asking for one's own rights is everybody's
-        return self.grants is None or act.resource == _SELF_REVIEW or any(grants(act) for grants in self.grants)
+        return (
+            self.grants is None
+            or act.resource == _SELF_REVIEW
+            or any(grants(act) for grants in self.grants)
+        )
 
     def review(self, review: Json) -> Json:
         """Answer a SelfSubjectAccessReview."""
@@ -110,5 +116,7 @@ def _refusal(user: str, target: Target, why: str = "") -> StatusError:
     # The review of one's own rights is about no namespace, and a namespace is not in one.
     scoped = resource.namespaced and target.namespace
     scope = f'in the namespace "{target.namespace}"' if scoped else "at the cluster scope"
-    asked = f'cannot {target.verb} resource "{target.plural}" in API group "{resource.group}" {scope}'
+    asked = (
+        f'cannot {target.verb} resource "{target.plural}" in API group "{resource.group}" {scope}'
+    )
     return forbidden(resource, target.name, f'User "{user}" {asked}{why}')

@@ -28,7 +28,9 @@ from rollout.lab.api.statuses import (
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.writing import Writer, deletion_request
 
-_OK, _CREATED, _NOT_FOUND = 200, 201, 404
+_OK = 200
+_CREATED = 201
+_NOT_FOUND = 404
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
 
@@ -98,7 +100,8 @@ class Endpoints:
         return Answer(_OK, encoded(body))
 
     def _create(self, call: Call) -> Answer:
-        resource, body = call.target.resource, _body(call)
+        resource = call.target.resource
+        body = _body(call)
         if resource is ACCESS_REVIEWS:
             return self._object(call, self._access.review(body), _CREATED)
         if resource.namespaced and not call.target.namespace:
@@ -114,7 +117,9 @@ class Endpoints:
 
     def _delete(self, call: Call) -> Answer:
         request = deletion_request(call.query, _body(call) if call.payload else None)
-        return self._object(call, self._writer.delete_object(call.target.resource, self._current(call), request))
+        return self._object(
+            call, self._writer.delete_object(call.target.resource, self._current(call), request)
+        )
 
     def _evict(self, call: Call) -> Answer:
         return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query)))
@@ -132,7 +137,10 @@ class Endpoints:
         return self._writer.current(call.target.resource, call.target.name, call.target.namespace)
 
     def _object(self, call: Call, obj: Json, status: int = _OK) -> Answer:
-        return Answer(status, encoded(object_body(call.target.resource, obj, self._store.now(), included(call))))
+        return Answer(
+            status,
+            encoded(object_body(call.target.resource, obj, self._store.now(), included(call))),
+        )
 
     def _plain(self, call: Call) -> Answer:
         """Addresses that are no resource's: health, version, discovery."""

@@ -1,8 +1,9 @@
 """The eviction subresource: a deletion that asks the disruption budgets first.
 
-The order of the checks is a real server's, its oddities included: the budget is taken down before the UID
-precondition is looked at, so an eviction meant for another pod costs the budget a disruption; and a dry run
-takes nothing, so two dry runs can both succeed where only one eviction is allowed.
+The order of the checks is a real server's, its oddities included: the budget is taken down before
+the UID precondition is looked at, so an eviction meant for another pod costs the budget a
+disruption; and a dry run takes nothing, so two dry runs can both succeed where only one eviction is
+allowed.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,10 @@ from rollout.lab.objects import (
     with_status,
 )
 
-_TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_TOO_MANY_BUDGETS = (
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
+    " support."
+)
 _DISRUPTION_TARGET = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -62,13 +66,17 @@ class Evictor:
             self._ask_budget(pod, dry_run=request.dry_run)
             check_uid(PODS, pod, request.uid)
             if not request.dry_run:
-                pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
+                pod = self._store.put(
+                    PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now())
+                )
         self._writer.delete_object(PODS, pod, request)
         return evicted()
 
     def _ask_budget(self, pod: Json, *, dry_run: bool) -> None:
         budgets = self._store.items(BUDGETS, namespace_of(pod))
-        covering = [budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))]
+        covering = [
+            budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))
+        ]
         if len(covering) > 1:
             raise server_error(_TOO_MANY_BUDGETS)
         for budget in covering:
@@ -88,7 +96,8 @@ def _unhealthy_may_go(budget: Json) -> bool:
 
 
 def _check_budget(budget: Json) -> None:
-    metadata, status = budget["metadata"], budget["status"]
+    metadata = budget["metadata"]
+    status = budget["status"]
     if status.get("observedGeneration", 0) < metadata.get("generation", 0):
         still = f"The disruption budget {metadata['name']} is still being processed by the server."
         raise budget_refuses(still, retry_seconds=BUDGET_RETRY_SECONDS)
@@ -97,20 +106,36 @@ def _check_budget(budget: Json) -> None:
 
 
 def _why_exhausted(budget: Json) -> str:
-    name, status, failed = name_of(budget), budget["status"], condition(budget, "DisruptionAllowed")
+    name = name_of(budget)
+    status = budget["status"]
+    failed = condition(budget, "DisruptionAllowed")
     if failed is not None and failed.get("reason") == "SyncFailed":
         why = failed.get("message", "")
-        return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
-    desired, current = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        return (
+            f"The disruption budget {name} does not allow evicting pods currently because it failed"
+            f" sync: {why}"
+        )
+    desired = status.get("desiredHealthy", 0)
+    current = status.get("currentHealthy", 0)
     return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
 
 
 def _taken(budget: Json, pod: str, now: datetime) -> Json:
     """Return a budget with one disruption used up for a pod; its controller clears the entry again."""
     status = budget["status"]
-    allowed, disrupted = status["disruptionsAllowed"] - 1, status.get("disruptedPods") or {}
-    after = with_status(budget, disruptionsAllowed=allowed, disruptedPods={**disrupted, pod: timestamp(now)})
+    allowed = status["disruptionsAllowed"] - 1
+    disrupted = status.get("disruptedPods") or {}
+    after = with_status(
+        budget, disruptionsAllowed=allowed, disruptedPods={**disrupted, pod: timestamp(now)}
+    )
     if allowed:
         return after
-    exhausted = {"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": ""}
-    return with_condition(after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now)
+    exhausted = {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "reason": "InsufficientPods",
+        "message": "",
+    }
+    return with_condition(
+        after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now
+    )

@@ -1,8 +1,9 @@
 """Misbehaviour on demand: rules that make the API server answer badly, late, or not at all.
 
-Rules are data, so that scenarios can carry them; all durations are simulated seconds. Some answers have status 200 and
-are not what an API server gives: pages of proxies, bodies that end early. These tell nothing of whether the request was
-carried out: a login page stands before the server, a connection that is cut behind its deed.
+Rules are data, so that scenarios can carry them; all durations are simulated seconds. Some answers
+have status 200 and are not what an API server gives: pages of proxies, bodies that end early. These
+tell nothing of whether the request was carried out: a login page stands before the server, a
+connection that is cut behind its deed.
 """
 
 import math
@@ -35,26 +36,33 @@ class FaultAnswer(StrEnum):
     FORBIDDEN = "forbidden"  # 403 of an admission webhook: a Status without causes
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
-    HANG = "hang"  # nothing comes for `delay`, or without one until the fault ends; then the connection breaks
+    HANG = (  # nothing comes for `delay`, or without one until the fault ends; then the connection breaks
+        "hang"
+    )
     SLOW = "slow"  # the right answer, late
     OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
     HTML = "html"  # 200 with a page of HTML, as a proxy or a login page in between gives it
     EMPTY = "empty"  # 200 without a body
     WRONG_KIND = "wrong-kind"  # 200 with `body`, JSON of something else than what was asked for
-    TRUNCATED = "truncated"  # it is done, and half of the answer comes, with the Content-Length of that half
-    BROKEN_OFF = "broken-off"  # the same with the Content-Length of the whole, and the connection breaks
+    TRUNCATED = (  # it is done, and half of the answer comes, with the Content-Length of that half
+        "truncated"
+    )
+    BROKEN_OFF = (  # the same with the Content-Length of the whole, and the connection breaks
+        "broken-off"
+    )
 
 
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One rule; what is not named matches everything.
 
     It is in force from `after` for `duration` simulated seconds, for matching requests number
-    `from_request` and up (1 is the first), at most `requests` of them, each with `probability`. `resource` may
-    name a subresource (`pods/eviction`), and an address that is no resource's (`/version`) is met by `path`, which
-    is how an address begins, and verb `get`. `delay` is for `slow` and `hang`, `retry_after` (real seconds, as clients
-    read it) for `too-many-requests`. An outage begins with the first request that its rule meets; once it is over, the
-    first `refused` requests find a server that does not know yet who may do what. `done` says of `html`, `empty` and
-    `wrong-kind` whether the request is carried out all the same; `body` is for `wrong-kind`.
+    `from_request` and up (1 is the first), at most `requests` of them, each with `probability`.
+    `resource` may name a subresource (`pods/eviction`), and an address that is no resource's
+    (`/version`) is met by `path`, which is how an address begins, and verb `get`. `delay` is for
+    `slow` and `hang`, `retry_after` (real seconds, as clients read it) for `too-many-requests`. An
+    outage begins with the first request that its rule meets; once it is over, the first `refused`
+    requests find a server that does not know yet who may do what. `done` says of `html`, `empty`
+    and `wrong-kind` whether the request is carried out all the same; `body` is for `wrong-kind`.
     """
 
     answer: FaultAnswer
@@ -94,7 +102,9 @@ class _ActiveFault:
 
     def strikes(self, target: Target, now: float, random: Random) -> bool:
         # An outage lasts from the request that it meets; its duration is no window for meeting one.
-        in_force = now >= self.starts and (now < self.ends or self.rule.answer is FaultAnswer.OUTAGE)
+        in_force = now >= self.starts and (
+            now < self.ends or self.rule.answer is FaultAnswer.OUTAGE
+        )
         if not in_force or not self.rule.covers(target):
             return False
         self._met += 1
@@ -131,7 +141,10 @@ class FaultPlan:
     def strike(self, target: Target) -> ApiFault | None:
         """Return the fault that this request meets, if any."""
         now = self._now()
-        return next((active.rule for active in self._active if active.strikes(target, now, self._random)), None)
+        return next(
+            (active.rule for active in self._active if active.strikes(target, now, self._random)),
+            None,
+        )
 
     def remaining(self, rule: ApiFault) -> float:
         """Return simulated seconds until a rule ends; 0 where it is no longer in force."""
@@ -145,17 +158,33 @@ _LOGIN_PAGE: Final = b"""<!DOCTYPE html>
 <html><head><title>Sign in</title></head>
 <body><form method="post" action="/login"><input name="user"><input name="password"></form></body></html>
 """
-_HALF_EVENT: Final = b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'
+_HALF_EVENT: Final = (
+    b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'
+)
 _HALVES: Final = frozenset({FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF})
-_STALE: Final = "the object has been modified; please apply your changes to the latest version and try again"
+_STALE: Final = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
 _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
-    FaultAnswer.INTERNAL_ERROR: ("InternalError", "Internal error occurred: etcdserver: request timed out"),
-    FaultAnswer.UNAVAILABLE: ("ServiceUnavailable", "the server is currently unable to handle the request"),
-    FaultAnswer.TIMEOUT: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+    FaultAnswer.INTERNAL_ERROR: (
+        "InternalError",
+        "Internal error occurred: etcdserver: request timed out",
+    ),
+    FaultAnswer.UNAVAILABLE: (
+        "ServiceUnavailable",
+        "the server is currently unable to handle the request",
+    ),
+    FaultAnswer.TIMEOUT: (
+        "Timeout",
+        "Timeout: request did not complete within the allotted timeout",
+    ),
     FaultAnswer.BAD_REQUEST: ("BadRequest", "the request is not understood"),
     FaultAnswer.CONFLICT: ("Conflict", _STALE),
     FaultAnswer.INVALID: ("Invalid", "the object is invalid: an admission webhook says so"),
-    FaultAnswer.FORBIDDEN: ("Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
+    FaultAnswer.FORBIDDEN: (
+        "Forbidden",
+        'admission webhook "policy.lab" denied the request: it is frozen',
+    ),
     FaultAnswer.DENIED: ("TooManyRequests", _DENIED),
     FaultAnswer.DENIED_ERROR: ("InternalError", _DENIED),
 }

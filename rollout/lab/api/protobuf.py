@@ -1,7 +1,7 @@
 """Bodies in Kubernetes' binary form, for the few kinds that kubectl sends in no other: `auth can-i`, `drain`, `create`.
 
-Answers are always JSON, which all clients accept. Only the fields that this server looks at are in the tables; their
-numbers are those of the published Kubernetes API definitions.
+Answers are always JSON, which all clients accept. Only the fields that this server looks at are in
+the tables; their numbers are those of the published Kubernetes API definitions.
 """
 
 from base64 import b64encode
@@ -14,7 +14,8 @@ from rollout.lab.api.store import Json
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\0"
-_VARINT, _LENGTH = 0, 2
+_VARINT = 0
+_LENGTH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ _DELETE_OPTIONS: Final[_Message] = {
     2: _nested("preconditions", _texts("uid")),
     5: _Field("dryRun", _text, repeated=True),
 }
-_ATTRIBUTES: Final = _texts("namespace", "verb", "group", "version", "resource", "subresource", "name")
+_ATTRIBUTES: Final = _texts(
+    "namespace", "verb", "group", "version", "resource", "subresource", "name"
+)
 _ROLE_BINDING: Final[_Message] = {
     1: _METADATA,
     2: _nested("subjects", _texts("kind", "apiGroup", "name", "namespace"), repeated=True),
@@ -74,12 +77,22 @@ _ROLE_BINDING: Final[_Message] = {
 _KINDS: Final[Mapping[str, _Message]] = {
     "Eviction": {1: _METADATA, 2: _nested("deleteOptions", _DELETE_OPTIONS)},
     "DeleteOptions": _DELETE_OPTIONS,
-    "SelfSubjectAccessReview": {1: _METADATA, 2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)})},
-    "Secret": {1: _METADATA, 2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()), 3: _Field("type", _text)},
+    "SelfSubjectAccessReview": {
+        1: _METADATA,
+        2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)}),
+    },
+    "Secret": {
+        1: _METADATA,
+        2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()),
+        3: _Field("type", _text),
+    },
     "RoleBinding": _ROLE_BINDING,
     "ClusterRoleBinding": _ROLE_BINDING,
 }
-_ENVELOPE: Final[_Message] = {1: _nested("type", _texts("apiVersion", "kind")), 2: _Field("raw", bytes)}
+_ENVELOPE: Final[_Message] = {
+    1: _nested("type", _texts("apiVersion", "kind")),
+    2: _Field("raw", bytes),
+}
 
 
 def decode_object(payload: bytes) -> Json:
@@ -128,6 +141,7 @@ def _varint(payload: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = payload[at]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if not byte & 0x80:
             return value, at

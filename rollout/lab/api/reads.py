@@ -1,7 +1,7 @@
 """Lists, in pages that show the cluster as it was when the first of them was read; and watches, from a version on.
 
-In a watch an object that begins to match the selectors is ADDED, one that ceases to is DELETED, whatever really
-happened to it; that is what clients with selectors rely on.
+In a watch an object that begins to match the selectors is ADDED, one that ceases to is DELETED,
+whatever really happened to it; that is what clients with selectors rely on.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
 from rollout.lab.objects import namespace_of, with_metadata
 
-# A further page may be asked for again, after a lost answer; for all of them a real server has minutes.
+# A further page may be asked for again, after a lost answer; for all of them a real server has
+# minutes.
 _KEPT = 1000
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
@@ -34,15 +35,18 @@ class Lists:
 
     def page(self, call: Call) -> tuple[list[Json], Json]:
         """Return the objects of a page, and the list's metadata; 410 for a token whose list is forgotten."""
-        limit, token = whole_number(call.query, "limit"), call.query.get("continue")
+        limit = whole_number(call.query, "limit")
+        token = call.query.get("continue")
         if token:
             selected, revision, start = self._following.get(token, ([], -1, 0))
             if revision < self._store.compacted:
                 raise expired(_EXPIRED)
         else:
             selected = self._selected(call.target, selection_of(call))
-            revision, start = self._store.revision, 0
-        end, metadata = start + limit, {"resourceVersion": str(revision)}
+            revision = self._store.revision
+            start = 0
+        end = start + limit
+        metadata = {"resourceVersion": str(revision)}
         if not start < end < len(selected):
             return selected[start:], metadata
         token = f"{revision}-{next(self._tokens)}"
@@ -70,7 +74,8 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
 
 _DEFAULT_TIMEOUT = 2400
 BOOKMARK_SECONDS = 60
-# A last bookmark goes out this long before the watch's deadline, so that the client can go on from there.
+# A last bookmark goes out this long before the watch's deadline, so that the client can go on from
+# there.
 _BEFORE_DEADLINE = 2
 
 
@@ -78,8 +83,8 @@ _BEFORE_DEADLINE = 2
 class Watch:
     """A watch as asked for; `since` is None for "from whatever is now", `timeout` in real seconds.
 
-    `include` is what tables have of the objects, empty where objects are wanted. An event is a line of a watch: its
-    `type` (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its `object`.
+    `include` is what tables have of the objects, empty where objects are wanted. An event is a line
+    of a watch: its `type` (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its `object`.
     """
 
     target: Target
@@ -97,7 +102,12 @@ class Watch:
         try:
             return self.events(store.changes_since(self.since, self.target.resource))
         except CompactedError:
-            return [_event("ERROR", expired(f"too old resource version: {self.since} ({store.compacted})").body())]
+            return [
+                _event(
+                    "ERROR",
+                    expired(f"too old resource version: {self.since} ({store.compacted})").body(),
+                )
+            ]
 
     def events(self, changes: Iterable[Change]) -> list[Json]:
         """Return what this watch tells about changes of its resource."""
@@ -122,7 +132,9 @@ class Watch:
             return _event("MODIFIED" if before else "ADDED", change.obj)
         if not before or change.previous is None:
             return None
-        return _event("DELETED", with_metadata(change.previous, resourceVersion=str(change.revision)))
+        return _event(
+            "DELETED", with_metadata(change.previous, resourceVersion=str(change.revision))
+        )
 
     def _concerns(self, obj: Json) -> bool:
         namespace = self.target.namespace if self.target.resource.namespaced else ""
@@ -148,15 +160,19 @@ def watch_of(call: Call) -> Watch:
     )
 
 
-async def follow(store: ObjectStore, watch: Watch, *, bookmark_seconds: float) -> AsyncGenerator[list[Json]]:
+async def follow(
+    store: ObjectStore, watch: Watch, *, bookmark_seconds: float
+) -> AsyncGenerator[list[Json]]:
     """Yield events in batches, until the watch's time is up; nothing is lost between its first events and the later."""
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Change]()
+    loop = asyncio.get_running_loop()
+    queue = asyncio.Queue[Change]()
 
     def observe(change: Change) -> None:
         if change.resource is watch.target.resource:
             queue.put_nowait(change)
 
-    deadline, first = loop.time() + watch.timeout, watch.first(store)
+    deadline = loop.time() + watch.timeout
+    first = watch.first(store)
     store.subscribe(observe)
     try:
         yield first

@@ -1,6 +1,7 @@
 """In which form an answer is wanted, and how it is written: objects, or the tables that `kubectl get` shows.
 
-A real server renders tables itself; what shows a field is a name and a path, and only what is put together a function.
+A real server renders tables itself; what shows a field is a name and a path, and only what is put
+together a function.
 """
 
 import zlib
@@ -27,7 +28,8 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Json
 from rollout.lab.objects import condition, field_of, is_deleting, is_finished, is_ready, labels_of
 
-_NONE, _UNKNOWN = "<none>", "<unknown>"
+_NONE = "<none>"
+_UNKNOWN = "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60))
 
@@ -48,11 +50,19 @@ class Column(NamedTuple):
     def definition(self) -> Json:
         """Return the column as a Table names it."""
         form = "name" if self.name == "Name" else ""
-        return {"name": self.name, "type": "string", "format": form, "description": "", "priority": self.priority}
+        return {
+            "name": self.name,
+            "type": "string",
+            "format": form,
+            "description": "",
+            "priority": self.priority,
+        }
 
     def cell(self, obj: Json, now: datetime) -> str:
         """Return what it shows of an object; a map as its size."""
-        value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        value = (
+            field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        )
         value = len(value) if isinstance(value, dict) else value
         return str(value) if value or value == 0 else self.absent
 
@@ -65,7 +75,10 @@ def _since(path: str) -> Cell:
         if not isinstance(text, str):
             return _UNKNOWN
         seconds = max(0, int((now - datetime.fromisoformat(text)).total_seconds()))
-        return next((f"{seconds // unit}{letter}" for letter, unit in _UNITS if seconds >= 2 * unit), f"{seconds}s")
+        return next(
+            (f"{seconds // unit}{letter}" for letter, unit in _UNITS if seconds >= 2 * unit),
+            f"{seconds}s",
+        )
 
     return age
 
@@ -81,12 +94,19 @@ def _node_status(node: Json, _now: datetime) -> str:
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
-    return ",".join(sorted({label.removeprefix(_ROLE) for label in labels_of(node) if label.startswith(_ROLE)} - {""}))
+    return ",".join(
+        sorted(
+            {label.removeprefix(_ROLE) for label in labels_of(node) if label.startswith(_ROLE)}
+            - {""}
+        )
+    )
 
 
 def _node_address(node: Json, _now: datetime) -> str:
     addresses = field_of(node, "status.addresses") or ()
-    return next((address["address"] for address in addresses if address["type"] == "InternalIP"), "")
+    return next(
+        (address["address"] for address in addresses if address["type"] == "InternalIP"), ""
+    )
 
 
 def _pod_ready(pod: Json, _now: datetime) -> str:
@@ -131,7 +151,11 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         Column("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
     ),
     **dict.fromkeys((DEPLOYMENTS, REPLICASETS, STATEFULSETS), (_NAME, _READY, _AGE)),
-    DAEMONSETS: (_NAME, Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")), _AGE),
+    DAEMONSETS: (
+        _NAME,
+        Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")),
+        _AGE,
+    ),
     BUDGETS: (
         _NAME,
         Column("Min Available", "spec.minAvailable", "N/A"),
@@ -171,20 +195,33 @@ def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> J
     """One object as it is, or as a table that has this much of it beside its cells; a Status stays what it is."""
     if not include or obj.get("kind") == "Status":
         return obj
-    return _table(resource, [obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, now, include)
+    return _table(
+        resource,
+        [obj],
+        {"resourceVersion": obj["metadata"].get("resourceVersion", "")},
+        now,
+        include,
+    )
 
 
-def list_body(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str) -> Json:
+def list_body(
+    resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str
+) -> Json:
     """Return a page of a list in the wanted form."""
     if include:
         return _table(resource, objects, metadata, now, include)
     # Items of a list do not repeat what the list says about them.
-    items = [{key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}} for obj in objects]
+    items = [
+        {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
+        for obj in objects
+    ]
     typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
     return {**typed, "metadata": metadata, "items": items}
 
 
-def _table(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str) -> Json:
+def _table(
+    resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str
+) -> Json:
     columns = _COLUMNS.get(resource, (_NAME, _AGE))
     partial = {"kind": "PartialObjectMetadata", **_META}
     rows = [
@@ -195,7 +232,13 @@ def _table(resource: Resource, objects: Iterable[Json], metadata: Json, now: dat
         for obj in objects
     ]
     definitions = [column.definition() for column in columns]
-    return {"kind": "Table", **_META, "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
+    return {
+        "kind": "Table",
+        **_META,
+        "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    }
 
 
 def encoded(body: Any) -> bytes:

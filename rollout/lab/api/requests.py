@@ -33,11 +33,15 @@ class Target:
     @property
     def plural(self) -> str:
         """`pods`, `pods/eviction`, empty."""
-        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+        return (
+            f"{self.resource.plural}/{self.subresource}"
+            if self.subresource
+            else self.resource.plural
+        )
 
 
-# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no namespace, and its
-# subresource `status` is nothing that lies in it.
+# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no
+# namespace, and its subresource `status` is nothing that lies in it.
 _ADDRESS: Final = re.compile(
     r"/(?:api|apis/([^/]+))/([^/]+)"
     r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
@@ -56,12 +60,18 @@ def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
     if resource is None or (name and not namespace if resource.namespaced else namespace):
         return Target(method.lower(), path)
     verb = _verb(method, query, named=bool(name), subresource=subresource)
-    return Target(verb, path, resource, subresource, name if resource is NAMESPACES else namespace, name)
+    return Target(
+        verb, path, resource, subresource, name if resource is NAMESPACES else namespace, name
+    )
 
 
 def _verb(method: str, query: Mapping[str, str], *, named: bool, subresource: str) -> str:
     if named:
-        return "create" if method == "POST" and subresource else _OBJECT_VERBS.get(method, method.lower())
+        return (
+            "create"
+            if method == "POST" and subresource
+            else _OBJECT_VERBS.get(method, method.lower())
+        )
     if method == "GET" and query.get("watch", "") in {"1", "true"}:
         return "watch"
     return _COLLECTION_VERBS.get(method, f"{method.lower()}collection")

@@ -1,6 +1,7 @@
 """What kinds of objects the lab serves, and under which names.
 
-One table, so that routing, discovery (below), rights and the store cannot disagree about a resource.
+One table, so that routing, discovery (below), rights and the store cannot disagree about a
+resource.
 """
 
 from collections.abc import Iterable
@@ -63,19 +64,28 @@ DEPLOYMENTS = Resource("apps", "deployments", "Deployment", "deploy", _SCALED)
 STATEFULSETS = Resource("apps", "statefulsets", "StatefulSet", "sts", _SCALED)
 JOBS = Resource("batch", "jobs", "Job")
 BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
-VOLUMEATTACHMENTS = Resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
-# What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a scenario says, and no
-# CronJob starts a Job.
+VOLUMEATTACHMENTS = Resource(
+    "storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False
+)
+# What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a
+# scenario says, and no CronJob starts a Job.
 SERVICE_ACCOUNTS = Resource("", "serviceaccounts", "ServiceAccount", "sa", subresources=())
 CRON_JOBS = Resource("batch", "cronjobs", "CronJob", "cj")
-NETWORK_POLICIES = Resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", subresources=())
+NETWORK_POLICIES = Resource(
+    "networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", subresources=()
+)
 ROLES = Resource(_RBAC, "roles", "Role", subresources=())
 ROLE_BINDINGS = Resource(_RBAC, "rolebindings", "RoleBinding", subresources=())
 CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), namespaced=False)
-CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False)
-# Of storage that runs on the cluster's own nodes; a test, or whoever plays with the lab, plays its operator.
+CLUSTER_ROLE_BINDINGS = Resource(
+    _RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False
+)
+# Of storage that runs on the cluster's own nodes; a test, or whoever plays with the lab, plays its
+# operator.
 REPLICAS = Resource("longhorn.io", "replicas", "Replica", version="v1beta2")
-LONGHORN_SETTINGS = Resource("longhorn.io", "settings", "Setting", subresources=(), version="v1beta2")
+LONGHORN_SETTINGS = Resource(
+    "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
+)
 CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -90,15 +100,13 @@ ACCESS_REVIEWS = Resource(
 SERVED: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
 STORED: Final = tuple(resource for resource in SERVED if resource is not ACCESS_REVIEWS)
 
-VERSION: Final = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.2",
-    "platform": "linux/amd64",
+VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
+
+
+_FIXED: Final[dict[str, dict[str, Any]]] = {
+    "/version": VERSION,
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
 }
-
-
-_FIXED: Final[dict[str, dict[str, Any]]] = {"/version": VERSION, "/api": {"kind": "APIVersions", "versions": ["v1"]}}
 
 
 def discovered(path: str) -> dict[str, Any] | None:
@@ -131,9 +139,18 @@ def resource_list(group: str, version: str) -> dict[str, Any] | None:
     served = [resource for resource in SERVED if resource.api_version == api_version]
     if not served:
         return None
-    listed = [entry for resource in sorted(served, key=lambda one: one.plural) for entry in _entries(resource)]
+    listed = [
+        entry
+        for resource in sorted(served, key=lambda one: one.plural)
+        for entry in _entries(resource)
+    ]
     versioned = {"apiVersion": "v1"} if group else {}
-    return {"kind": "APIResourceList", **versioned, "groupVersion": api_version, "resources": listed}
+    return {
+        "kind": "APIResourceList",
+        **versioned,
+        "groupVersion": api_version,
+        "resources": listed,
+    }
 
 
 def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
@@ -146,7 +163,11 @@ def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
         **({"shortNames": [resource.short_name]} if resource.short_name else {}),
     }
     for part in resource.subresources:
-        named = {"name": f"{resource.plural}/{part}", "singularName": "", "namespaced": resource.namespaced}
+        named = {
+            "name": f"{resource.plural}/{part}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+        }
         of_body = _BODIES.get(part, {"kind": resource.kind})
         yield {**named, **of_body, "verbs": list(SUBRESOURCES[part])}
 
@@ -158,11 +179,17 @@ def _openapi(path: list[str]) -> dict[str, Any]:
         paths = (f"apis/{version}" if "/" in version else f"api/{version}" for version in versions)
         return {"paths": {path: {"serverRelativeURL": "/openapi/v3/all"} for path in paths}}
     info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-    patched = {f"/{resource.qualified}/{{name}}": {"patch": _openapi_patch(resource)} for resource in SERVED}
+    patched = {
+        f"/{resource.qualified}/{{name}}": {"patch": _openapi_patch(resource)}
+        for resource in SERVED
+    }
     return {"openapi": "3.0.0", "info": info, "paths": patched}
 
 
 def _openapi_patch(resource: Resource) -> dict[str, Any]:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
+    parameters = [
+        {"name": name, "in": "query", "schema": {"type": "string"}}
+        for name in ("dryRun", "fieldValidation")
+    ]
     return {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}

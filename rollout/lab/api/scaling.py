@@ -44,14 +44,20 @@ def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
     if metadata.get("name", target.name) != target.name:
         raise bad_request("the name of the object does not match the name on the URL")
     if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise bad_request('Scale in version "v1" cannot be handled as a Scale: spec.replicas is no number')
+        raise bad_request(
+            'Scale in version "v1" cannot be handled as a Scale: spec.replicas is no number'
+        )
     if replicas < 0:
         message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid(target.resource, target.name, [cause("FieldValueInvalid", message, "spec.replicas")])
+        raise invalid(
+            target.resource, target.name, [cause("FieldValueInvalid", message, "spec.replicas")]
+        )
     version = metadata.get("resourceVersion") or workload["metadata"]["resourceVersion"]
     wanted = {
         **workload,
         "metadata": {**workload["metadata"], "resourceVersion": version},
         "spec": {**workload["spec"], "replicas": replicas},
     }
-    return scale_of(writer.replace(replace(call, target=replace(target, subresource="")), workload, wanted))
+    return scale_of(
+        writer.replace(replace(call, target=replace(target, subresource="")), workload, wanted)
+    )

@@ -1,6 +1,7 @@
 """Label and field selectors: parsed once per request, then asked about many objects.
 
-How a written label selector reads is known in one place, for what is asked of a server and for this one.
+How a written label selector reads is known in one place, for what is asked of a server and for this
+one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +30,8 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 def holds(term: Json, labels: Mapping[str, str]) -> bool:
     """Whether one of an object's matchExpressions (key, operator, values) holds."""
-    operator, values = SelectorOperator(term["operator"]), tuple(term.get("values") or ())
+    operator = SelectorOperator(term["operator"])
+    values = tuple(term.get("values") or ())
     return Requirement(term["key"], operator, values).matches(labels)
 
 
@@ -38,7 +40,10 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
     NODES: ("spec.unschedulable",),
     PODS: ("spec.nodeName", "status.phase"),
     EVENTS: (
-        *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")),
+        *(
+            f"involvedObject.{field}"
+            for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
+        ),
         "reason",
         "reportingComponent",
         "source",
@@ -87,7 +92,9 @@ class Selection:
     @property
     def node(self) -> str:
         """The node to which it restricts pods; empty for none."""
-        return next((term.value for term in self.fields if term.path == "spec.nodeName" and term.wanted), "")
+        return next(
+            (term.value for term in self.fields if term.path == "spec.nodeName" and term.wanted), ""
+        )
 
 
 def selection_of(call: Call) -> Selection:
@@ -97,12 +104,15 @@ def selection_of(call: Call) -> Selection:
     except UsageError as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
     terms = (term.strip() for term in call.query.get("fieldSelector", "").split(","))
-    return Selection(labels, tuple(_field_term(term, call.target.resource) for term in terms if term))
+    return Selection(
+        labels, tuple(_field_term(term, call.target.resource) for term in terms if term)
+    )
 
 
 def _field_term(term: str, resource: Resource) -> _FieldTerm:
     path, sign, value = term.partition("=")
-    wanted, path = not path.endswith("!"), path.removesuffix("!").strip()
+    wanted = not path.endswith("!")
+    path = path.removesuffix("!").strip()
     if not sign:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
     if path not in _COMMON and path not in _FIELDS.get(resource, ()):

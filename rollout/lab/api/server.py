@@ -1,7 +1,7 @@
 """The API server itself: a listener, connections, and what faults do to them.
 
-Everything runs in the event loop that also owns the store. Requests are answered in one go, watches are
-streamed, and a fault may stand in for either.
+Everything runs in the event loop that also owns the store. Requests are answered in one go, watches
+are streamed, and a fault may stand in for either.
 """
 
 import asyncio
@@ -126,7 +126,9 @@ class ApiServer:
             query=request.query,
             accept=request.headers.get("Accept", ""),
             # kubectl's client for scales names no type, and a real server takes that for JSON
-            content_type=request.content_type if payload and "Content-Type" in request.headers else "",
+            content_type=(
+                request.content_type if payload and "Content-Type" in request.headers else ""
+            ),
             payload=payload,
             user_agent=request.headers.get("User-Agent", ""),
         )
@@ -143,7 +145,12 @@ class ApiServer:
 
     async def _respond(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         payload, packed = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
-        headers = {"Content-Type": answer.content_type, "Date": self._date(), **packed, **answer.headers}
+        headers = {
+            "Content-Type": answer.content_type,
+            "Date": self._date(),
+            **packed,
+            **answer.headers,
+        }
         if not answer.breaks_off:
             return web.Response(status=answer.status, body=payload, headers=headers)
         # Twice as much is announced as is sent before the end: the client cannot but notice.
@@ -164,10 +171,14 @@ class ApiServer:
         with suppress(ConnectionResetError):
             await response.prepare(request)
             bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
-            async with aclosing(follow(self.store, watch, bookmark_seconds=bookmark_seconds)) as batches:
+            async with aclosing(
+                follow(self.store, watch, bookmark_seconds=bookmark_seconds)
+            ) as batches:
                 async for events in batches:
                     if events:
-                        await response.write(b"".join(_line(self.store, watch, event) for event in events))
+                        await response.write(
+                            b"".join(_line(self.store, watch, event) for event in events)
+                        )
             await response.write_eof()
         return response
 
@@ -254,4 +265,6 @@ def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
         return encoded(event)
     shown = object_body(watch.target.resource, event["object"], store.now(), watch.include)
     # A bookmark is no object, so a table has no row for it.
-    return encoded({**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown})
+    return encoded(
+        {**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown}
+    )

@@ -1,7 +1,7 @@
 """The Status answers of a real API server, word for word where a recording shows them.
 
-Clients decide by code, reason and causes; people read the message. One constructor per refusal keeps all
-four together.
+Clients decide by code, reason and causes; people read the message. One constructor per refusal
+keeps all four together.
 """
 
 from collections.abc import Iterable
@@ -39,10 +39,16 @@ def cause(reason: str, message: str, field: str = "") -> Json:
 class StatusError(Exception):
     """A refusal: what the client gets instead of the object it asked for; `retry_seconds` stand in a header, too."""
 
-    def __init__(self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0) -> None:
+    def __init__(
+        self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0
+    ) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = CODES[reason], reason, message
-        self.details = {**(details or {}), "retryAfterSeconds": retry_seconds} if retry_seconds else details
+        self.code = CODES[reason]
+        self.reason = reason
+        self.message = message
+        self.details = (
+            {**(details or {}), "retryAfterSeconds": retry_seconds} if retry_seconds else details
+        )
         self.headers = {"Retry-After": str(retry_seconds)} if retry_seconds else {}
 
     def body(self) -> Json:
@@ -81,13 +87,17 @@ def unauthorized() -> StatusError:
 def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Json] = ()) -> StatusError:
     """About an object, or (without a name) about its whole resource."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return StatusError("Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes))
+    return StatusError(
+        "Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes)
+    )
 
 
 def namespace_terminating(resource: Resource, name: str, namespace: str) -> StatusError:
     """Nothing new in a namespace that is going away."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    going = cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+    going = cause(
+        "NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace"
+    )
     return forbidden(resource, name, why, [going])
 
 
@@ -98,17 +108,23 @@ def unknown_path() -> StatusError:
 
 def not_found(resource: Resource, name: str) -> StatusError:
     """There is no such object."""
-    return StatusError("NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name))
+    return StatusError(
+        "NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name)
+    )
 
 
 def method_not_allowed() -> StatusError:
     """Say that the resource has no such verb."""
-    return StatusError("MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    return StatusError(
+        "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+    )
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
     """Say that the name of a new object is taken."""
-    return StatusError("AlreadyExists", f'{resource.qualified} "{name}" already exists', _about(resource, name))
+    return StatusError(
+        "AlreadyExists", f'{resource.qualified} "{name}" already exists', _about(resource, name)
+    )
 
 
 def _conflict(subject: str, why: str, details: Json) -> StatusError:
@@ -117,7 +133,10 @@ def _conflict(subject: str, why: str, details: Json) -> StatusError:
 
 def stale_version(resource: Resource, name: str) -> StatusError:
     """Say that the object was changed since the version that the client read."""
-    why = "the object has been modified; please apply your changes to the latest version and try again"
+    why = (
+        "the object has been modified; please apply your changes to the latest version and try"
+        " again"
+    )
     return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
 
 
@@ -130,10 +149,12 @@ def wrong_uid_on_update(resource: Resource, name: str, asked: str, actual: str) 
 def wrong_precondition(resource: Resource, name: str, asked: str, actual: str) -> StatusError:
     """Say that the deletion was meant for an earlier object of that name."""
     why = (
-        f"the UID in the precondition ({asked}) does not match the UID in record ({actual}). The object might have "
-        "been deleted and then recreated"
+        f"the UID in the precondition ({asked}) does not match the UID in record ({actual}). The"
+        " object might have been deleted and then recreated"
     )
-    return _conflict(f'{_full_kind(resource)} "{name}"', why, _about(resource, name, kind=resource.kind))
+    return _conflict(
+        f'{_full_kind(resource)} "{name}"', why, _about(resource, name, kind=resource.kind)
+    )
 
 
 def expired(message: str) -> StatusError:

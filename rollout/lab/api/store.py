@@ -1,8 +1,8 @@
 """The cluster's objects: one versioned, ordered collection per resource, like etcd behind a real API server.
 
-Every reader in the lab (API front, world, scoreboard) shares the stored dictionaries, so they are immutable
-by convention: to change an object, build a new dictionary that shares the unchanged parts and `put` it.
-The store knows nothing about rights, deletion grace or defaults.
+Every reader in the lab (API front, world, scoreboard) shares the stored dictionaries, so they are
+immutable by convention: to change an object, build a new dictionary that shares the unchanged parts
+and `put` it. The store knows nothing about rights, deletion grace or defaults.
 """
 
 from bisect import bisect_left, insort
@@ -39,13 +39,15 @@ class Change:
         return before is None or self.gone or any(view(before) != view(self.obj) for view in views)
 
 
-# Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and a node or a UID.
+# Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and
+# a node or a UID.
 Place = tuple[str, str, str]
 
 
 def _places_of_pod(pod: Json) -> list[Place]:
     """Return the place of all pods of its namespace, and those of its labels, owners and node."""
-    metadata, node = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
+    metadata = pod["metadata"]
+    node = (pod.get("spec") or {}).get("nodeName")
     namespace = metadata.get("namespace", "")
     return [
         (namespace, "", ""),
@@ -63,7 +65,10 @@ def _places_of_budget(budget: Json) -> list[Place]:
 
 
 # With tens of thousands of pods nobody can afford to scan them all for each ReplicaSet or budget.
-_PLACES: Final[Mapping[Resource, Callable[[Json], list[Place]]]] = {PODS: _places_of_pod, BUDGETS: _places_of_budget}
+_PLACES: Final[Mapping[Resource, Callable[[Json], list[Place]]]] = {
+    PODS: _places_of_pod,
+    BUDGETS: _places_of_budget,
+}
 
 
 class CompactedError(Exception):
@@ -117,8 +122,8 @@ class _Collection:
 class ObjectStore:
     """All objects of the cluster, their versions, and the recent history of changes.
 
-    `history` bounds how many changes are kept for watches and for pages of older lists; `now` gives UTC.
-    Only one event loop may use it.
+    `history` bounds how many changes are kept for watches and for pages of older lists; `now` gives
+    UTC. Only one event loop may use it.
     """
 
     def __init__(self, *, now: Callable[[], datetime], history: int = 50_000) -> None:
@@ -143,7 +148,10 @@ class ObjectStore:
 
     def pods_on(self, node: str) -> list[Json]:
         """Return the pods bound to a node, in key order."""
-        return [self._collections[PODS].objects[key] for key in sorted(self._filed.get((PODS, ("", "node", node)), ()))]
+        return [
+            self._collections[PODS].objects[key]
+            for key in sorted(self._filed.get((PODS, ("", "node", node)), ()))
+        ]
 
     def filed(self, resource: Resource, *places: Place) -> list[Json]:
         """Return what is filed at the place that has least of these, in order of arrival."""
@@ -155,11 +163,18 @@ class ObjectStore:
         metadata = dict(obj.get("metadata") or {})
         namespace = metadata.get("namespace", "")
         if not metadata.get("name"):
-            metadata["name"] = self.free_name(resource, metadata["generateName"], namespace, SystemRandom())
+            metadata["name"] = self.free_name(
+                resource, metadata["generateName"], namespace, SystemRandom()
+            )
         key = key_of(metadata["name"], namespace)
         metadata["uid"] = str(uuid4())
         metadata["creationTimestamp"] = timestamp(self.now())
-        typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
+        typed = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            **obj,
+            "metadata": metadata,
+        }
         return self._write(resource, key, typed)
 
     def put(self, resource: Resource, obj: Json) -> Json:
@@ -221,7 +236,9 @@ class ObjectStore:
         self._announce(Change(resource, stored, previous, self.revision, gone))
         return stored
 
-    def _file(self, resource: Resource, key: str, previous: Json | None, stored: Json | None) -> None:
+    def _file(
+        self, resource: Resource, key: str, previous: Json | None, stored: Json | None
+    ) -> None:
         before, after = (_PLACES[resource](obj) if obj else [] for obj in (previous, stored))
         if before == after:
             return
@@ -238,7 +255,8 @@ class ObjectStore:
         while len(self._history) > self._limit:
             self.compacted = self._history.popleft().revision
         self._unannounced.append(change)
-        # An observer may write: its change waits here, so that every observer sees all changes in order.
+        # An observer may write: its change waits here, so that every observer sees all changes in
+        # order.
         if not self._announcing:
             self._tell_observers()
 

@@ -1,7 +1,8 @@
 """Create, update, patch and delete: what a write over the wire does to the store.
 
-Everything here is synchronous, so a write is one step of the event loop and nothing can come between the
-reading of an object and its replacement. A dry run takes the same way and stops before the store.
+Everything here is synchronous, so a write is one step of the event loop and nothing can come
+between the reading of an object and its replacement. A dry run takes the same way and stops before
+the store.
 """
 
 from collections.abc import Mapping
@@ -87,17 +88,22 @@ class Writer:
 
     def create(self, call: Call, body: Json) -> Json:
         """Store a new object."""
-        resource, namespace = call.target.resource, call.target.namespace
+        resource = call.target.resource
+        namespace = call.target.namespace
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
         for field in _SERVER_OWNED:
             metadata.pop(field, None)
         if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the"
+                " request"
+            )
         obj = with_defaults(resource, {**body, "metadata": metadata})
         check(resource, obj)
-        name, now = metadata.get("name", ""), timestamp(self._store.now())
+        name = metadata.get("name", "")
+        now = timestamp(self._store.now())
         if resource.namespaced:
             self.check_namespace(resource, namespace, name)
         if name and self._store.get(resource, name, metadata.get("namespace", "")) is not None:
@@ -105,7 +111,11 @@ class Writer:
         obj = with_writers(call, {}, obj, now)
         if not call.dry_run:
             return self._store.create(resource, obj)
-        identity = {"name": name or metadata["generateName"], "uid": str(uuid4()), "creationTimestamp": now}
+        identity = {
+            "name": name or metadata["generateName"],
+            "uid": str(uuid4()),
+            "creationTimestamp": now,
+        }
         return with_metadata(obj, **identity)
 
     def update(self, call: Call, body: Json) -> Json:
@@ -114,7 +124,9 @@ class Writer:
         metadata = body.get("metadata") or {}
         named = (metadata.get("name"), metadata.get("namespace", target.namespace))
         if named != (target.name, target.namespace):
-            raise bad_request(f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it")
+            raise bad_request(
+                f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it"
+            )
         if self.is_made_by_update(target):
             # whatever version it names is not looked at, only whom it means
             if metadata.get("uid"):
@@ -123,13 +135,19 @@ class Writer:
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             message = "Invalid value: 0: must be specified for an update"
-            raise invalid(resource, target.name, [cause("FieldValueInvalid", message, "metadata.resourceVersion")])
+            raise invalid(
+                resource,
+                target.name,
+                [cause("FieldValueInvalid", message, "metadata.resourceVersion")],
+            )
         return self.replace(call, current, body)
 
     def is_made_by_update(self, target: Target) -> bool:
         """Whether there is no such object, and an update would make it."""
         resource = target.resource
-        return resource in _MADE_BY_UPDATE and not self._store.get(resource, target.name, target.namespace)
+        return resource in _MADE_BY_UPDATE and not self._store.get(
+            resource, target.name, target.namespace
+        )
 
     def patch(self, call: Call, patch: Any) -> Json:
         """Patch an object."""
@@ -141,7 +159,8 @@ class Writer:
 
     def replace(self, call: Call, current: Json, wanted: Json) -> Json:
         """Bring an object to its wanted form, as far as the write may; 409 if it was based on another version."""
-        resource, now = call.target.resource, timestamp(self._store.now())
+        resource = call.target.resource
+        now = timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
         obj = with_defaults(resource, _within(call.target, current, wanted), creating=False)
         check(resource, obj, current)
@@ -153,7 +172,9 @@ class Writer:
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
         """Delete under the request's precondition; the object as the deletion leaves or last saw it."""
         check_uid(resource, current, request.uid)
-        after = deleted_form(resource, current, self._store.now(), grace_seconds=request.grace_seconds)
+        after = deleted_form(
+            resource, current, self._store.now(), grace_seconds=request.grace_seconds
+        )
         return after if request.dry_run else settle(self._store, resource, after) or after
 
 
@@ -176,9 +197,14 @@ def check_uid(resource: Resource, current: Json, uid: str) -> None:
 
 def _within(target: Target, current: Json, wanted: Json) -> Json:
     """Return the wanted object with everything that this write may not change as it was."""
-    before, owned = current["metadata"], (*_SERVER_OWNED, "namespace")
+    before = current["metadata"]
+    owned = (*_SERVER_OWNED, "namespace")
     sent = {key: value for key, value in (wanted.get("metadata") or {}).items() if key not in owned}
-    metadata = {**sent, "name": before["name"], **{field: before[field] for field in owned if field in before}}
+    metadata = {
+        **sent,
+        "name": before["name"],
+        **{field: before[field] for field in owned if field in before},
+    }
     kept = _kept(target, current, wanted)
     if target.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
@@ -193,24 +219,30 @@ def _kept(target: Target, current: Json, wanted: Json) -> Json:
     return {**rest, "status": status_of(of_status)}
 
 
-# Of these objects it is kept who has written which fields last, in these parts. A client can tell that all stand on one
-# level of `fieldsV1`.
+# Of these objects it is kept who has written which fields last, in these parts. A client can tell
+# that all stand on one level of `fieldsV1`.
 _WRITTEN: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
 
 
 def with_writers(call: Call, current: Json, obj: Json, now: str) -> Json:
     """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
     resource = call.target.resource
-    before, after = _fields_of(resource, current), _fields_of(resource, obj)
+    before = _fields_of(resource, current)
+    after = _fields_of(resource, obj)
     changed: Json = {field: {} for field, value in after.items() if before.get(field) != value}
     entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
     times = {entry["manager"]: entry["time"] for entry in entries}
     written: dict[str, Json] = {
-        entry["manager"]: {field: {} for field in entry["fieldsV1"] if field in after and field not in changed}
+        entry["manager"]: {
+            field: {} for field in entry["fieldsV1"] if field in after and field not in changed
+        }
         for entry in entries
     }
     if changed:
-        times[call.manager], written[call.manager] = now, {**written.get(call.manager, {}), **changed}
+        times[call.manager], written[call.manager] = (
+            now,
+            {**written.get(call.manager, {}), **changed},
+        )
     known = {"operation": "Update", "apiVersion": resource.api_version, "fieldsType": "FieldsV1"}
     entries = [
         {**known, "manager": name, "time": times[name], "fieldsV1": fields}
@@ -235,15 +267,18 @@ _MERGE_KEYS: Final = {
 }
 
 
-# Of a strategic merge only what clients of this cluster patch is known: lists of the fields above are merged by their
-# key, any other list is replaced whole, as a real server does with lists that have no merge key (a node's taints).
-# Directives (`$patch`) are not followed.
+# Of a strategic merge only what clients of this cluster patch is known: lists of the fields above
+# are merged by their key, any other list is replaced whole, as a real server does with lists that
+# have no merge key (a node's taints). Directives (`$patch`) are not followed.
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
     """Return the object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
     if media_type not in {MERGE, STRATEGIC}:
         raise unsupported_media_type()
     if not isinstance(patch, dict):
-        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal into Go value of type"
+            " map[string]interface {}"
+        )
     return merge(current, patch, _MERGE_KEYS if media_type == STRATEGIC else {})
 
 
@@ -265,7 +300,9 @@ def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
 
 def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
     known = {element.get(key): element for element in current}
-    changed = {element[key]: merge(known.get(element[key], {}), element, _MERGE_KEYS) for element in patch}
+    changed = {
+        element[key]: merge(known.get(element[key], {}), element, _MERGE_KEYS) for element in patch
+    }
     # A real server puts the elements that a patch adds before those that were there.
     added = [element for name, element in changed.items() if name not in known]
     return [*added, *(changed.get(name, element) for name, element in known.items())]

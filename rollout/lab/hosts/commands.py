@@ -1,11 +1,12 @@
 """What a simulated host answers to a command line that comes over SSH.
 
-A scenario may declare answers (`commands`). Otherwise a line is one of the constant scripts of rollout or of its
-playbooks, known by what stands in them, or plain commands joined by `;`, `&&` and `||`. There is no shell.
+A scenario may declare answers (`commands`). Otherwise a line is one of the constant scripts of
+rollout or of its playbooks, known by what stands in them, or plain commands joined by `;`, `&&` and
+`||`. There is no shell.
 
-The probe, doctor's questions and the check for updates are lines that name a section, and mostly the program that
-answers it: what they ask is read from them, and what takes a shell is played. A real shell's answers are held against
-these by `tests/lab/hosts`.
+The probe, doctor's questions and the check for updates are lines that name a section, and mostly
+the program that answers it: what they ask is read from them, and what takes a shell is played. A
+real shell's answers are held against these by `tests/lab/hosts`.
 """
 
 import re
@@ -17,14 +18,23 @@ from typing import Final
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
 from rollout.lab.hosts.engine import os_release
 from rollout.lab.hosts.machine import STAGED_LOCK
-from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session, Words, files_below, read_file
+from rollout.lab.hosts.session import (
+    NOT_FOUND,
+    TIMED_OUT,
+    Output,
+    Session,
+    Words,
+    files_below,
+    read_file,
+)
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _ASKED: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
 _OWN: Final = re.compile(r"run (\d+) sh -c (.*); printf")
 _ANSWERS: Final = ("CURRENT_OP=", "xdssx ")
 _DENIED: Final = "CURRENT_OP=(null)"
-_MOST_PACKAGES, _MOST_SAID = 4000, 2000
+_MOST_PACKAGES = 4000
+_MOST_SAID = 2000
 _CONFIGURED: Final = ("/usr/share/coreos", "/usr/share/flatcar", "/etc/coreos", "/etc/flatcar")
 _REQUIRED: Final = "/run/reboot-required"
 
@@ -83,7 +93,9 @@ async def _ask(session: Session, report: _Report, name: str, seconds: float, wor
     report.mark(name)
     text = said.out.rstrip("\n")
     report.add(replace(said, out=f"{text}\n{EXIT_MARKER} {said.status}\n"))
-    report.answered = report.answered or (_DENIED not in text and any(sign in text for sign in _ANSWERS))
+    report.answered = report.answered or (
+        _DENIED not in text and any(sign in text for sign in _ANSWERS)
+    )
 
 
 async def _own(session: Session, line: str) -> str:
@@ -125,7 +137,9 @@ def _texts(session: Session, *paths: str) -> list[str]:
 
 def _scheduled(session: Session) -> str:
     now = int(session.machine.clock.now().timestamp())
-    return "".join(f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled"))
+    return "".join(
+        f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled")
+    )
 
 
 def _shown(session: Session) -> str:
@@ -134,12 +148,17 @@ def _shown(session: Session) -> str:
 
 
 def _update_conf(session: Session) -> str:
-    return "".join(f"{text}\n" for text in _texts(session, *(f"{folder}/update.conf" for folder in _CONFIGURED)))
+    return "".join(
+        f"{text}\n"
+        for text in _texts(session, *(f"{folder}/update.conf" for folder in _CONFIGURED))
+    )
 
 
 def _packages(session: Session) -> str:
     # the same file by two names
-    return "".join(f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs"))
+    return "".join(
+        f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs")
+    )
 
 
 _READ: Final[Mapping[str, Callable[[Session], str]]] = {
@@ -159,11 +178,16 @@ _PLAYED: Final[Mapping[str, Callable[[Session], Awaitable[Output]]]] = {
 
 async def _checked(session: Session, match: re.Match[str]) -> Output:
     """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
-    err, statuses, status = "", dict[str, int](), 0
-    for name, seconds, command in re.findall(r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", match.string, re.MULTILINE):
+    err = ""
+    statuses = dict[str, int]()
+    status = 0
+    for name, seconds, command in re.findall(
+        r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", match.string, re.MULTILINE
+    ):
         err += f"\n{MARKER} {name}\n"
         said = await session.run(tuple(command.split()), limit=float(seconds))
-        err, status = err + said.err, said.status
+        err = err + said.err
+        status = said.status
         if status == 0:
             break
         statuses[name] = status
@@ -184,7 +208,9 @@ _UNITS: Final = re.compile(r"for unit in ([^;]*); do\n.*is-enabled.*is-active.*d
 _VARIABLE: Final = re.compile(r"\$([A-Z_]+)")
 _JOINTS: Final = ("", ";", "&&", "||")
 _SIGNS: Final = ";&|<>()\n"
-_NO_SHELL: Final = "bash: the lab's hosts have no shell for this; a scenario's `commands` say what they answer\n"
+_NO_SHELL: Final = (
+    "bash: the lab's hosts have no shell for this; a scenario's `commands` say what they answer\n"
+)
 _UNREADABLE: Final = Output(2, err=_NO_SHELL)
 
 
@@ -203,7 +229,7 @@ async def answer(session: Session, line: str) -> Output:
 
 async def _in_shell(session: Session, match: re.Match[str]) -> Output:
     try:
-        (script, *_) = shlex.split(match[1])
+        script, *_ = shlex.split(match[1])
     except ValueError:
         return _UNREADABLE
     return await answer(session, script)
@@ -228,7 +254,10 @@ async def _units(session: Session, match: re.Match[str]) -> Output:
     """Return the states of units, as the playbook that prepares hosts asks for them."""
     lines = []
     for name in match[1].split():
-        states = [(await session.run(("systemctl", verb, name))).out.strip() for verb in ("is-enabled", "is-active")]
+        states = [
+            (await session.run(("systemctl", verb, name))).out.strip()
+            for verb in ("is-enabled", "is-active")
+        ]
         lines.append(f"{name}:{':'.join(states)}\n")
     return Output(out="".join(lines))
 
@@ -252,7 +281,9 @@ async def _commands(session: Session, line: str) -> Output:
     written = os_release(session.machine.os_version, session.machine.system)
     known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', written, re.MULTILINE))
     tokens = _tokens(_VARIABLE.sub(lambda match: known.get(match[1], match[0]), line))
-    said, words, is_due = Output(), list[str](), True
+    said = Output()
+    words = list[str]()
+    is_due = True
     for token in tokens:
         if not _is_sign(token):
             words.append(token)
@@ -260,7 +291,8 @@ async def _commands(session: Session, line: str) -> Output:
             if is_due:
                 one = await session.run(tuple(words))
                 said = Output(one.status, said.out + one.out, said.err + one.err)
-            joint, words = token.strip("\n"), []
+            joint = token.strip("\n")
+            words = []
             is_due = joint not in {"&&", "||"} or (said.status == 0) == (joint == "&&")
     return said if tokens else _UNREADABLE
 
@@ -268,7 +300,9 @@ async def _commands(session: Session, line: str) -> Output:
 def _tokens(line: str) -> list[str]:
     """Words, and the signs between them, of which the last ends the line; none where it takes a shell to read it."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_SIGNS)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     try:
         tokens = [*lexer, ";"]
     except ValueError:

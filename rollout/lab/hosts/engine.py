@@ -1,9 +1,9 @@
 """A host's operating system: the release that runs, Flatcar's as a rule, and its update-engine.
 
 One version string decides os-release and the name that the kubelet reports, so that everything a
-simulated host answers changes together when it boots another release. Of the engine there are state and sequence of
-operations; how the state is printed is the business of the commands that print it, and whoever owns the clock drives
-the sequence.
+simulated host answers changes together when it boots another release. Of the engine there are state
+and sequence of operations; how the state is printed is the business of the commands that print it,
+and whoever owns the clock drives the sequence.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ _TEXTS: Final[Mapping[System, tuple[str, str]]] = {
     System.FLATCAR: (
         "Flatcar Container Linux by Kinvolk {version} (Oklo)",
         (
-            'NAME="Flatcar Container Linux by Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
+            'NAME="Flatcar Container Linux by'
+            ' Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
             'VERSION_ID={version}\nBUILD_ID=2025-06-13-0151\nPRETTY_NAME="{pretty}"\n'
         ),
     ),
@@ -68,7 +69,8 @@ def next_version(version: str) -> str:
 
 _PAYLOAD_BYTES: Final = 465_881_871
 # A download takes ten steps of an update.
-_STEP_SHARE, _TROUBLE_AT = 0.1, 0.4
+_STEP_SHARE = 0.1
+_TROUBLE_AT = 0.4
 
 
 _NEXT: Final = {
@@ -83,8 +85,9 @@ _NEXT: Final = {
 class UpdateEngine:
     """One host's update-engine: what runs, what is staged, what a check would find.
 
-    `staged` is the version on the other partition with boot priority; `available` is what the update server
-    offers. `marked` is the marker file in /run: a restarted engine knows only that, not the version.
+    `staged` is the version on the other partition with boot priority; `available` is what the
+    update server offers. `marked` is the marker file in /run: a restarted engine knows only that,
+    not the version.
     """
 
     operation: UpdateOperation = UpdateOperation.IDLE
@@ -103,8 +106,8 @@ class UpdateEngine:
     def status(self) -> tuple[int, float, UpdateOperation, str, int]:
         """Return what GetStatus does, in the order of its signature `xdssx`.
 
-        That is the time of the last check in seconds since the epoch, the progress as a fraction, the operation, the
-        version, and its size in bytes.
+        That is the time of the last check in seconds since the epoch, the progress as a fraction,
+        the operation, the version, and its size in bytes.
         """
         version = self.staged or self.available
         if self.forgetful:
@@ -115,7 +118,9 @@ class UpdateEngine:
 
     def advance(self, checked: int, fault: UpdateFault | None) -> bool:
         """Take the next step of an update attempt, now in seconds since the epoch, and return whether it goes on."""
-        is_in_trouble = self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
+        is_in_trouble = (
+            self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
+        )
         match self.operation:
             case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
                 self._enter(UpdateOperation.REPORTING_ERROR)
@@ -123,7 +128,9 @@ class UpdateEngine:
                 # only where the update server has said something does this time change
                 self.last_checked = checked
                 self._enter(UpdateOperation.AVAILABLE if self.available else UpdateOperation.IDLE)
-            case UpdateOperation.DOWNLOADING if is_in_trouble and fault is UpdateFault.DOWNLOAD_FAILS:
+            case UpdateOperation.DOWNLOADING if (
+                is_in_trouble and fault is UpdateFault.DOWNLOAD_FAILS
+            ):
                 self._enter(UpdateOperation.REPORTING_ERROR)
             case UpdateOperation.DOWNLOADING if self.progress + _STEP_SHARE < 1:
                 self.progress += 0 if is_in_trouble and fault is UpdateFault.STALLS else _STEP_SHARE
@@ -144,7 +151,10 @@ class UpdateEngine:
 
     def reset(self) -> None:
         """Back to idle, as ResetStatus does: the partition keeps its priority."""
-        self.operation, self.progress, self.marked, self.forgetful = UpdateOperation.IDLE, 0.0, False, False
+        self.operation = UpdateOperation.IDLE
+        self.progress = 0.0
+        self.marked = False
+        self.forgetful = False
 
     def restart(self) -> None:
         """Start the process anew within one boot: only the marker file is left of what it knew."""
@@ -156,11 +166,13 @@ class UpdateEngine:
         """Note that the host has booted this version: nothing is staged any more, /run is empty."""
         if version == self.available:
             self.available = None
-        self.staged, self.last_checked = None, 0
+        self.staged = None
+        self.last_checked = 0
         self.reset()
 
     def _enter(self, operation: UpdateOperation) -> None:
         self.operation = operation
         self.progress = 0.0
         if operation is UpdateOperation.NEED_REBOOT:
-            self.staged, self.marked = self.available, True
+            self.staged = self.available
+            self.marked = True

@@ -1,7 +1,7 @@
 """What can be wrong with a simulated host.
 
-Each field is one independent way in which hosts misbehave; the defaults are a healthy host. Scenario files
-write the fields under `faults:`, tests replace the whole value on a running machine.
+Each field is one independent way in which hosts misbehave; the defaults are a healthy host.
+Scenario files write the fields under `faults:`, tests replace the whole value on a running machine.
 """
 
 from enum import StrEnum
@@ -59,10 +59,10 @@ class SshFault(StrEnum):
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is wrong with one host; seconds are simulated ones.
 
-    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot
-    is scheduled, counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until the
-    host goes down, or these faults do; `missing` are programs that the host has not. `stages_again`: with every boot
-    the next version is staged, whichever it booted.
+    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot is scheduled,
+    counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until
+    the host goes down, or these faults do; `missing` are programs that the host has not.
+    `stages_again`: with every boot the next version is staged, whichever it booted.
     """
 
     reboot: RebootFault | None = None

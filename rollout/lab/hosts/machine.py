@@ -1,7 +1,8 @@
 """One simulated Flatcar host: what it is, and how it goes down and comes back.
 
-A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and tells its
-observers, who close ports, drop connections and stop kubelets. All of it runs in the lab's event loop.
+A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and tells
+its observers, who close ports, drop connections and stop kubelets. All of it runs in the lab's
+event loop.
 """
 
 import asyncio
@@ -23,7 +24,12 @@ from rollout.model.host import UpdateOperation
 UPDATE_ENGINE: Final = "update-engine.service"
 LOCKSMITHD: Final = "locksmithd.service"
 ZINCATI: Final = "zincati.service"
-_ALWAYS_ON: Final = ("containerd.service", "kubelet.service", "sshd.service", "systemd-logind.service")
+_ALWAYS_ON: Final = (
+    "containerd.service",
+    "kubelet.service",
+    "sshd.service",
+    "systemd-logind.service",
+)
 
 
 @dataclass(slots=True)
@@ -135,10 +141,11 @@ class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
-    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
-    by every boot. `commands` are what it answers to lines that the lab does not know. `agent`: FLUO's agent runs there,
-    and takes its word that a reboot is needed back after one.
+    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of`
+    names the host whose address its kubelet reports as its own. `files` are on the host from the
+    start, `boot_files` are put there by every boot. `commands` are what it answers to lines that
+    the lab does not know. `agent`: FLUO's agent runs there, and takes its word that a reboot is
+    needed back after one.
     """
 
     version: str | None = None
@@ -163,8 +170,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class HostEvent(StrEnum):
     """What a machine tells its observers.
 
-    Stopping: it has begun to shut down and accepts no new connection. Down: it is off, and everything on it is gone.
-    Up: it has booted. Changed: its faults are others now.
+    Stopping: it has begun to shut down and accepts no new connection. Down: it is off, and
+    everything on it is gone. Up: it has booted. Changed: its faults are others now.
     """
 
     STOPPING = "stopping"
@@ -176,8 +183,8 @@ class HostEvent(StrEnum):
 class Machine:
     """The state of one host.
 
-    `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time.
+    `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are
+    told of changes in order; `faults` may be replaced at any time.
     """
 
     def __init__(
@@ -190,7 +197,10 @@ class Machine:
         rng: random.Random,
         timings: HostTimings | None = None,
     ) -> None:
-        self.name, self.address, self.settings, self.clock = name, address, settings, clock
+        self.name = name
+        self.address = address
+        self.settings = settings
+        self.clock = clock
         self.boot_files = settings.boot_files
         self.engine = _engine(settings.update or Update(), clock.now())
         self.faults = settings.faults or HEALTHY
@@ -234,7 +244,10 @@ class Machine:
 
     def start(self) -> None:
         """Let time begin for this host: what it does on its own happens from now on."""
-        for delay in (self.faults.reboots_itself_after_seconds, self.faults.shuts_down_after_seconds):
+        for delay in (
+            self.faults.reboots_itself_after_seconds,
+            self.faults.shuts_down_after_seconds,
+        ):
             if delay is not None:
                 self._after(delay, self.reboot)
 
@@ -273,7 +286,9 @@ class Machine:
             self.os_version = staged
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
-            self.engine = UpdateEngine.with_staged(next_version(staged), checked=int(self.booted_at.timestamp()))
+            self.engine = UpdateEngine.with_staged(
+                next_version(staged), checked=int(self.booted_at.timestamp())
+            )
         self.units.boot()
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}
@@ -326,5 +341,6 @@ def _engine(update: Update, now: datetime) -> UpdateEngine:
         return engine
     engine = UpdateEngine(available=update.to, last_checked=checked)
     if update.state is EngineState.DOWNLOADING:
-        engine.operation, engine.progress = UpdateOperation.DOWNLOADING, update.progress
+        engine.operation = UpdateOperation.DOWNLOADING
+        engine.progress = update.progress
     return engine

@@ -1,7 +1,7 @@
 """The programs of a simulated host: few, and with the few options that rollout and its playbooks use.
 
-Some ask its services: `systemctl`, `busctl`, `update_engine_client` and `rpm-ostree`. Whoever wants a real host has
-`tests/e2e`; a scenario's `commands` say what else a host answers.
+Some ask its services: `systemctl`, `busctl`, `update_engine_client` and `rpm-ostree`. Whoever wants
+a real host has `tests/e2e`; a scenario's `commands` say what else a host answers.
 """
 
 import hashlib
@@ -15,8 +15,10 @@ from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine
 from rollout.lab.hosts.session import Output, Program, Session, Words, read_file
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
-_UNKNOWN_UNIT, _NOT_LOADED = 4, 5
-_ENGINE, _LOGIND = "com.coreos.update1", "org.freedesktop.login1"
+_UNKNOWN_UNIT = 4
+_NOT_LOADED = 5
+_ENGINE = "com.coreos.update1"
+_LOGIND = "org.freedesktop.login1"
 _DENIED: Final = "Access denied"
 # The client tries four times, ten seconds apart.
 _GIVES_UP_SECONDS: Final = 30
@@ -47,15 +49,22 @@ async def _systemctl(session: Session, words: Words) -> Output:
     if verb == "show":
         # `show -p PROPERTY … UNIT`, a unit by its full name
         shown = [(word, units.properties(unit)) for unit in names if "." in unit for word in names]
-        return Output(out="".join(f"{word}={known[word]}\n" for word, known in shown if word in known))
+        return Output(
+            out="".join(f"{word}={known[word]}\n" for word, known in shown if word in known)
+        )
     if verb in _CHANGES:
         outputs = [_change(session, verb, name, now="--now" in words) for name in names]
-        return Output(max(output.status for output in outputs), err="".join(output.err for output in outputs))
+        return Output(
+            max(output.status for output in outputs), err="".join(output.err for output in outputs)
+        )
     return Output(1, err=f"Unknown command verb '{verb}'.\n")
 
 
 # Which property a question is about, the state that it asks for, and its status for any other.
-_QUESTIONS: Final = {"is-active": ("ActiveState", "active", 3), "is-enabled": ("UnitFileState", "enabled", 1)}
+_QUESTIONS: Final = {
+    "is-active": ("ActiveState", "active", 3),
+    "is-enabled": ("UnitFileState", "enabled", 1),
+}
 # What a verb sets, of which attribute of a unit.
 _CHANGES: Final[Mapping[str, tuple[str, bool]]] = {
     **dict.fromkeys(("start", "restart"), ("active", True)),
@@ -97,7 +106,9 @@ def _engine_refuses(session: Session) -> str:
 
 async def _busctl(session: Session, words: Words) -> Output:
     """`busctl --system call SERVICE OBJECT INTERFACE METHOD`."""
-    machine, service, method = session.machine, words[3], words[-1]
+    machine = session.machine
+    service = words[3]
+    method = words[-1]
     why = _engine_refuses(session) if service == _ENGINE else ""
     if (service, method) == (_LOGIND, "Reboot") and session.user != "root":
         why = _UNAUTHORIZED
@@ -127,11 +138,16 @@ def _inhibitors(machine: Machine) -> str:
 
 async def _update_engine_client(session: Session, words: Words) -> Output:
     """`-status` and `-check_for_update`; the real client ignores that its call for the status failed."""
-    why, machine = _engine_refuses(session), session.machine
+    why = _engine_refuses(session)
+    machine = session.machine
     if why and why != _DENIED:
         await session.sleep(_GIVES_UP_SECONDS)
-        return Output(1, err=_logged(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}"))
-    refused = _logged(session, f"Error calling {words[1]}: Rejected send message, access denied by the bus policy")
+        return Output(
+            1, err=_logged(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}")
+        )
+    refused = _logged(
+        session, f"Error calling {words[1]}: Rejected send message, access denied by the bus policy"
+    )
     if "status" not in words[1]:
         if why:
             return Output(1, err=refused)
@@ -145,7 +161,10 @@ async def _update_engine_client(session: Session, words: Words) -> Output:
 
 def _logged(session: Session, message: str) -> str:
     """Return an error as glog writes it."""
-    return f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251] {message}\n"
+    return (
+        f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251]"
+        f" {message}\n"
+    )
 
 
 # rpm-ostree, as far as its deployments say which one runs and which one waits for a reboot.
@@ -159,11 +178,19 @@ def checksum_of(version: str) -> str:
 async def _rpm_ostree(session: Session, words: Words) -> Output:
     """`rpm-ostree status --json` and `rpm-ostree finalize-deployment`, which unlocks what is staged and reboots."""
     machine = session.machine
-    staged, is_locked = machine.engine.staged, STAGED_LOCK in machine.files
+    staged = machine.engine.staged
+    is_locked = STAGED_LOCK in machine.files
     if words[1] == "status":
         # what is staged comes first, as it would be booted next
-        waiting = [{**_deployment(staged), "staged": True, "finalization-locked": is_locked}] if staged else []
-        status = {"deployments": [*waiting, {**_deployment(machine.os_version), "booted": True}], "transaction": None}
+        waiting = (
+            [{**_deployment(staged), "staged": True, "finalization-locked": is_locked}]
+            if staged
+            else []
+        )
+        status = {
+            "deployments": [*waiting, {**_deployment(machine.os_version), "booted": True}],
+            "transaction": None,
+        }
         return Output(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return Output(1, err="error: This operation requires root privileges\n")
@@ -213,16 +240,21 @@ async def _test(session: Session, words: Words) -> Output:
 
 async def _sudo(session: Session, words: Words) -> Output:
     """`sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
-    machine, user = session.machine, session.user
+    machine = session.machine
+    user = session.user
     at = next((at for at, word in enumerate(words) if at and not word.startswith("-")), len(words))
-    command, is_question = words[at:], "-l" in words[:at]
+    command = words[at:]
+    is_question = "-l" in words[:at]
     fault = None if user == "root" else machine.faults.sudo
     if fault is SudoFault.HANGS:
         await session.sleep(_FOREVER)
     if fault in _SUDO_SAYS:
         return Output(1, err=f"{_SUDO_SAYS[fault]}\n")
     if not command:
-        allowed = f"User {user} may run the following commands on {machine.name}:\n    (ALL) NOPASSWD: ALL\n"
+        allowed = (
+            f"User {user} may run the following commands on {machine.name}:\n    (ALL) NOPASSWD:"
+            " ALL\n"
+        )
         refused = f"User {user} is not allowed to run sudo on {machine.name}.\n"
         return Output(1, refused) if fault is SudoFault.REFUSED else Output(0, allowed)
     if not session.has(command[0]):
@@ -230,7 +262,9 @@ async def _sudo(session: Session, words: Words) -> Output:
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
     full = " ".join((path, *command[1:]))
     if fault is SudoFault.REFUSED:
-        refusal = f"Sorry, user {user} is not allowed to execute '{full}' as root on {machine.name}.\n"
+        refusal = (
+            f"Sorry, user {user} is not allowed to execute '{full}' as root on {machine.name}.\n"
+        )
         return Output(1, err="" if is_question else refusal)
     if is_question:
         return Output(out=f"{full}\n")
@@ -242,7 +276,11 @@ async def _who(session: Session, _words: Words) -> Output:
     """Return a line for each login at a terminal."""
     since = session.machine.booted_at
     logins = (user.partition(" ") for user in session.machine.users)
-    return Output(out="".join(f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins))
+    return Output(
+        out="".join(
+            f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins
+        )
+    )
 
 
 PROGRAMS: Final[Mapping[str, Program]] = {

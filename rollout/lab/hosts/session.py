@@ -1,6 +1,7 @@
 """What runs a command on a simulated host: on which machine, as whom, which programs there are, and which files.
 
-A program is a function of the session and its words to what it says; nothing runs on the machine that the lab is on.
+A program is a function of the session and its words to what it says; nothing runs on the machine
+that the lab is on.
 """
 
 import asyncio
@@ -14,10 +15,7 @@ from rollout.lab.hosts.machine import Machine
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
 _FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
-_ONLY_ON: Final = {
-    "rpm-ostree": System.FEDORA_COREOS,
-    "update_engine_client": System.FLATCAR,
-}
+_ONLY_ON: Final = {"rpm-ostree": System.FEDORA_COREOS, "update_engine_client": System.FLATCAR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,14 @@ class Session:
         name = words[0]
         if not self.has(name):
             by_timeout = f"timeout: failed to run command '{name}': No such file or directory\n"
-            return Output(NOT_FOUND, err=by_timeout if limit else f"bash: line 1: {name}: command not found\n")
+            return Output(
+                NOT_FOUND, err=by_timeout if limit else f"bash: line 1: {name}: command not found\n"
+            )
         program = self.programs[name.rpartition("/")[2]](self, words)
         try:
-            return await asyncio.wait_for(program, self.machine.clock.scaled(limit) if limit else None)
+            return await asyncio.wait_for(
+                program, self.machine.clock.scaled(limit) if limit else None
+            )
         except TimeoutError:
             return Output(TIMED_OUT)
 
@@ -58,7 +60,9 @@ class Session:
         """Whether there is a program of this name or path on the host."""
         folder, _, base = name.rpartition("/")
         machine = self.machine
-        is_there = folder in _FOLDERS and base in self.programs and base not in machine.faults.missing
+        is_there = (
+            folder in _FOLDERS and base in self.programs and base not in machine.faults.missing
+        )
         return is_there and machine.system is _ONLY_ON.get(base, machine.system)
 
     async def sleep(self, seconds: float) -> None:
@@ -89,7 +93,8 @@ def _scheduled(machine: Machine) -> str | None:
 
 _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
     **dict.fromkeys(
-        ("/etc/os-release", "/usr/lib/os-release"), lambda machine: os_release(machine.os_version, machine.system)
+        ("/etc/os-release", "/usr/lib/os-release"),
+        lambda machine: os_release(machine.os_version, machine.system),
     ),
     "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
     "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
@@ -113,4 +118,8 @@ def read_file(machine: Machine, path: str) -> str | None:
 def files_below(machine: Machine, folder: str) -> list[str]:
     """Return the files that lie in a folder or below it, in order."""
     known = {*_COMPUTED, *machine.files}
-    return sorted(path for path in known if path.startswith(f"{folder}/") and read_file(machine, path) is not None)
+    return sorted(
+        path
+        for path in known
+        if path.startswith(f"{folder}/") and read_file(machine, path) is not None
+    )

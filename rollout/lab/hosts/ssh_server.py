@@ -1,7 +1,8 @@
 """The SSH server of one simulated host.
 
-It follows its machine: no new connections once the machine shuts down, no connections at all when it is off,
-and a fresh server when it has booted. Not the SSH library that the product uses, so that each checks the other.
+It follows its machine: no new connections once the machine shuts down, no connections at all when
+it is off, and a fresh server when it has booted. Not the SSH library that the product uses, so that
+each checks the other.
 """
 
 import asyncio
@@ -36,7 +37,12 @@ class HostServer:
     """
 
     def __init__(
-        self, machine: Machine, listening: socket.socket, *, authorized: asyncssh.SSHKey, host_key: asyncssh.SSHKey
+        self,
+        machine: Machine,
+        listening: socket.socket,
+        *,
+        authorized: asyncssh.SSHKey,
+        host_key: asyncssh.SSHKey,
     ) -> None:
         self.machine = machine
         self.address, self.port = listening.getsockname()[:2]
@@ -55,10 +61,13 @@ class HostServer:
         while self._open and not self._listener.listening:
             try:
                 # the socket that was bound beforehand; after a boot another on the same port
-                bound, self._socket = self._socket, None
+                bound = self._socket
+                self._socket = None
                 self._listener.listen(bound or open_socket(self.address, self.port))
             except OSError:
-                await asyncio.sleep(_REBIND_SECONDS)  # another program may hold the port for a moment
+                await asyncio.sleep(
+                    _REBIND_SECONDS
+                )  # another program may hold the port for a moment
 
     async def close(self) -> None:
         """End everything, and wait until it has ended."""
@@ -78,7 +87,10 @@ class HostServer:
             case HostEvent.CHANGED if self.machine.faults.ssh is SshFault.CLOSED:
                 self._drop_connections()
             case _:
-                if event is HostEvent.UP and self.machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT:
+                if (
+                    event is HostEvent.UP
+                    and self.machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT
+                ):
                     self._host_key = new_host_key()
                 self.machine.spawn(self.start())
 
@@ -110,7 +122,9 @@ class HostServer:
             process.stdout.write(_GARBAGE)
             process.exit(0)
         elif process.command is None:
-            process.stdout.write(f"{machine.os_image}\nThis host is played: it has no shell, and answers commands.\n")
+            process.stdout.write(
+                f"{machine.os_image}\nThis host is played: it has no shell, and answers commands.\n"
+            )
             process.exit(0)
         else:
             terminal = f"pts/{process.get_extra_info('peername')[1]}" if process.term_type else ""
@@ -125,10 +139,13 @@ class HostServer:
 
     @property
     def _open(self) -> bool:
-        return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
+        return (
+            self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
+        )
 
     async def _greet(self, connection: socket.socket) -> None:
-        # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host name.
+        # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host
+        # name.
         await asyncssh.run_server(
             connection,
             config=None,

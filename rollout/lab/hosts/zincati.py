@@ -1,8 +1,9 @@
 """Zincati, as far as it asks a FleetLock server before it reboots its host and tells it when the host is back.
 
-What it sends and when is read from its sources: `src/fleet_lock/mod.rs` (requests), `src/update_agent` (states and
-times), `src/identity/mod.rs` (the id), `src/config` (the drop-ins). Other than there only the drop-in that rollout
-prints is read, and before each request, so that a lab's host needs no restart of the unit.
+What it sends and when is read from its sources: `src/fleet_lock/mod.rs` (requests),
+`src/update_agent` (states and times), `src/identity/mod.rs` (the id), `src/config` (the drop-ins).
+Other than there only the drop-in that rollout prints is read, and before each request, so that a
+lab's host needs no restart of the unit.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ class Answer:
 
 def node_id(machine_id: str) -> str:
     """Return the app-specific id that systemd makes of a machine's: an HMAC of Zincati's by it, marked as a UUID v4."""
-    digest = bytearray(hmac.digest(bytes.fromhex(machine_id.replace("-", "")), _APPLICATION, "sha256")[:16])
+    digest = bytearray(
+        hmac.digest(bytes.fromhex(machine_id.replace("-", "")), _APPLICATION, "sha256")[:16]
+    )
     digest[6] = (digest[6] & 0x0F) | 0x40
     digest[8] = (digest[8] & 0x3F) | 0x80
     return digest.hex()
@@ -51,12 +54,19 @@ def node_id(machine_id: str) -> str:
 
 def request_body(machine_id: str, group: str) -> bytes:
     """Return the body of both requests, as serde writes it for people."""
-    return json.dumps({"client_params": {"id": node_id(machine_id), "group": group}}, indent=2).encode()
+    return json.dumps(
+        {"client_params": {"id": node_id(machine_id), "group": group}}, indent=2
+    ).encode()
 
 
 def drop_in(base_url: str, group: str) -> str:
     """Return a drop-in that has a host ask there."""
-    lines = ("[updates]", f'strategy = "{_STRATEGY}"', "[updates.fleet_lock]", f"base_url = {json.dumps(base_url)}")
+    lines = (
+        "[updates]",
+        f'strategy = "{_STRATEGY}"',
+        "[updates.fleet_lock]",
+        f"base_url = {json.dumps(base_url)}",
+    )
     return "\n".join((*lines, "[identity]", f"group = {json.dumps(group)}", ""))
 
 
@@ -112,11 +122,18 @@ class Zincati:
     async def _refusal(self, session: aiohttp.ClientSession, path: str) -> str:
         """Ask once: the kind of a failure, empty for any 2xx, of which nothing else is read."""
         base_url, group = await self._settings()
-        url, body = urljoin(base_url, path), request_body(self._machine.machine_id, group)
+        url = urljoin(base_url, path)
+        body = request_body(self._machine.machine_id, group)
         headers = {"fleet-lock-protocol": "true"}
         try:
-            async with session.post(url, data=body, headers=headers, ssl=self._trust(url)) as response:
-                kind = "" if response.status in _SUCCESS else _kind(response.status, await response.read())
+            async with session.post(
+                url, data=body, headers=headers, ssl=self._trust(url)
+            ) as response:
+                kind = (
+                    ""
+                    if response.status in _SUCCESS
+                    else _kind(response.status, await response.read())
+                )
         except (aiohttp.ClientError, TimeoutError, OSError):
             kind = "client_failed_request"
         self.answers.append(Answer(self._machine.clock.monotonic(), path, kind))
@@ -125,7 +142,11 @@ class Zincati:
     def _trust(self, url: str) -> ssl.SSLContext | bool:
         """Return this machine's authorities, and those among the host's anchors."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
-        return ssl.create_default_context(cadata="\n".join(anchors)) if anchors and url.startswith("https:") else True
+        return (
+            ssl.create_default_context(cadata="\n".join(anchors))
+            if anchors and url.startswith("https:")
+            else True
+        )
 
     async def _settings(self) -> tuple[str, str]:
         """Return what counts now; a unit that is stopped, or that no drop-in leads to a server, asks nobody."""

@@ -1,8 +1,8 @@
 """What the world has to do: work that is due now, and one heap of timers for work that is due later.
 
-Controllers never act inside a change notification: they note a key here, as real ones do with their work
-queues. That keeps every step small, folds bursts of changes into one reconciliation, and lets a scenario be
-settled at once by running the timers without waiting for them.
+Controllers never act inside a change notification: they note a key here, as real ones do with their
+work queues. That keeps every step small, folds bursts of changes into one reconciliation, and lets
+a scenario be settled at once by running the timers without waiting for them.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ class _Timer(NamedTuple):
 class Agenda:
     """Deduplicated work due now, and timers in simulated seconds; in order of due time, then of arrival.
 
-    `time` is the due time of the timer that ran last. When the process was held up, the agenda catches up in
-    order, and whoever measures silence by `time` does not take the delay for it.
+    `time` is the due time of the timer that ran last. When the process was held up, the agenda
+    catches up in order, and whoever measures silence by `time` does not take the delay for it.
     """
 
     def __init__(self, clock: LabClock) -> None:
@@ -56,18 +56,21 @@ class Agenda:
         self._ready[(work, args)] = None
         self._rouse()
 
-    def after(self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True) -> None:
+    def after(
+        self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
+    ) -> None:
         """Do it in that many simulated seconds.
 
-        `settles` says that `settle` runs it without waiting: right for delays of a cluster's own movement,
-        wrong for heartbeats and deadlines.
+        `settles` says that `settle` runs it without waiting: right for delays of a cluster's own
+        movement, wrong for heartbeats and deadlines.
         """
         self._at(self.clock.monotonic() + seconds, work, *args, settles=settles)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
         """Do it every so many simulated seconds, the first time so many after `time`; never part of settling.
 
-        Not after what the clock says: whoever is held up between two such requests would have their turns apart.
+        Not after what the clock says: whoever is held up between two such requests would have their
+        turns apart.
         """
         due = self.time + seconds
         self._at(due, self._again, due, seconds, work, settles=False)
@@ -109,26 +112,34 @@ class Agenda:
     def do(self, work: Callable[..., None], *args: Any) -> None:
         """Do it now.
 
-        While time passes by itself, a failure is logged and the rest goes on: clients can store objects that no
-        controller understands. Otherwise it is raised.
+        While time passes by itself, a failure is logged and the rest goes on: clients can store
+        objects that no controller understands. Otherwise it is raised.
         """
         try:
             work(*args)
         except Exception:
             if not self.running:
                 raise
-            _LOG.exception("the simulated cluster failed at %s", getattr(work, "__qualname__", work))
+            _LOG.exception(
+                "the simulated cluster failed at %s", getattr(work, "__qualname__", work)
+            )
 
     async def _sleep(self, wake: asyncio.Event) -> None:
         """Until the next timer, or until it is woken: not by a time-out of the waiting, which costs a task's ending."""
-        alarm = asyncio.get_running_loop().call_later(self.clock.scaled(self._seconds_to_next()), wake.set)
+        alarm = asyncio.get_running_loop().call_later(
+            self.clock.scaled(self._seconds_to_next()), wake.set
+        )
         try:
             await wake.wait()
         finally:
             alarm.cancel()
 
     def _seconds_to_next(self) -> float:
-        return self._timers[0].due - self.clock.monotonic() if self._timers else _FOREVER * self.clock.speed
+        return (
+            self._timers[0].due - self.clock.monotonic()
+            if self._timers
+            else _FOREVER * self.clock.speed
+        )
 
     def _run_slice(self) -> None:
         loop = asyncio.get_running_loop()
@@ -161,7 +172,8 @@ class Agenda:
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
         self.do(work)
-        # From when it was due: reckoned from the clock, a process that is held up here would take a heartbeat for lost.
+        # From when it was due: reckoned from the clock, a process that is held up here would take a
+        # heartbeat for lost.
         following = due + seconds
         self._at(following, self._again, following, seconds, work, settles=False)
 

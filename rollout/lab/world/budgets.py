@@ -26,11 +26,12 @@ from rollout.lab.world.cluster import Cluster
 def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int, int]:
     """Return how many pods a budget expects, and how many of them must be healthy.
 
-    `pods` is how many pods the selector picks, `scale` the replicas of their controllers. Only a plain `minAvailable`
-    number counts the pods themselves; percentages round up.
+    `pods` is how many pods the selector picks, `scale` the replicas of their controllers. Only a
+    plain `minAvailable` number counts the pods themselves; percentages round up.
     """
     spec = spec_of(budget)
-    limit, least = spec.get("maxUnavailable"), spec.get("minAvailable", 1)
+    limit = spec.get("maxUnavailable")
+    least = spec.get("minAvailable", 1)
     if limit is None and not str(least).endswith("%"):
         return pods, int(least)
     expected = scale()
@@ -45,7 +46,8 @@ def _count(value: str | int, total: int) -> int:
 
 
 # How far the controller trails the pods, and how long an eviction counts that has led to nothing.
-_LAG_SECONDS, _EXPIRY_SECONDS = 0.2, 120
+_LAG_SECONDS = 0.2
+_EXPIRY_SECONDS = 120
 
 _SCALED: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 
@@ -89,8 +91,15 @@ class DisruptionController:
         if budget is None:
             return
         pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
-        counts: Json = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **status_of(budget)}
-        allowed, message, disrupted = 0, "", dict[str, str]()
+        counts: Json = {
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "expectedPods": 0,
+            **status_of(budget),
+        }
+        allowed = 0
+        message = ""
+        disrupted = dict[str, str]()
         try:
             expected, desired = expectation(budget, len(pods), lambda: sum(self._scales(pods)))
         except UnscalableError as error:
@@ -100,16 +109,24 @@ class DisruptionController:
             if disrupted := self._still_disrupted(budget, pods):
                 counts["disruptedPods"] = disrupted
                 # Looked at again once the oldest entry must have led to a deletion.
-                self._cluster.agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
+                self._cluster.agenda.after(
+                    _EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False
+                )
             healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
             allowed = max(0, healthy - desired) if expected else 0
-            counts |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
+            counts |= {
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "expectedPods": expected,
+            }
         generation = budget["metadata"].get("generation", 1)
         counts |= {"disruptionsAllowed": allowed, "observedGeneration": generation}
         verdict = {
             "type": "DisruptionAllowed",
             "status": "True" if allowed else "False",
-            "reason": "SyncFailed" if message else "SufficientPods" if allowed else "InsufficientPods",
+            "reason": (
+                "SyncFailed" if message else "SufficientPods" if allowed else "InsufficientPods"
+            ),
             "message": message,
             "observedGeneration": generation,
         }
@@ -123,7 +140,8 @@ class DisruptionController:
         return {
             name: moment
             for name, moment in granted.items()
-            if name in staying and self._cluster.clock.age(datetime.fromisoformat(moment)) < _EXPIRY_SECONDS
+            if name in staying
+            and self._cluster.clock.age(datetime.fromisoformat(moment)) < _EXPIRY_SECONDS
         }
 
     def _scales(self, pods: Iterable[Json]) -> Iterator[int]:
@@ -131,7 +149,11 @@ class DisruptionController:
         owned = ((pod, controller_of(pod)) for pod in pods)
         for pod, owner in {owner["uid"]: (pod, owner) for pod, owner in owned if owner}.values():
             resource = _SCALED.get(owner["kind"])
-            scaled = self._cluster.store.get(resource, owner["name"], namespace_of(pod)) if resource else None
+            scaled = (
+                self._cluster.store.get(resource, owner["name"], namespace_of(pod))
+                if resource
+                else None
+            )
             if scaled is None or uid(scaled) != owner["uid"]:
                 raise UnscalableError(_why_unscalable(pod, owner))
             yield int(spec_of(scaled).get("replicas", 1))

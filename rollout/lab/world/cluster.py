@@ -19,8 +19,8 @@ from rollout.lab.world.host import Timings
 class Cluster:
     """The shared store, agenda and random numbers.
 
-    `own_deletions` holds the UIDs of what the cluster itself deletes (scaling down, garbage, taints),
-    so that the scoreboard can tell them from deletions by clients.
+    `own_deletions` holds the UIDs of what the cluster itself deletes (scaling down, garbage,
+    taints), so that the scoreboard can tell them from deletions by clients.
     """
 
     store: ObjectStore
@@ -41,13 +41,22 @@ class Cluster:
     def matching(self, namespace: str, selector: Json | None) -> list[Json]:
         """Return the pods of a namespace that a LabelSelector picks."""
         wanted: Json = (selector or {}).get("matchLabels") or {}
-        pods = self.store.filed(PODS, (namespace, "", ""), *((namespace, *label) for label in wanted.items()))
+        pods = self.store.filed(
+            PODS, (namespace, "", ""), *((namespace, *label) for label in wanted.items())
+        )
         return [pod for pod in pods if matches(selector, labels_of(pod))]
 
     def picking(self, namespace: str, labels: Mapping[str, str]) -> list[Json]:
         """Return the budgets that a pod with these labels falls under."""
-        filed = (self.store.filed(BUDGETS, (namespace, *label)) for label in (("", ""), *labels.items()))
-        return [budget for budgets in filed for budget in budgets if matches(spec_of(budget).get("selector"), labels)]
+        filed = (
+            self.store.filed(BUDGETS, (namespace, *label)) for label in (("", ""), *labels.items())
+        )
+        return [
+            budget
+            for budgets in filed
+            for budget in budgets
+            if matches(spec_of(budget).get("selector"), labels)
+        ]
 
     def delete(self, resource: Resource, obj: Json, *, grace_seconds: int | None = None) -> None:
         """Delete an object on the cluster's own account; one that is going already goes on as before."""

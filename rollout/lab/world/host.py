@@ -52,7 +52,10 @@ def registered(node: Json, host: Machine, address: str) -> Json:
         node,
         addresses=[
             {"type": "InternalIP", "address": address},
-            {"type": "Hostname", "address": labels_of(node).get("kubernetes.io/hostname", host.name)},
+            {
+                "type": "Hostname",
+                "address": labels_of(node).get("kubernetes.io/hostname", host.name),
+            },
         ],
         capacity=capacity,
         allocatable=capacity,
@@ -83,9 +86,13 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
 def silenced(node: Json, now: datetime) -> Json:
     """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
     known = condition(node, "Ready")
-    reason, word = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    reason, word = (
+        ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    )
     message = f"Kubelet {word} posting node status."
-    return with_condition(node, {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}, now)
+    return with_condition(
+        node, {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}, now
+    )
 
 
 def new_lease(name: str, now: datetime) -> Json:
@@ -104,8 +111,8 @@ def micro_time(moment: datetime) -> str:
 def started(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
     """Return the pod with its containers running, for the first time or again.
 
-    It has the address of its host: no network is played. It had its node at least as long ago as its start took: in a
-    world that is made at rest no time has passed.
+    It has the address of its host: no network is played. It had its node at least as long ago as
+    its start took: in a world that is made at rest no time has passed.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
@@ -115,9 +122,11 @@ def started(pod: Json, now: datetime, *, address: str, ready: bool, starting: ti
 def _bound_before(pod: Json, latest: str) -> Json:
     """Return the pod with a node since then, or longer."""
     conditions = [
-        {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
-        if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
-        else condition
+        (
+            {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
+            if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
+            else condition
+        )
         for condition in status_of(pod).get("conditions") or ()
     ]
     return with_status(pod, conditions=conditions)
@@ -126,11 +135,18 @@ def _bound_before(pod: Json, latest: str) -> Json:
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
     """Return the pod with the conditions of a running one that is ready, or not yet.
 
-    A hurried reboot lasts less than the second that times are told in: each change is later than the one before.
+    A hurried reboot lasts less than the second that times are told in: each change is later than
+    the one before.
     """
     before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
     if before:
         now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))
-    explained = {} if ready else {"reason": "ContainersNotReady", "message": "containers with unready status"}
-    judged = with_condition(pod, {"type": "Ready", "status": "True" if ready else "False", **explained}, now)
+    explained = (
+        {}
+        if ready
+        else {"reason": "ContainersNotReady", "message": "containers with unready status"}
+    )
+    judged = with_condition(
+        pod, {"type": "Ready", "status": "True" if ready else "False", **explained}, now
+    )
     return with_condition(judged, {"type": "PodScheduled", "status": "True"}, now)

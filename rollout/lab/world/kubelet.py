@@ -39,21 +39,23 @@ _AGENT_SECONDS = 5.0
 _START_SECONDS = 1.0
 _SYNC_SECONDS = 1.0
 _TERMINATION_SECONDS = (1.0, 2.5)
-_HEARTBEAT_SECONDS, _BEATS_A_REPORT = 10.0, 30
+_HEARTBEAT_SECONDS = 10.0
+_BEATS_A_REPORT = 30
 
 
 class Kubelet:
     """Registers its Node, renews its Lease, and starts and ends containers.
 
-    `_runs` says of the pods, by UID, whether their containers run or are being started; all of it is lost when the host
-    goes down.
+    `_runs` says of the pods, by UID, whether their containers run or are being started; all of it
+    is lost when the host goes down.
     """
 
     def __init__(self, cluster: Cluster, host: Machine) -> None:
         self.host = host
         self.alive = False
         self._runs: dict[str, bool] = {}
-        self._cluster, self._store = cluster, cluster.store
+        self._cluster = cluster
+        self._store = cluster.store
         self._address = host.address
         self._ready = False
         # Counts lives: what was planned in an earlier life is not done in a later one.
@@ -82,12 +84,15 @@ class Kubelet:
         """Renew the Lease: the heartbeat."""
         if not self.alive:
             return
-        name, now = self.host.name, self._cluster.now()
+        name = self.host.name
+        now = self._cluster.now()
         lease = self._store.get(LEASES, name, "kube-node-lease")
         if lease is None:
             self._store.create(LEASES, new_lease(name, now))
         else:
-            self._store.put(LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}})
+            self._store.put(
+                LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}}
+            )
 
     def report(self) -> None:
         """Write the node's conditions; a Node that somebody deleted stays away until the kubelet starts again."""
@@ -131,7 +136,9 @@ class Kubelet:
         self._register(ready=False)
         for pod in self._store.pods_on(self.host.name):
             self._recover(pod)
-        self._after(max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS), self._become_ready)
+        self._after(
+            max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS), self._become_ready
+        )
 
     def _become_ready(self) -> None:
         self.set_ready(ready=True)
@@ -144,7 +151,9 @@ class Kubelet:
         """Do what FLUO's agent does when it starts after a reboot."""
         node = self._store.get(NODES, self.host.name)
         if node is not None:
-            self._store.put(NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"}))
+            self._store.put(
+                NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"})
+            )
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
@@ -154,7 +163,9 @@ class Kubelet:
 
     def _node(self) -> Json:
         """Return the Node as stored; made where there is none."""
-        return self._store.get(NODES, self.host.name) or self._store.create(NODES, new_node(self.host))
+        return self._store.get(NODES, self.host.name) or self._store.create(
+            NODES, new_node(self.host)
+        )
 
     def _sync(self, pod: Json) -> None:
         """Do what one pod needs."""
@@ -181,7 +192,11 @@ class Kubelet:
         self._runs[uid(pod)] = False
         timings = self._cluster.timings
         wanted = setting(pod, "startup-seconds")
-        seconds = float(wanted) if wanted else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
+        seconds = (
+            float(wanted)
+            if wanted
+            else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
+        )
         self._after(seconds, self._start, pod, seconds)
 
     def _start(self, created: Json, seconds: float) -> None:
@@ -190,8 +205,10 @@ class Kubelet:
             self._runs.pop(uid(created), None)
             return
         self._runs[uid(pod)] = True
-        ready, starting = setting(pod, "ready") != _NEVER, timedelta(seconds=seconds)
-        address, now = self.host.address, self._cluster.now()
+        ready = setting(pod, "ready") != _NEVER
+        starting = timedelta(seconds=seconds)
+        address = self.host.address
+        now = self._cluster.now()
         self._store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
 
     def _end(self, pod: Json) -> None:
@@ -219,7 +236,12 @@ class Kubelet:
     def _correct(self, misreported: Json) -> None:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._cluster.current(PODS, misreported)
-        if pod is not None and self._runs.get(uid(pod)) and not is_deleting(pod) and self._is_misreported(pod):
+        if (
+            pod is not None
+            and self._runs.get(uid(pod))
+            and not is_deleting(pod)
+            and self._is_misreported(pod)
+        ):
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:

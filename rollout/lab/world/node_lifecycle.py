@@ -1,9 +1,10 @@
 """The node lifecycle controller: silent nodes turn Unknown, taints follow conditions, pods leave tainted nodes.
 
-And the pods' garbage collector, as far as it is about nodes: those of a Node that is gone are deleted.
+And the pods' garbage collector, as far as it is about nodes: those of a Node that is gone are
+deleted.
 
-Nodes without a kubelet, which clients of the lab make to try things, are nobody's to judge: only the taint of
-a cordon is kept for them.
+Nodes without a kubelet, which clients of the lab make to try things, are nobody's to judge: only
+the taint of a cordon is kept for them.
 """
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
@@ -21,17 +22,13 @@ from rollout.lab.objects import (
 )
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import silenced
-from rollout.lab.world.placement import (
-    NOT_READY,
-    UNREACHABLE,
-    UNSCHEDULABLE,
-    Taint,
-    seconds_on,
-)
+from rollout.lab.world.placement import NOT_READY, UNREACHABLE, UNSCHEDULABLE, Taint, seconds_on
 
-# A node may be silent for so long before it is called Unknown, which is looked at now and then; pods of a Node that was
-# deleted stay for so long.
-_GRACE_SECONDS, _MONITOR_SECONDS, _ORPHAN_SECONDS = 40, 5, 40
+# A node may be silent for so long before it is called Unknown, which is looked at now and then;
+# pods of a Node that was deleted stay for so long.
+_GRACE_SECONDS = 40
+_MONITOR_SECONDS = 5
+_ORPHAN_SECONDS = 40
 _EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -39,7 +36,8 @@ class NodeLifecycle:
     """Watches Leases and Nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._store = cluster, cluster.store
+        self._cluster = cluster
+        self._store = cluster.store
         self._heard: dict[str, float] = {}
 
     def lease_changed(self, change: Change) -> None:
@@ -48,7 +46,8 @@ class NodeLifecycle:
         if namespace == "kube-node-lease" and not change.gone:
             self._heard[name] = self._cluster.agenda.time
             if change.previous is None:
-                # From its first Lease on the Node is judged by its conditions, which may stand there already.
+                # From its first Lease on the Node is judged by its conditions, which may stand
+                # there already.
                 self._cluster.agenda.soon(self._follow, name)
 
     def node_changed(self, change: Change) -> None:
@@ -93,14 +92,19 @@ class NodeLifecycle:
         cordoned = bool(spec_of(node).get("unschedulable"))
         return self._toggled(taints, UNSCHEDULABLE, ("NoSchedule",), wanted=cordoned)
 
-    def _toggled(self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool) -> list[Json]:
+    def _toggled(
+        self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool
+    ) -> list[Json]:
         others = [taint for taint in taints if taint["key"] != taint_key]
         if not wanted:
             return others
         if len(taints) - len(others) == len(effects):
             return taints
         moment = timestamp(self._cluster.now())
-        return [*others, *({"key": taint_key, "effect": effect, "timeAdded": moment} for effect in effects)]
+        return [
+            *others,
+            *({"key": taint_key, "effect": effect, "timeAdded": moment} for effect in effects),
+        ]
 
     def _give_up_pods(self, name: str) -> None:
         """Mark the pods of a node that is not Ready as not ready, so that budgets and services see it."""
@@ -108,7 +112,9 @@ class NodeLifecycle:
         if node is None or is_ready(node):
             return
         for pod in filter(is_ready, self._store.pods_on(name)):
-            self._store.put(PODS, with_condition(pod, {"type": "Ready", "status": "False"}, self._cluster.now()))
+            self._store.put(
+                PODS, with_condition(pod, {"type": "Ready", "status": "False"}, self._cluster.now())
+            )
 
     def _collect_orphans(self, name: str) -> None:
         """Delete the pods of a Node that is gone at once: no kubelet is there to end them."""
@@ -127,7 +133,8 @@ class NodeLifecycle:
 
     def _evict(self, name: str, tainted: Json, taint: Taint) -> None:
         """Delete a pod that has stayed under the taint as long as it tolerates it."""
-        node, pod = self._store.get(NODES, name), self._cluster.current(PODS, tainted)
+        node = self._store.get(NODES, name)
+        pod = self._cluster.current(PODS, tainted)
         if node is None or pod is None or is_deleting(pod) or taint not in _no_execute(node):
             return
         target = {

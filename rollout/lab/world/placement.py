@@ -39,17 +39,26 @@ def untolerated(
     return [
         taint
         for taint in taints
-        if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations)
+        if taint["effect"] in effects
+        and not any(tolerates(toleration, taint) for toleration in tolerations)
     ]
 
 
 def seconds_on(pod_spec: Json, taint: Taint) -> float | None:
     """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all."""
-    fitting = [toleration for toleration in pod_spec.get("tolerations") or () if tolerates(toleration, taint)]
+    fitting = [
+        toleration
+        for toleration in pod_spec.get("tolerations") or ()
+        if tolerates(toleration, taint)
+    ]
     if not fitting:
         # A pod that came without the tolerations which an API server adds at admission has theirs.
         return 300 if taint["key"] in {NOT_READY, UNREACHABLE} else 0
-    limits = [entry["tolerationSeconds"] for entry in fitting if entry.get("tolerationSeconds") is not None]
+    limits = [
+        entry["tolerationSeconds"]
+        for entry in fitting
+        if entry.get("tolerationSeconds") is not None
+    ]
     return max(0, min(limits)) if limits else None
 
 
@@ -83,16 +92,21 @@ class NodeRoom:
     def free_share(self) -> float:
         """How empty the node is, between 0 and 3: the least allocated one wins."""
         used = self.used
-        return _share(used.cpu, self.cpu) + _share(used.memory, self.memory) + _share(used.pods, self.pods)
+        return (
+            _share(used.cpu, self.cpu)
+            + _share(used.memory, self.memory)
+            + _share(used.pods, self.pods)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a pod asks of a node, and what the pods already placed forbid it.
 
-    `forbidden` are labels with the values that are out, `crowded` those that have too many of its like. `drawn` are
-    the values of which one is needed for each term of pod affinity, None for any. `volume_terms` are, for each of the
-    pod's volumes, the alternatives of which one must hold for the node.
+    `forbidden` are labels with the values that are out, `crowded` those that have too many of its
+    like. `drawn` are the values of which one is needed for each term of pod affinity, None for any.
+    `volume_terms` are, for each of the pod's volumes, the alternatives of which one must hold for
+    the node.
     """
 
     pod: Json
@@ -117,7 +131,9 @@ def room_of(node: Json, used: Used) -> NodeRoom:
         memory=whole(str(allocatable.get("memory", 0))),
         pods=whole(str(allocatable.get("pods", 110))),
         used=used,
-        others={name: whole(str(amount)) for name, amount in allocatable.items() if name not in _COUNTED},
+        others={
+            name: whole(str(amount)) for name, amount in allocatable.items() if name not in _COUNTED
+        },
     )
 
 
@@ -127,8 +143,8 @@ _COUNTED = ("cpu", "memory", "pods")
 def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
     """Return the CPU (thousandths), the memory (bytes) and the other resources, by name, that a pod requests.
 
-    Containers request together; an init container runs alone, and at most the largest request of one counts. What has
-    a limit and no request requests as much as its limit.
+    Containers request together; an init container runs alone, and at most the largest request of
+    one counts. What has a limit and no request requests as much as its limit.
     """
     spec = spec_of(pod)
     together = Counter[str]()
@@ -148,12 +164,18 @@ def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
 def _requests_of_container(container: Json) -> dict[str, int]:
     resources = container.get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: whole(str(amount), 1000 if name == "cpu" else 1) for name, amount in amounts.items()}
+    return {
+        name: whole(str(amount), 1000 if name == "cpu" else 1) for name, amount in amounts.items()
+    }
 
 
 def refusal(demand: Demand, room: NodeRoom) -> str | None:
     """Why the node does not take the pod; None: it does."""
-    return _refused_by_node(demand.pod, room) or _short_of(demand, room) or _refused_by_pods(demand, room)
+    return (
+        _refused_by_node(demand.pod, room)
+        or _short_of(demand, room)
+        or _refused_by_pods(demand, room)
+    )
 
 
 def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
@@ -191,7 +213,9 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
         return "node(s) didn't match pod anti-affinity rules"
     if not all(_draws(labels.get(label), values) for label, values in demand.drawn):
         return "node(s) didn't match pod affinity rules"
-    if any(label not in labels or labels[label] in values for label, values in demand.crowded.items()):
+    if any(
+        label not in labels or labels[label] in values for label, values in demand.crowded.items()
+    ):
         return "node(s) didn't match pod topology spread constraints"
     return None
 
@@ -222,11 +246,14 @@ def required_node_terms(spec: Json) -> list[Json] | None:
 
 
 def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    expressions = term.get("matchExpressions") or ()
+    fields = term.get("matchFields") or ()
     if not expressions and not fields:
         return False
     name = {"metadata.name": node_name}
-    return all(holds(expression, labels) for expression in expressions) and all(holds(field, name) for field in fields)
+    return all(holds(expression, labels) for expression in expressions) and all(
+        holds(field, name) for field in fields
+    )
 
 
 def pinned_node(pod: Json) -> str | None:
@@ -249,15 +276,22 @@ def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
 def strict_spreads(pod: Json) -> list[Json]:
     """Return the topology spread constraints that must hold."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
-    return [constraint for constraint in constraints if constraint.get("whenUnsatisfiable") == "DoNotSchedule"]
+    return [
+        constraint
+        for constraint in constraints
+        if constraint.get("whenUnsatisfiable") == "DoNotSchedule"
+    ]
 
 
 def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[str]:
     """Those of the namespaces in which an affinity term looks for pods."""
-    chosen, named = term.get("namespaceSelector"), list(term.get("namespaces") or ())
+    chosen = term.get("namespaceSelector")
+    named = list(term.get("namespaces") or ())
     if chosen is None:
         return named or [namespace_of(pod)]
-    return named + [name_of(namespace) for namespace in namespaces if matches(chosen, labels_of(namespace))]
+    return named + [
+        name_of(namespace) for namespace in namespaces if matches(chosen, labels_of(namespace))
+    ]
 
 
 def crowded_values(
@@ -265,10 +299,16 @@ def crowded_values(
 ) -> frozenset[str]:
     """Return the values of the topology key where one more pod would exceed the skew.
 
-    As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their way out do not.
+    As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their
+    way out do not.
     """
-    topology, spec = spread["topologyKey"], pod["spec"]
-    places = [room for room in rooms if topology in room.labels and node_affinity_holds(spec, room.name, room.labels)]
+    topology = spread["topologyKey"]
+    spec = pod["spec"]
+    places = [
+        room
+        for room in rooms
+        if topology in room.labels and node_affinity_holds(spec, room.name, room.labels)
+    ]
     counts = {room.labels[topology]: 0 for room in places}
     names = {room.name for room in places}
     for other, room in placed:

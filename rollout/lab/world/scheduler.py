@@ -36,7 +36,8 @@ from rollout.lab.world.placement import (
 )
 from rollout.lab.world.volumes import volume_terms
 
-# Like a real scheduler, which on large clusters stops looking once it has found this many feasible nodes.
+# Like a real scheduler, which on large clusters stops looking once it has found this many feasible
+# nodes.
 _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
@@ -54,7 +55,8 @@ class Scheduler:
         self._unschedulable: dict[Key, bool] = {}
         self._placed: set[Key] = set()
         self._siblings: Counter[tuple[str, str]] = Counter()
-        # Placed pods with anti-affinity, which counts both ways: their node, and the terms and where these look.
+        # Placed pods with anti-affinity, which counts both ways: their node, and the terms and
+        # where these look.
         self._repelling: dict[Key, tuple[str, list[tuple[list[str], Json]]]] = {}
 
     def node_changed(self, change: Change) -> None:
@@ -72,7 +74,8 @@ class Scheduler:
 
     def pod_changed(self, change: Change) -> None:
         """Take in a change of a pod."""
-        pod, where = change.obj, key(change.obj)
+        pod = change.obj
+        where = key(change.obj)
         ended = change.gone or is_finished(pod)
         if ended or node_name(pod):
             self._queue.pop(where, None)
@@ -104,7 +107,10 @@ class Scheduler:
             self._cluster.agenda.soon(self._schedule)
 
     def _place(self, where: Key, pod: Json) -> None:
-        spreads = {constraint["topologyKey"]: self._crowded(pod, constraint) for constraint in strict_spreads(pod)}
+        spreads = {
+            constraint["topologyKey"]: self._crowded(pod, constraint)
+            for constraint in strict_spreads(pod)
+        }
         demand = Demand(
             pod,
             *requests_of(pod),
@@ -176,11 +182,16 @@ class Scheduler:
         """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
         terms = affinity_terms(pod, "podAntiAffinity")
         rooms = [(term["topologyKey"], room) for term in terms for room in self._meant(term, pod)]
-        namespace, labels = namespace_of(pod), labels_of(pod)
+        namespace = namespace_of(pod)
+        labels = labels_of(pod)
         for node, repelling in self._repelling.values():
             room = self._rooms.get(node)
             for namespaces, term in repelling:
-                if room is not None and namespace in namespaces and matches(term.get("labelSelector"), labels):
+                if (
+                    room is not None
+                    and namespace in namespaces
+                    and matches(term.get("labelSelector"), labels)
+                ):
                     rooms.append((term["topologyKey"], room))
         for topology, room in rooms:
             if topology in room.labels:
@@ -190,13 +201,21 @@ class Scheduler:
         placed = self._placed_matching(namespace_of(pod), spread.get("labelSelector"))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
-    def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:
-        placed = (pod for pod in self._cluster.matching(namespace, selector) if key(pod) in self._placed)
-        return [(pod, self._rooms[node_name(pod)]) for pod in placed if node_name(pod) in self._rooms]
+    def _placed_matching(
+        self, namespace: str, selector: Json | None
+    ) -> list[tuple[Json, NodeRoom]]:
+        placed = (
+            pod for pod in self._cluster.matching(namespace, selector) if key(pod) in self._placed
+        )
+        return [
+            (pod, self._rooms[node_name(pod)]) for pod in placed if node_name(pod) in self._rooms
+        ]
 
     def _bind(self, pod: Json, node: str) -> None:
         scheduled = {"type": "PodScheduled", "status": "True"}
-        bound = with_condition({**pod, "spec": {**pod["spec"], "nodeName": node}}, scheduled, self._cluster.now())
+        bound = with_condition(
+            {**pod, "spec": {**pod["spec"], "nodeName": node}}, scheduled, self._cluster.now()
+        )
         self._cluster.store.put(PODS, bound)
 
     def _report(self, pod: Json, refusals: Counter[str]) -> None:
@@ -206,7 +225,9 @@ class Scheduler:
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"0/{total} nodes are available: {reasons}." if reasons else "no nodes available",
+            "message": (
+                f"0/{total} nodes are available: {reasons}." if reasons else "no nodes available"
+            ),
         }
         self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
 
@@ -228,7 +249,7 @@ class Scheduler:
 
     def _account(self, pod: Json, sign: int) -> None:
         node = node_name(pod)
-        (cpu, memory, others) = requests_of(pod)
+        cpu, memory, others = requests_of(pod)
         used = self._used[node]
         for name, amount in others.items():
             used.others[name] += sign * amount

@@ -1,7 +1,7 @@
 """Volumes that attach to certain nodes only; those of a driver stay attached a moment longer than they are used.
 
-A VolumeAttachment stands for each node and volume, as long as a pod on the node claims the volume, and until it is
-detached.
+A VolumeAttachment stands for each node and volume, as long as a pod on the node claims the volume,
+and until it is detached.
 """
 
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
@@ -29,16 +29,30 @@ class AttachController:
                 self._cluster.agenda.soon(self._follow, node, volume)
 
     def _attachable(self, pod: Json) -> list[str]:
-        return [name_of(volume) for volume in _claimed(self._cluster.store, pod) if "csi" in volume["spec"]]
+        return [
+            name_of(volume)
+            for volume in _claimed(self._cluster.store, pod)
+            if "csi" in volume["spec"]
+        ]
 
     def _follow(self, node: str, volume: str) -> None:
         """Attach the volume where a pod of the node needs it, or detach it where none does."""
-        store, name = self._cluster.store, f"csi-{node}-{volume}"
-        used = any(volume in self._attachable(pod) and not is_finished(pod) for pod in store.pods_on(node))
+        store = self._cluster.store
+        name = f"csi-{node}-{volume}"
+        used = any(
+            volume in self._attachable(pod) and not is_finished(pod) for pod in store.pods_on(node)
+        )
         attached = store.get(VOLUMEATTACHMENTS, name) is not None
         if used and not attached:
-            spec = {"attacher": CSI_DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
-            store.create(VOLUMEATTACHMENTS, {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}})
+            spec = {
+                "attacher": CSI_DRIVER,
+                "nodeName": node,
+                "source": {"persistentVolumeName": volume},
+            }
+            store.create(
+                VOLUMEATTACHMENTS,
+                {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}},
+            )
         elif attached and not used:
             store.remove(VOLUMEATTACHMENTS, name)
 
@@ -46,7 +60,11 @@ class AttachController:
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
     """For each volume that the pod claims and that attaches to certain nodes only, the alternatives it names."""
     affinities = (spec_of(volume).get("nodeAffinity") or {} for volume in _claimed(store, pod))
-    return tuple(affinity["required"]["nodeSelectorTerms"] for affinity in affinities if affinity.get("required"))
+    return tuple(
+        affinity["required"]["nodeSelectorTerms"]
+        for affinity in affinities
+        if affinity.get("required")
+    )
 
 
 def _claimed(store: ObjectStore, pod: Json) -> list[Json]:

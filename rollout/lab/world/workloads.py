@@ -1,6 +1,7 @@
 """Controllers that keep pods running: they differ in naming, in order, and in when they replace a pod.
 
-A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out. And the garbage collector.
+A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out. And the
+garbage collector.
 """
 
 from abc import ABC, abstractmethod
@@ -61,7 +62,8 @@ class WorkloadController(ABC):
     resource: ClassVar[Resource]
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._store = cluster, cluster.store
+        self._cluster = cluster
+        self._store = cluster.store
 
     def reconcile(self, namespace: str, name: str) -> None:
         """Bring the pods, then the status, of one object to what its spec asks for."""
@@ -86,9 +88,12 @@ class WorkloadController(ABC):
     def _active(self, obj: Json) -> list[Json]:
         return [pod for pod in self._cluster.owned_by(uid(obj)) if is_active(pod)]
 
-    def _create(self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json) -> None:
+    def _create(
+        self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
+    ) -> None:
         """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
-        where, prefix = namespace_of(obj), f"{obj['metadata']['name']}-"
+        where = namespace_of(obj)
+        prefix = f"{obj['metadata']['name']}-"
         namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
             return
@@ -103,7 +108,9 @@ class WorkloadController(ABC):
             "annotations": template.get("annotations") or {},
         }
         # Its parts are shared with the template, so that many pods take little memory.
-        self._store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
+        self._store.create(
+            PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}}
+        )
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
@@ -158,7 +165,11 @@ def _replica_set(obj: Json) -> Json:
         "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
         "generation": 1,
     }
-    kept = {"replicas": _replicas(obj), "selector": spec.get("selector") or {}, "template": spec["template"]}
+    kept = {
+        "replicas": _replicas(obj),
+        "selector": spec.get("selector") or {},
+        "template": spec["template"],
+    }
     return {"metadata": metadata, "spec": kept, "status": {"replicas": 0}}
 
 
@@ -175,7 +186,9 @@ class ReplicaSets(WorkloadController):
             self._create(obj, spec=template_spec(obj))
         if missing < 0:
             # pods without a node go first, then unready ones
-            for pod in sorted(active, key=lambda pod: (bool(node_name(pod)), is_ready(pod)))[:-missing]:
+            for pod in sorted(active, key=lambda pod: (bool(node_name(pod)), is_ready(pod)))[
+                :-missing
+            ]:
                 self._cluster.delete(PODS, pod)
 
 
@@ -186,7 +199,9 @@ class StatefulSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        pods = {int(name_of(pod).rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))}
+        pods = {
+            int(name_of(pod).rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))
+        }
         if all(self._fill(obj, ordinal, pods.get(ordinal)) for ordinal in range(_replicas(obj))):
             last = max(pods, default=-1)
             if last >= _replicas(obj):
@@ -196,8 +211,16 @@ class StatefulSets(WorkloadController):
         """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
         if pod is None:
             name = f"{obj['metadata']['name']}-{ordinal}"
-            labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
-            self._create(obj, name, labels=labels, spec={**_numbered(template_spec(obj), ordinal), "hostname": name})
+            labels = {
+                "statefulset.kubernetes.io/pod-name": name,
+                "apps.kubernetes.io/pod-index": str(ordinal),
+            }
+            self._create(
+                obj,
+                name,
+                labels=labels,
+                spec={**_numbered(template_spec(obj), ordinal), "hostname": name},
+            )
             return False
         if is_finished(pod):
             self._cluster.delete(PODS, pod)
@@ -207,7 +230,10 @@ class StatefulSets(WorkloadController):
 def _numbered(spec: Json, ordinal: int) -> Json:
     """Return the spec of the pod with this number."""
     volumes = msgspec.json.encode(spec.get("volumes") or [])
-    return {**spec, "volumes": msgspec.json.decode(volumes.replace(ORDINAL.encode(), b"%d" % ordinal))}
+    return {
+        **spec,
+        "volumes": msgspec.json.decode(volumes.replace(ORDINAL.encode(), b"%d" % ordinal)),
+    }
 
 
 # Nothing plays the pressures that the real controller has them tolerate as well.
@@ -227,7 +253,8 @@ class DaemonSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        present, spec = self._by_node(obj), _daemon_spec(obj)
+        present = self._by_node(obj)
+        spec = _daemon_spec(obj)
         for node in self._store.items(NODES):
             name = name_of(node)
             pods = present.pop(name, [])
@@ -242,9 +269,14 @@ class DaemonSets(WorkloadController):
 
     @override
     def _status(self, obj: Json) -> Json:
-        spec, present = _daemon_spec(obj), self._by_node(obj)
+        spec = _daemon_spec(obj)
+        present = self._by_node(obj)
         wanted = {name_of(node) for node in self._store.items(NODES) if _fits(spec, node)}
-        ready = [name for name in wanted if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))]
+        ready = [
+            name
+            for name in wanted
+            if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))
+        ]
         return {"desiredNumberScheduled": len(wanted), "numberReady": len(ready)}
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
@@ -285,25 +317,32 @@ OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)
 class GarbageCollector:
     """Lets go what a deleted workload owned, and empties a deleted namespace.
 
-    Only owners that were seen to go count: a pod whose owner never existed is left alone, because clients of the lab
-    make such pods to try things.
+    Only owners that were seen to go count: a pod whose owner never existed is left alone, because
+    clients of the lab make such pods to try things.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._store = cluster, cluster.store
+        self._cluster = cluster
+        self._store = cluster.store
 
     def changed(self, change: Change) -> None:
         """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
         if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
-        namespace = name_of(change.obj) if change.resource is NAMESPACES else namespace_of(change.obj)
+        namespace = (
+            name_of(change.obj) if change.resource is NAMESPACES else namespace_of(change.obj)
+        )
         standing = self._store.get(NAMESPACES, namespace)
         if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
         sets = self._store.items(REPLICASETS)
-        self._remove((REPLICASETS, item) for item in sets if (controller_of(item) or {}).get("uid") == owner_uid)
+        self._remove(
+            (REPLICASETS, item)
+            for item in sets
+            if (controller_of(item) or {}).get("uid") == owner_uid
+        )
         self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
 
     def _empty(self, namespace: str) -> None:
@@ -312,7 +351,9 @@ class GarbageCollector:
         if standing is None or not is_deleting(standing):
             return
         kinds = (resource for resource in STORED if resource.namespaced)
-        content = [(resource, obj) for resource in kinds for obj in self._store.items(resource, namespace)]
+        content = [
+            (resource, obj) for resource in kinds for obj in self._store.items(resource, namespace)
+        ]
         self._remove(content)
         if not content and not standing["metadata"].get("finalizers"):
             self._store.remove(NAMESPACES, namespace)

@@ -1,21 +1,24 @@
 """The world: the simulated cluster behind the API, put together.
 
-It hears every change of the store once, tells the controllers concerned, and lets the agenda decide when
-they act.
+It hears every change of the store once, tells the controllers concerned, and lets the agenda decide
+when they act.
 """
 
 import random
 
-from rollout.lab.api.resources import (
-    BUDGETS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-)
+from rollout.lab.api.resources import BUDGETS, LEASES, NAMESPACES, NODES, PODS
 from rollout.lab.api.store import Change, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.objects import controller_of, is_deleting, is_ready, key, namespace_of, phase, spec_of, uid
+from rollout.lab.objects import (
+    controller_of,
+    is_deleting,
+    is_ready,
+    key,
+    namespace_of,
+    phase,
+    spec_of,
+    uid,
+)
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
@@ -38,8 +41,8 @@ from rollout.lab.world.workloads import (
 class World:
     """Control plane and kubelets of the simulated cluster.
 
-    All methods belong into the event loop that also serves the API. `settle` brings a seeded cluster to rest
-    at once; `run` then lets time pass until `stop`. Hosts join by `kubelets`.
+    All methods belong into the event loop that also serves the API. `settle` brings a seeded
+    cluster to rest at once; `run` then lets time pass until `stop`. Hosts join by `kubelets`.
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class World:
         rng: random.Random | None = None,
     ) -> None:
         self.agenda = Agenda(clock)
-        self.cluster = Cluster(store, self.agenda, clock, timings or Timings(), rng or random.Random(0))
+        self.cluster = Cluster(
+            store, self.agenda, clock, timings or Timings(), rng or random.Random(0)
+        )
         self.kubelets = Kubelets(self.cluster)
         self._scheduler = Scheduler(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)

@@ -27,7 +27,11 @@ _REFUSALS = {
 
 
 def drain_findings(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, headcount: Headcount, rules: DrainPolicy
+    node: str,
+    verdicts: Iterable[PodVerdict],
+    index: BudgetIndex,
+    headcount: Headcount,
+    rules: DrainPolicy,
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
     verdicts = tuple(verdicts)
 
@@ -40,21 +44,33 @@ def drain_findings(
     for verdict in verdicts:
         pod = verdict.pod
         if verdict.action is Action.REFUSE:
-            of_drain.append(Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message))
+            of_drain.append(
+                Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message)
+            )
             continue
-        of_pods += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
+        of_pods += [
+            PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD)
+            for warning in verdict.warnings
+        ]
         if verdict.action is Action.EVICT:
             of_drain += _overdue(node, pod, headcount, rules) if pod.deleted_at else ()
             of_drain += _slow_to_end(node, pod, headcount, rules)
             of_drain += _held_by_budgets(
-                node, pod, index.covering(pod), headcount, patience=rules.timeout, unready_only=unready_only
+                node,
+                pod,
+                index.covering(pod),
+                headcount,
+                patience=rules.timeout,
+                unready_only=unready_only,
             )
     blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
     warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
     return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*of_pods, *warnings)))
 
 
-def _overdue(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[Blocker | PlanWarning]:
+def _overdue(
+    node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
+) -> Iterator[Blocker | PlanWarning]:
     seconds = headcount.overdue(pod)
     subject = f"pod/{pod.key}"
     if not seconds:
@@ -67,11 +83,16 @@ def _overdue(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> I
         message = f"{since}, longer than --drain-timeout waits: {way_out}"
         yield Blocker(node, BlockerKind.STUCK_TERMINATING, subject, message)
     else:
-        message = f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it behind"
+        message = (
+            f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it"
+            " behind"
+        )
         yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
 
 
-def _slow_to_end(node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy) -> Iterator[PlanWarning]:
+def _slow_to_end(
+    node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
+) -> Iterator[PlanWarning]:
     """Warn if the pod's grace period is at least as long as the drain may take."""
     if pod.finished:
         return
@@ -100,11 +121,16 @@ def _held_by_budgets(
     unready_only: Callable[[Budget], bool],
 ) -> Iterator[Blocker | PlanWarning]:
     of_server = [budget for budget in budgets if not budget.critical]
-    if len(of_server) > 1 and not pod.finished and not pod.terminating and not headcount.stays_pending(pod, patience):
+    if (
+        len(of_server) > 1
+        and not pod.finished
+        and not pod.terminating
+        and not headcount.stays_pending(pod, patience)
+    ):
         names = ", ".join(budget.name for budget in of_server)
         message = (
-            f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict such a pod: "
-            "delete all but one of these budgets, or use --disable-eviction"
+            f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict"
+            " such a pod: delete all but one of these budgets, or use --disable-eviction"
         )
         yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
         return
@@ -125,8 +151,9 @@ def _held_by_budgets(
             yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, subject, message)
         else:
             message = (
-                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
-                "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready"
+                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy}"
+                " needed pods are healthy): the drain waits for it, up to --drain-timeout; see why"
+                " its pods are not ready"
             )
             yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
 
@@ -135,23 +162,31 @@ def storage_opening(pod: Pod) -> str:
     """Return how a storage system opens its pod's budget; empty for other pods."""
     if pod.is_longhorns:
         return (
-            "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
-            "or stays attached: then the drain waits in vain, up to --drain-timeout"
+            "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy"
+            " replica here, or stays attached: then the drain waits in vain, up to --drain-timeout"
         )
     if pod.is_osd:
-        return "Rook opens it for one failure domain at a time, once Ceph is healthy: the drain waits for it"
+        return (
+            "Rook opens it for one failure domain at a time, once Ceph is healthy: the drain waits"
+            " for it"
+        )
     return ""
 
 
 def _never(budget: Budget, headcount: Headcount, pod: Pod) -> str:
     if budget.sync_error:
-        options = _fixes("give it an absolute minAvailable", "let it cover only pods of scalable controllers")
-        return f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): {options}"
+        options = _fixes(
+            "give it an absolute minAvailable", "let it cover only pods of scalable controllers"
+        )
+        return (
+            "allows no eviction because its controller cannot count its pods"
+            f" ({budget.sync_error}): {options}"
+        )
     if headcount.lacks_scale(budget):
         absolute = f"give it an absolute minAvailable of {headcount.unowned[budget.key] - 1}"
         return (
-            f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods' controllers, and "
-            f"they have none: {_fixes(absolute)}"
+            f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods'"
+            f" controllers, and they have none: {_fixes(absolute)}"
         )
     ended = headcount.ended[budget.key] if counts_pods(budget) else 0
     counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
@@ -165,12 +200,15 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: boo
     names = shortened([pod.name for pod in unready], 1)
     has, them = ("has", "it") if len(unready) == 1 else ("have", "them")
     return (
-        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
-        f"{has} not been ready since {unready[0].unready_since}: {_fixes(f'make {them} ready', policy)}"
+        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names}"
+        f" {has} not been ready since {unready[0].unready_since}:"
+        f" {_fixes(f'make {them} ready', policy)}"
     )
 
 
-def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], nowhere: Nowhere) -> Blocker:
+def stuck_budget(
+    node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], nowhere: Nowhere
+) -> Blocker:
     """Return the blocker for a budget whose replacements fit on no other node.
 
     `lost` are the names of the pods without a place; `nowhere` says why the first has none.
@@ -178,8 +216,9 @@ def stuck_budget(node: str, budget: Budget, headcount: Headcount, lost: Sequence
     more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
     room = "make room on other nodes" if nowhere.lacks_room else ""
     message = (
-        f"{lost[0]}{more} fits nowhere else while this node is away: {nowhere.why}; and it lets "
-        f"{headcount.most_away(budget)} be away: {_fixes(room, _let_away(budget, headcount, len(lost)))}"
+        f"{lost[0]}{more} fits nowhere else while this node is away: {nowhere.why}; and it lets"
+        f" {headcount.most_away(budget)} be away:"
+        f" {_fixes(room, _let_away(budget, headcount, len(lost)))}"
     )
     return Blocker(node, BlockerKind.FITS_NOWHERE, finding_of(budget.key), message)
 

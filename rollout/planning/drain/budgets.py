@@ -56,7 +56,9 @@ class BudgetIndex:
         return budgets
 
     def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
-        budgets = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
+        budgets = [
+            budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)
+        ]
         for key, value in pod.labels.items():
             bucket = self.by_label.get((pod.namespace, key, value), ())
             budgets += [budget for budget in bucket if budget.covers(pod)]
@@ -70,7 +72,9 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
     """
     least = rule.min_available
     selector = parse_selector(rule.selector)
-    covered = [pod for pod in pods if pod.namespace == rule.namespace and selector.matches(pod.labels)]
+    covered = [
+        pod for pod in pods if pod.namespace == rule.namespace and selector.matches(pod.labels)
+    ]
     healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
     return Budget(
         namespace=rule.namespace,
@@ -142,8 +146,12 @@ class Headcount:
         unowned = Counter[str]()
         for pod in pods:
             if pod.finished or pod.owner is None:
-                (ended if pod.finished else unowned).update(budget.key for budget in index.covering(pod))
-        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+                (ended if pod.finished else unowned).update(
+                    budget.key for budget in index.covering(pod)
+                )
+        unready = (
+            pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating
+        )
         return cls(now, ended, unowned, tuple(unready))
 
     def most_healthy(self, budget: Budget) -> int:
@@ -164,15 +172,21 @@ class Headcount:
 
     def permits(self, budget: Budget) -> int:
         """Return how many of its pods may be away now; if none, when all are healthy."""
-        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else self.most_away(budget))
+        return budget.disruptions_allowed or (
+            0 if self.can_never_allow(budget) else self.most_away(budget)
+        )
 
     def most_away(self, budget: Budget) -> int:
         """Return the most pods that may be away, now or when all are healthy."""
-        return max(0, budget.disruptions_allowed, self.most_healthy(budget) - budget.desired_healthy)
+        return max(
+            0, budget.disruptions_allowed, self.most_healthy(budget) - budget.desired_healthy
+        )
 
     def in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
         """Return the pods that, long unready, keep the budget at zero disruptions."""
-        unready = tuple(pod for pod in self.unready if budget.covers(pod) and self._is_late(pod, patience))
+        unready = tuple(
+            pod for pod in self.unready if budget.covers(pod) and self._is_late(pod, patience)
+        )
         return () if self.most_healthy(budget) - len(unready) > budget.desired_healthy else unready
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:

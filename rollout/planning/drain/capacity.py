@@ -28,13 +28,18 @@ class FreeCapacity:
     def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
         """Return an empty node's capacity; `counted` are names of other resources."""
         offered = node.allocatable
-        amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
+        amounts = dict.fromkeys(counted, 0) | {
+            name: most for name, most in offered.others if name in counted
+        }
         return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
 
     def __post_init__(self) -> None:
         """Cache values that are read for each pod and node."""
         self.name = self.node.name
-        self._offered = max(1, self.node.allocatable.cpu_milli), max(1, self.node.allocatable.memory)
+        self._offered = (
+            max(1, self.node.allocatable.cpu_milli),
+            max(1, self.node.allocatable.memory),
+        )
 
     @property
     def free_share(self) -> float:
@@ -48,7 +53,10 @@ class FreeCapacity:
             self.pods > 0
             and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
             and (not requests.memory or self.memory >= requests.memory)
-            and (not requests.others or all(self.free(name) >= amount for name, amount in requests.others))
+            and (
+                not requests.others
+                or all(self.free(name) >= amount for name, amount in requests.others)
+            )
         )
 
     def account(self, requests: Resources, sign: int) -> None:
@@ -121,10 +129,16 @@ def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> str:
     free = {"CPU": [node.cpu for node in nodes], "memory": [node.memory for node in nodes]}
     free |= {name: [node.free(name) for node in nodes] for name, _ in requests.others}
     free |= {"pods": [node.pods for node in nodes]}
-    asked = {"CPU": requests.cpu_milli, "memory": requests.memory, **dict(requests.others), "pods": 1}
+    asked = {
+        "CPU": requests.cpu_milli,
+        "memory": requests.memory,
+        **dict(requests.others),
+        "pods": 1,
+    }
     for name, amount in asked.items():
         if amount > 0 and max(free[name]) < amount:
-            most, total = max(0, *free[name]), sum(max(0, left) for left in free[name])
+            most = max(0, *free[name])
+            total = sum(max(0, left) for left in free[name])
             pieces = " in pieces" if total >= amount else ""
             return f"{_in_words(name, total)} free{pieces}, at most {_in_words(name, most)} on one"
     return "each has too little of another of these"

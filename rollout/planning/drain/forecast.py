@@ -12,7 +12,14 @@ from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, judge_all, movable, with_action
+from rollout.planning.drain.verdicts import (
+    Action,
+    DrainRules,
+    PodVerdict,
+    judge_all,
+    movable,
+    with_action,
+)
 from rollout.planning.eligibility.candidates import Candidate
 
 _Keys = Mapping[str, tuple[str, ...]]
@@ -46,7 +53,9 @@ class Drainable:
         blocked = {blocker.object for blocker in self.blockers}
         yield from blocked
         for verdict in self.verdicts if blocked else ():
-            if any(finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)):
+            if any(
+                finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)
+            ):
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int) -> PlannedNode:
@@ -105,7 +114,9 @@ class DrainForecaster:
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers, warnings = drain_findings(name, verdicts, self.index, self.headcount, candidate.policy.drain)
+        blockers, warnings = drain_findings(
+            name, verdicts, self.index, self.headcount, candidate.policy.drain
+        )
         evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
         guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
         moving = movable(verdicts)
@@ -124,16 +135,24 @@ class DrainForecaster:
             guarded,
         )
 
-    def _try_moving(self, node: str, moving: Sequence[Pod], guarded: _Keys) -> tuple[Load, tuple[Blocker, ...]]:
+    def _try_moving(
+        self, node: str, moving: Sequence[Pod], guarded: _Keys
+    ) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
         A budget blocks if more of the node's pods fit nowhere else than it lets be away. The order
         is the most favorable one: pods of tight budgets first, and the largest of them first.
         """
         evictable = {
-            uid: keys for uid, keys in guarded.items() if sum(not key.startswith(CRITICAL) for key in keys) <= 1
+            uid: keys
+            for uid, keys in guarded.items()
+            if sum(not key.startswith(CRITICAL) for key in keys) <= 1
         }
-        asked = {pod.uid: keys for pod in moving if (keys := evictable.get(pod.uid)) and not storage_opening(pod)}
+        asked = {
+            pod.uid: keys
+            for pod in moving
+            if (keys := evictable.get(pod.uid)) and not storage_opening(pod)
+        }
         counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
         open_ones = (key for key in sorted(counts) if self.budgets[key].disruptions_allowed > 0)
         most = {key: self.headcount.most_away(self.budgets[key]) for key in open_ones}
@@ -149,9 +168,15 @@ class DrainForecaster:
             holds = Counter(key for uid in kept for key in guarded.get(uid, ()))
             stuck = []
             for key in tight:
-                lost = [pod for pod in staying if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)]
+                lost = [
+                    pod
+                    for pod in staying
+                    if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)
+                ]
                 if len(lost) > most[key]:
                     names = [pod.name for pod in lost]
                     nowhere = self.scheduler.nowhere(lost[0])
-                    stuck.append(stuck_budget(node, self.budgets[key], self.headcount, names, nowhere))
+                    stuck.append(
+                        stuck_budget(node, self.budgets[key], self.headcount, names, nowhere)
+                    )
         return holds, tuple(stuck)

@@ -118,7 +118,9 @@ class _PodGroup:
     demands: "_Demands | None" = None
 
     def matches(self, node: Node) -> bool:
-        return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(node.name, node.labels)
+        return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(
+            node.name, node.labels
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,10 @@ class Neighbors:
     """Counts pods for affinity and spread; does nothing if no pod has such a rule."""
 
     def __init__(
-        self, pods: Iterable[Pod], nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        pods: Iterable[Pod],
+        nodes: Sequence[Node],
+        namespaces: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._nodes = nodes
         self._namespaces = namespaces or {}
@@ -200,7 +205,9 @@ class Neighbors:
             others = (other for other in affinity if other != term_key)
             attractions.append(self._term((term_key, *others)))
         return _Demands(
-            repulsions=tuple(self._term((self._term_key(term, group),)) for term in placement.repulsions),
+            repulsions=tuple(
+                self._term((self._term_key(term, group),)) for term in placement.repulsions
+            ),
             attractions=tuple(attractions),
             joins_itself=all(group in self._selected(term_key) for term_key in affinity),
             spreads=tuple(self._spread(spread, group) for spread in placement.spreads),
@@ -216,7 +223,10 @@ class Neighbors:
         )
 
     def _tally(
-        self, key: tuple[object, ...], domains: TopologyDomains, selected: Callable[[], Iterable[_PodGroup]]
+        self,
+        key: tuple[object, ...],
+        domains: TopologyDomains,
+        selected: Callable[[], Iterable[_PodGroup]],
     ) -> Tally:
         if key not in self._tallies:
             tally = self._tallies[key] = Tally(domains)
@@ -246,7 +256,11 @@ class Neighbors:
         """Return the domains of the nodes that the pod's spread constraints count."""
         placement = group.placement
         keys = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-        selected = None if spread.ignores_affinity else (tuple(group.node_selector.items()), placement.node_terms)
+        selected = (
+            None
+            if spread.ignores_affinity
+            else (tuple(group.node_selector.items()), placement.node_terms)
+        )
         tolerations = placement.tolerations if spread.heeds_taints else None
         if len(keys) == 1 and selected in (None, ((), None)) and tolerations is None:
             return self._domains_of(spread.topology)
@@ -257,7 +271,11 @@ class Neighbors:
         return self._domains[key]
 
     def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
-        return term.topology, term.selects_for(group.labels), tuple(self._namespaces_of(term, group.namespace))
+        return (
+            term.topology,
+            term.selects_for(group.labels),
+            tuple(self._namespaces_of(term, group.namespace)),
+        )
 
     def _selected(self, term_key: _TermKey) -> list[_PodGroup]:
         _topology, selector, namespaces = term_key
@@ -267,7 +285,11 @@ class Neighbors:
         """Return the term's namespaces; a selector finds only those with such pods."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
-        selected = {name for name in self._by_namespace if term.namespace_selector.matches(self._labels_of(name))}
+        selected = {
+            name
+            for name in self._by_namespace
+            if term.namespace_selector.matches(self._labels_of(name))
+        }
         return sorted(selected | set(term.namespaces))
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
@@ -279,7 +301,10 @@ class Neighbors:
         if demanded is None:
             candidates: Iterable[_PodGroup] = self._by_namespace.get(namespace, ())
         else:
-            buckets = (self._by_label.get((namespace, demanded.key, value), ()) for value in demanded.values)
+            buckets = (
+                self._by_label.get((namespace, demanded.key, value), ())
+                for value in demanded.values
+            )
             candidates = (group for bucket in buckets for group in bucket)
         return (group for group in candidates if selector.matches(group.labels))
 
@@ -302,7 +327,11 @@ def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
-    return min((tally.counts.get(value, 0) for value in domains), default=0) if spread.heeds_taints else tally.least()
+    return (
+        min((tally.counts.get(value, 0) for value in domains), default=0)
+        if spread.heeds_taints
+        else tally.least()
+    )
 
 
 def _counts(node: Node, spread: Spread, group: _PodGroup) -> bool:
@@ -324,6 +353,8 @@ def _groups_of(pods: Iterable[Pod]) -> list[_PodGroup]:
         key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
         group = groups.get(key)
         if group is None:
-            group = groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)
+            group = groups[key] = _PodGroup(
+                pod.namespace, pod.labels, pod.placement, pod.node_selector
+            )
         group.pods.append(pod)
     return list(groups.values())

@@ -54,11 +54,21 @@ class Scheduler:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
-        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
-        nodes = {
-            node.name: FreeCapacity.of(node, offered) for node in sorted(snapshot.nodes, key=lambda node: node.name)
+        offered = {
+            name
+            for node in snapshot.nodes
+            for name, _ in node.allocatable.others
+            if name in requested
         }
-        standing = [pod for pod in snapshot.pods if pod.node in nodes and not (pod.finished or pod.terminating)]
+        nodes = {
+            node.name: FreeCapacity.of(node, offered)
+            for node in sorted(snapshot.nodes, key=lambda node: node.name)
+        }
+        standing = [
+            pod
+            for pod in snapshot.pods
+            if pod.node in nodes and not (pod.finished or pod.terminating)
+        ]
         for pod in standing:
             nodes[pod.node].account(pod.requests, -1)
         volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
@@ -99,14 +109,18 @@ class Scheduler:
         return self._where.get(pod.uid, pod.node)
 
     @contextmanager
-    def emptied(self, leaving: Mapping[str, Sequence[Pod]]) -> Iterator[Mapping[str, Sequence[Pod]]]:
+    def emptied(
+        self, leaving: Mapping[str, Sequence[Pod]]
+    ) -> Iterator[Mapping[str, Sequence[Pod]]]:
         """Move these pods off their nodes, yield those that stay, and undo it."""
         try:
             yield self.empty(leaving)
         finally:
             self.put_back(leaving)
 
-    def empty(self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()) -> Mapping[str, Sequence[Pod]]:
+    def empty(
+        self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()
+    ) -> Mapping[str, Sequence[Pod]]:
         """Move these pods off their nodes, and return by node those that fit nowhere else.
 
         Their nodes and those in `beside` are closed. Pods move one after another; those that found
@@ -116,7 +130,10 @@ class Scheduler:
         staying: Mapping[str, Sequence[Pod]] = leaving
         while any(staying.values()):
             before = sum(map(len, staying.values()))
-            staying = {name: [pod for pod in pods if not self._leaves(pod, name)] for name, pods in staying.items()}
+            staying = {
+                name: [pod for pod in pods if not self._leaves(pod, name)]
+                for name, pods in staying.items()
+            }
             if sum(map(len, staying.values())) == before:
                 break
         return {name: pods for name, pods in staying.items() if pods}
@@ -148,7 +165,11 @@ class Scheduler:
         if self._is_full_for(pod, matching):
             return self._place_back(pod, matching)
         checks = self.neighbors.checks(pod, self.closed) if self.neighbors.any_minds else ()
-        if self._tainted and (preferred := self._without_taint(matching)) and not self._is_full_for(pod, preferred):
+        if (
+            self._tainted
+            and (preferred := self._without_taint(matching))
+            and not self._is_full_for(pod, preferred)
+        ):
             best = self._best(pod, preferred, checks) or self._best(pod, matching, checks)
         else:
             best = self._best(pod, matching, checks)
@@ -161,7 +182,9 @@ class Scheduler:
             matching.too_much = None
         return matching.is_too_small_for(pod.requests)
 
-    def _best(self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check]) -> FreeCapacity | None:
+    def _best(
+        self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check]
+    ) -> FreeCapacity | None:
         """Return the emptiest of a few nodes that take the pod."""
         best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, matching)):
@@ -170,16 +193,24 @@ class Scheduler:
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
         """Whether an open node has room, so that only the checks keep the pod away."""
-        return any(free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes)
+        return any(
+            free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes
+        )
 
     def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
         """Return the nodes without the soft taint; None if the pods do not care."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
-            matching.untainted = MatchingNodes([free for free in matching.nodes if free.name not in self._tainted])
+            matching.untainted = MatchingNodes(
+                [free for free in matching.nodes if free.name not in self._tainted]
+            )
         else:
-            more = [self.nodes[name] for name in self._untainted[matching.known :] if name in matching.names]
+            more = [
+                self.nodes[name]
+                for name in self._untainted[matching.known :]
+                if name in matching.names
+            ]
             if more:
                 matching.untainted.nodes += more
                 matching.untainted.too_much = None
@@ -189,7 +220,9 @@ class Scheduler:
     def _place_back(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.returns:
             return ""
-        free = next(self._open(pod, matching, self.neighbors.checks(pod, self.closed), closed=True), None)
+        free = next(
+            self._open(pod, matching, self.neighbors.checks(pod, self.closed), closed=True), None
+        )
         return free.name if free else ""
 
     def lacks_room(self, pod: Pod) -> bool:
@@ -222,20 +255,27 @@ class Scheduler:
         roomy = [free for free in elsewhere if free.takes(pod.requests)]
         if not roomy:
             asked = requests_in_words(pod.requests)
-            return f"no other schedulable node has room for its requests ({asked}): {shortage(pod.requests, elsewhere)}"
+            return (
+                f"no other schedulable node has room for its requests ({asked}):"
+                f" {shortage(pod.requests, elsewhere)}"
+            )
         checks = self.neighbors.checks(pod, self.closed)
         # Name only the first check that each node fails: the anti-affinity between pods of one
         # owner fails twice, as the pod's own and as the other's.
         first_failed = set[int]()
         for free in roomy:
-            failures = (number for number, check in enumerate(checks) if not check.admits(free.node))
+            failures = (
+                number for number, check in enumerate(checks) if not check.admits(free.node)
+            )
             first_failed.update(islice(failures, 1))
         failed = dict.fromkeys(checks[number].because for number in sorted(first_failed))
         return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
         free = self.nodes.get(node)
-        return free is not None and any(term.holds(node, free.node.labels) for term in volume.node_terms)
+        return free is not None and any(
+            term.holds(node, free.node.labels) for term in volume.node_terms
+        )
 
     def _open(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check], *, closed: bool = False
@@ -273,7 +313,9 @@ class Scheduler:
         if demand not in self._alike:
             nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
-            self._alike[demand] = MatchingNodes(nodes, demand.tolerates_cordons, demand.minds_soft_taint, names)
+            self._alike[demand] = MatchingNodes(
+                nodes, demand.tolerates_cordons, demand.minds_soft_taint, names
+            )
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[FreeCapacity]:
@@ -296,4 +338,8 @@ class Scheduler:
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
         if not pod.claims or not self.volumes:
             return ()
-        return tuple(volume for claim in pod.claims for volume in self.volumes.get(f"{pod.namespace}/{claim}", ()))
+        return tuple(
+            volume
+            for claim in pod.claims
+            for volume in self.volumes.get(f"{pod.namespace}/{claim}", ())
+        )

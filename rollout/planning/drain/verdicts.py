@@ -82,7 +82,9 @@ class DrainRules:
     now: datetime | None
 
     @classmethod
-    def of(cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None) -> "DrainRules":
+    def of(
+        cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
+    ) -> "DrainRules":
         """Raise `UsageError` if the policy's pod selector is invalid."""
         owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
         return cls(policy, owners, parse_selector(policy.pod_selector), now)
@@ -94,7 +96,10 @@ _Finding = tuple[Action | None, VerdictReason, str, str]
 
 def of_daemon_set(pod: Pod) -> bool:
     """Whether a DaemonSet of `apps/v1` controls the pod, as kubectl checks."""
-    return pod.owner is not None and (pod.owner.kind, pod.owner.api_version) == ("DaemonSet", "apps/v1")
+    return pod.owner is not None and (pod.owner.kind, pod.owner.api_version) == (
+        "DaemonSet",
+        "apps/v1",
+    )
 
 
 def _is_on_its_way(pod: Pod) -> bool:
@@ -105,7 +110,11 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
     if rules.selector.matches(pod.labels):
         return None
     stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
-    warning = "" if stays else "is not selected by --pod-selector: the reboot ends it without asking its budgets"
+    warning = (
+        ""
+        if stays
+        else "is not selected by --pod-selector: the reboot ends it without asking its budgets"
+    )
     return Action.LEAVE, VerdictReason.NOT_SELECTED, "is not selected by --pod-selector", warning
 
 
@@ -114,7 +123,9 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
     seconds = int(seconds_since(pod.deleted_at, rules.now)) if patience and pod.terminating else 0
     if not patience or seconds <= patience:
         return None
-    message = f"should have been gone {seconds} s ago (drain.skip-wait-for-delete-timeout is {patience})"
+    message = (
+        f"should have been gone {seconds} s ago (drain.skip-wait-for-delete-timeout is {patience})"
+    )
     return Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for"
 
 
@@ -139,13 +150,21 @@ def _critical_unready(pod: Pod) -> str:
     if pod.ready or pod.terminating or not pod.node_critical:
         return ""
     since = f" since {pod.unready_since}" if pod.unready_since else ""
-    return f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing waits for it; fix it"
+    return (
+        f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing"
+        " waits for it; fix it"
+    )
 
 
 def _mirror(pod: Pod, _rules: DrainRules) -> _Finding | None:
     if not pod.mirror:
         return None
-    return Action.LEAVE, VerdictReason.MIRROR, "is a static pod: its kubelet runs it from a file", ""
+    return (
+        Action.LEAVE,
+        VerdictReason.MIRROR,
+        "is a static pod: its kubelet runs it from a file",
+        "",
+    )
 
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
@@ -154,7 +173,12 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
         return None
     if rules.policy.delete_emptydir_data:
         return None, reason, "", "emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
-    return Action.REFUSE, reason, "has emptyDir data that would be lost (--delete-emptydir-data allows it)", ""
+    return (
+        Action.REFUSE,
+        reason,
+        "has emptyDir data that would be lost (--delete-emptydir-data allows it)",
+        "",
+    )
 
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
@@ -162,8 +186,18 @@ def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
     if _is_on_its_way(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
-        return None, reason, "", "has no controller: nothing will replace it (refused without --force)"
-    return Action.REFUSE, reason, "has no controller, so nothing would replace it (--force evicts it)", ""
+        return (
+            None,
+            reason,
+            "",
+            "has no controller: nothing will replace it (refused without --force)",
+        )
+    return (
+        Action.REFUSE,
+        reason,
+        "has no controller, so nothing would replace it (--force evicts it)",
+        "",
+    )
 
 
 _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
@@ -211,8 +245,17 @@ def with_action(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerd
 
 
 def is_replaced(pod: Pod) -> bool:
-    return pod.owner is not None and pod.owner.kind not in _NEVER_REPLACED and not pod.finished and not pod.terminating
+    return (
+        pod.owner is not None
+        and pod.owner.kind not in _NEVER_REPLACED
+        and not pod.finished
+        and not pod.terminating
+    )
 
 
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
-    return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))
+    return tuple(
+        verdict.pod
+        for verdict in verdicts
+        if verdict.action is Action.EVICT and is_replaced(verdict.pod)
+    )

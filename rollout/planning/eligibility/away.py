@@ -1,10 +1,10 @@
 """Which nodes are away, and whether one more may go: by --max-unavailable, control plane, and storage.
 
-Of the control plane none of the nodes may go while another is away, or is not well. Beside that its static pods have
-budgets without a PDB: of etcd a majority of the members stays, of the API servers one. So has storage on the
-cluster's own nodes, in its copies that are well: of a Longhorn volume one healthy replica stays; of a Ceph cluster one
-node's OSDs may be away, and none while copies are lacking. Asked by plans, rollouts and FleetLock alike, and again
-right before the cordon.
+Of the control plane none of the nodes may go while another is away, or is not well. Beside that its
+static pods have budgets without a PDB: of etcd a majority of the members stays, of the API servers
+one. So has storage on the cluster's own nodes, in its copies that are well: of a Longhorn volume
+one healthy replica stays; of a Ceph cluster one node's OSDs may be away, and none while copies are
+lacking. Asked by plans, rollouts and FleetLock alike, and again right before the cordon.
 """
 
 from collections import Counter
@@ -22,7 +22,8 @@ from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 
 _NAMED = 5
-_ETCD, _API_SERVER = "etcd", "kube-apiserver"
+_ETCD = "etcd"
+_API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
 _WAY_OUT = "or use --allow unhealthy"
 
@@ -30,14 +31,16 @@ _WAY_OUT = "or use --allow unhealthy"
 def why_away(node: Node) -> str:
     """Why a node counts as unavailable, whoever it is that asks; empty where it does not.
 
-    One that a rollout has begun counts until it is given back, whichever rollout that was, and however it ended: it
-    stays cordoned. Where a person has uncordoned one that failed, that was giving it back.
+    One that a rollout has begun counts until it is given back, whichever rollout that was, and
+    however it ended: it stays cordoned. Where a person has uncordoned one that failed, that was
+    giving it back.
     """
     if not node.is_ready:
         return "is not Ready"
     if not is_begun(node):
         return ""
-    run, phase = node.annotations.get(marks.RUN), node.annotations.get(marks.PHASE)
+    run = node.annotations.get(marks.RUN)
+    phase = node.annotations.get(marks.PHASE)
     rollout = f"the rollout {printable(run)}" if run else "a rollout of unknown id"
     if phase == Phase.FAILED:
         return f"failed in {rollout} and is still cordoned" if node.unschedulable else ""
@@ -56,7 +59,9 @@ def is_claimed(node: Node) -> bool:
 
 def _used_up_by(node: Node, limit: str) -> Blocker:
     """Return what a plan says of a node that is away, where nothing is left of this limit."""
-    way_out = "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
+    way_out = (
+        "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
+    )
     message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
     return Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", message)
 
@@ -73,13 +78,20 @@ class AwayLimit:
     members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]) -> "AwayLimit":
+    def of(
+        cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]
+    ) -> "AwayLimit":
         """Percentages are of the `total`; of pools, of those of the nodes that were asked for, by name.
 
         All other nodes are in the pool that their labels say.
         """
-        pools, sizes = pools_of(policy), Counter(asked_for.values())
-        own = {pool.name: pool.max_unavailable for pool in policy.pools if pool.max_unavailable is not None}
+        pools = pools_of(policy)
+        sizes = Counter(asked_for.values())
+        own = {
+            pool.name: pool.max_unavailable
+            for pool in policy.pools
+            if pool.max_unavailable is not None
+        }
         limits = {name: most.of(sizes[name]) for name, most in own.items()}
         members = {**pools.members(nodes), **asked_for}
         return cls(policy.max_unavailable.of(total), limits, members)
@@ -90,10 +102,14 @@ class AwayLimit:
         left = {name: most - gone[name] for name, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=left)
 
-    def blockers(self, away: Sequence[Node], policy: Policy, planned: Collection[str]) -> Iterator[Blocker]:
+    def blockers(
+        self, away: Sequence[Node], policy: Policy, planned: Collection[str]
+    ) -> Iterator[Blocker]:
         """Nodes that have used up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
         if self.most < 1 and planned:
-            yield from (_used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away)
+            yield from (
+                _used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away
+            )
         for node in away:
             pool = self.members.get(node.name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
@@ -110,9 +126,13 @@ class AwayLimit:
         of_pool = [name for name in others if self.members.get(name) == pool]
         if limit is None or len(of_pool) < limit:
             return ""
-        return f"max-unavailable {limit} of the pool {pool} is used up by {shortened(of_pool, _NAMED)}"
+        return (
+            f"max-unavailable {limit} of the pool {pool} is used up by {shortened(of_pool, _NAMED)}"
+        )
 
-    def full(self, waiting: Iterable[PlannedNode], away: Collection[str]) -> Mapping[str, list[PlannedNode]]:
+    def full(
+        self, waiting: Iterable[PlannedNode], away: Collection[str]
+    ) -> Mapping[str, list[PlannedNode]]:
         """Nodes that wait for room, by who uses it up."""
         return grouped((why, node) for node in waiting if (why := self.why_full(node.name, away)))
 
@@ -121,8 +141,9 @@ class AwayLimit:
 class ControlPlane:
     """Its nodes, each with why it is away (empty where it is not), and their static pods: k3s has none of these.
 
-    `voters` are the nodes that should have a member of etcd: those with its role. Where none has it, those that run one
-    and those whose kubelet is silent, all others run none; or every node, where fewer than two run one.
+    `voters` are the nodes that should have a member of etcd: those with its role. Where none has
+    it, those that run one and those whose kubelet is silent, all others run none; or every node,
+    where fewer than two run one.
     """
 
     nodes: Mapping[str, str]
@@ -135,23 +156,41 @@ class ControlPlane:
         members = [node for node in nodes if is_control_plane(node, policy)]
         names = {node.name: why_away(node) for node in members}
         labelled = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
-        own = (pod for pod in pods if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED)
+        own = (
+            pod
+            for pod in pods
+            if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED
+        )
         expected = sorted(own, key=lambda pod: pod.key)
         running = {pod.node for pod in expected if _is(pod, _ETCD)}
         silent = {node.name for node in members if not node.is_ready}
-        return cls(names, labelled or frozenset(running | silent if len(running) > 1 else names), tuple(expected))
+        return cls(
+            names,
+            labelled or frozenset(running | silent if len(running) > 1 else names),
+            tuple(expected),
+        )
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
         """Why this node may not go: others that are away, their static pods that are not Ready, and lost quorums."""
         if node not in self.nodes:
             return ()
         beside = f"and no other node of the control plane may be away beside it: fix it, {_WAY_OUT}"
-        unwell = ((subject, f"{why}, {beside}") for subject, why in (*self._away(node), *self._unready(node)))
+        unwell = (
+            (subject, f"{why}, {beside}")
+            for subject, why in (*self._away(node), *self._unready(node))
+        )
         objections = (*unwell, *self._without_majority(node), *self._without_api_server(node))
-        return tuple(Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why) for subject, why in objections)
+        return tuple(
+            Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why)
+            for subject, why in objections
+        )
 
     def _away(self, node: str) -> Iterator[tuple[str, str]]:
-        return ((f"node/{name}", why) for name, why in sorted(self.nodes.items()) if why and name != node)
+        return (
+            (f"node/{name}", why)
+            for name, why in sorted(self.nodes.items())
+            if why and name != node
+        )
 
     def _unready(self, node: str) -> Iterator[tuple[str, str]]:
         for pod in self.pods:
@@ -162,22 +201,27 @@ class ControlPlane:
     def _without_majority(self, node: str) -> Iterator[tuple[str, str]]:
         """Yield what etcd would lack; one of a single member has no majority without it at any time, and may go."""
         pods, well = self._members(_ETCD)
-        voters, left = self.voters | pods.keys(), well - {node}
-        needed, lacking = len(voters) // 2 + 1, sorted(voters - well)
+        voters = self.voters | pods.keys()
+        left = well - {node}
+        needed = len(voters) // 2 + 1
+        lacking = sorted(voters - well)
         if node in well and len(voters) > 1 and len(left) < needed:
             fixes = [f"fix the member on {', '.join(lacking)}"] if lacking else []
             if len(voters) - 1 < needed:
                 fixes.append("add a member")
             message = (
-                f"is one of {len(voters)} members of etcd on {node}, which needs {needed} and would have {len(left)} "
-                f"without it: {' and '.join(fixes)}, {_WAY_OUT}"
+                f"is one of {len(voters)} members of etcd on {node}, which needs {needed} and would"
+                f" have {len(left)} without it: {' and '.join(fixes)}, {_WAY_OUT}"
             )
             yield f"pod/{pods[node].key}", message
 
     def _without_api_server(self, node: str) -> Iterator[tuple[str, str]]:
         pods, well = self._members(_API_SERVER)
         if node in well and len(self.nodes) > 1 and not well - {node}:
-            yield f"pod/{pods[node].key}", f"is the only API server that is Ready: have another one run, {_WAY_OUT}"
+            yield (
+                f"pod/{pods[node].key}",
+                f"is the only API server that is Ready: have another one run, {_WAY_OUT}",
+            )
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
         """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
@@ -194,14 +238,19 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield what would lose too many copies without this node, those that are `away` counted as gone already.
 
-    Of data with a copy on a node that is `begun` nothing is said: it is well again once that node is back.
+    Of data with a copy on a node that is `begun` nothing is said: it is well again once that node
+    is back.
     """
     for data in stored:
         if node not in data.well or not data.nodes.isdisjoint(begun):
             continue
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:
-            why = f"would lack copies beside {', '.join(sorted(gone))}" if data.spare > 0 else data.why
+            why = (
+                f"would lack copies beside {', '.join(sorted(gone))}"
+                if data.spare > 0
+                else data.why
+            )
             yield Blocker(node, BlockerKind.STORAGE_UNHEALTHY, data.object, f"{why}, {_WAY_OUT}")
 
 

@@ -42,8 +42,8 @@ _REASONS = {
 class Candidate:
     """A selected node with what its host said; `observation` is None where it has no host.
 
-    `policy` is what holds in its `pool`. `upgraded_by` is a pod with which the system-upgrade-controller is changing it
-    now.
+    `policy` is what holds in its `pool`. `upgraded_by` is a pod with which the
+    system-upgrade-controller is changing it now.
     """
 
     node: Node
@@ -66,8 +66,12 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 def asked_for(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the nodes that a plan was made for, each with its pool: its percentages are of them."""
-    named = {entry.node: entry.pool for entry in plan.excluded} | {node.name: node.pool for node in plan.nodes}
-    return {name: pool for name, pool in named.items() if not excluded_by_name(name, plan.selection)}
+    named = {entry.node: entry.pool for entry in plan.excluded} | {
+        node.name: node.pool for node in plan.nodes
+    }
+    return {
+        name: pool for name, pool in named.items() if not excluded_by_name(name, plan.selection)
+    }
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
@@ -83,7 +87,9 @@ def _excluded(candidate: Candidate) -> Objection | None:
     if excluded_by_name(candidate.node.name, candidate.rules.selection):
         return ExclusionReason.EXCLUDED, "left out by --exclude"
     policy = candidate.policy
-    if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(candidate.node, policy):
+    if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(
+        candidate.node, policy
+    ):
         return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
     return None
 
@@ -102,8 +108,15 @@ def _not_ready(candidate: Candidate) -> Objection | None:
     node = candidate.node
     if node.is_ready:
         return None
-    state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
-    return ExclusionReason.NOT_READY, f"{state}{': ' + node.ready_message if node.ready_message else ''}"
+    state = (
+        "its kubelet has stopped reporting"
+        if node.ready is ReadyState.UNKNOWN
+        else "it is not Ready"
+    )
+    return (
+        ExclusionReason.NOT_READY,
+        f"{state}{': ' + node.ready_message if node.ready_message else ''}",
+    )
 
 
 def _cordoned(candidate: Candidate) -> Objection | None:
@@ -114,16 +127,24 @@ def _cordoned(candidate: Candidate) -> Objection | None:
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
         return (
             ExclusionReason.LEFT_CORDONED,
-            f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
+            (
+                f"cordoned by the unfinished rollout {run} in its phase"
+                f" {node.annotations.get(marks.PHASE, 'unknown')}"
+            ),
         )
     in_hand = next((sentence for _rival, sentence in marks_on(node)), "")
     way = "--allow cordoned reboots it too, and leaves it cordoned"
-    return ExclusionReason.CORDONED, f"cordoned; {in_hand}" if in_hand else f"cordoned by an operator ({way})"
+    return ExclusionReason.CORDONED, (
+        f"cordoned; {in_hand}" if in_hand else f"cordoned by an operator ({way})"
+    )
 
 
 def _unknown_marks(candidate: Candidate) -> Objection | None:
     if why := misunderstanding(candidate.node):
-        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may be working on it"
+        return (
+            ExclusionReason.UNKNOWN_MARKS,
+            f"{why}: another version of rollout may be working on it",
+        )
     return None
 
 
@@ -142,8 +163,13 @@ def _unheard(candidate: Candidate) -> Objection:
 
 
 def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
-    detection, is_resting = facts.detection, facts.update.operation in _RESTING
-    if detection.needs_reboot or detection.unanswered or (is_resting and candidate.policy.reboot_idle):
+    detection = facts.detection
+    is_resting = facts.update.operation in _RESTING
+    if (
+        detection.needs_reboot
+        or detection.unanswered
+        or (is_resting and candidate.policy.reboot_idle)
+    ):
         return None
     answers = [sign.detail for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
     sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
@@ -154,7 +180,10 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
 def _way_to_reboot(node: Node, facts: HostFacts) -> str:
     """How it would be rebooted anyway: by the annotation that stands on it, or just so."""
     if Source.ANNOTATION in unasked(node, facts):
-        return f" (its annotation reboot-needed counts with {detect_flag(facts.sources, [Source.ANNOTATION])})"
+        return (
+            " (its annotation reboot-needed counts with"
+            f" {detect_flag(facts.sources, [Source.ANNOTATION])})"
+        )
     return " (--allow idle reboots it anyway)"
 
 
@@ -162,7 +191,9 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> Objection | None:
     if not (silent := facts.detection.unanswered):
         return None
     way = way_to_judge(facts, unasked(candidate.node, facts))
-    return ExclusionReason.UNKNOWN_STATUS, "; ".join((*(sign.detail for sign in silent), *([way] if way else [])))
+    return ExclusionReason.UNKNOWN_STATUS, "; ".join(
+        (*(sign.detail for sign in silent), *([way] if way else []))
+    )
 
 
 def _remembered(candidate: Candidate, facts: HostFacts) -> Objection | None:
@@ -173,9 +204,15 @@ def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
     """Return what keeps the host from a plain reboot."""
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
-        return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+        return (
+            ExclusionReason.NO_SUDO,
+            facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot",
+        )
     if by := facts.inhibited_by:
-        return ExclusionReason.INHIBITED, f"its shutdown is blocked by {by} (see systemd-inhibit --list)"
+        return (
+            ExclusionReason.INHIBITED,
+            f"its shutdown is blocked by {by} (see systemd-inhibit --list)",
+        )
     if (why := facts.detection.blocked) and not by_own_command:
         return ExclusionReason.INHIBITED, why
     if pending := facts.shutdown_pending:
@@ -186,19 +223,27 @@ def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
 def _rival(candidate: Candidate, facts: HostFacts) -> Objection | None:
     ignored = candidate.policy.gates.ignored_rivals
     marks = (mark for mark in _marks_of_rivals(candidate, facts) if mark[0] not in ignored)
-    return next(((ExclusionReason.RIVAL, f"{message}, or --allow {name}") for name, message in marks), None)
+    return next(
+        ((ExclusionReason.RIVAL, f"{message}, or --allow {name}") for name, message in marks), None
+    )
 
 
 def _marks_of_rivals(candidate: Candidate, facts: HostFacts) -> Iterator[tuple[str, str]]:
     yield from marks_on(candidate.node)
     if candidate.upgraded_by:
-        yield UPGRADE_CONTROLLER, f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}"
+        yield (
+            UPGRADE_CONTROLLER,
+            f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}",
+        )
     if facts.locksmithd_active:
         way_out = "sudo systemctl mask --now locksmithd"
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
     if facts.zincati_reboots:
         way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
-        yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {facts.zincati} ({way_out})"
+        yield (
+            ZINCATI,
+            f"Zincati runs on the host and reboots it by its strategy {facts.zincati} ({way_out})",
+        )
     for rival in facts.reboots_itself:
         act, way_out = SELF_REBOOTS[rival]
         yield rival, f"{act} ({way_out})"
@@ -237,14 +282,18 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Which of the nodes a process in a pod stands on; None where it is none of them, or nothing says which.
 
-    What the downward API says goes before the kernel, and that before the Pod as the API server has it: a namesake of
-    it may live in another cluster.
+    What the downward API says goes before the kernel, and that before the Pod as the API server has
+    it: a namesake of it may live in another cluster.
     """
     present = {node.name: node for node in nodes}
-    by_boot = [name for name, node in present.items() if own.boot_id and node.boot_id == own.boot_id]
+    by_boot = [
+        name for name, node in present.items() if own.boot_id and node.boot_id == own.boot_id
+    ]
     name = own.node or (by_boot[0] if len(by_boot) == 1 else pod.node if pod else "")
     if name not in present:
         return None
     demand = Demand.of(pod, ()) if pod else Demand((), (), ())
     others = (node for node in present.values() if node.name != name)
-    return OwnNode(name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others))
+    return OwnNode(
+        name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others)
+    )

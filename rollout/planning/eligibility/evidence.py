@@ -18,7 +18,15 @@ from rollout.model.json_text import NOT_READ
 from rollout.model.memory import Memory, moment
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, elapsed, excerpt, is_version, joined, shortened, whole_second
+from rollout.model.text import (
+    counted,
+    elapsed,
+    excerpt,
+    is_version,
+    joined,
+    shortened,
+    whole_second,
+)
 
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
@@ -29,8 +37,14 @@ def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
     """Return what these nodes prove of a version, or of the latest that was booted; `InputError` for nothing."""
-    ends = [(node, result) for node in nodes if (result := last_result(node)).get("outcome") == Outcome.SUCCEEDED]
-    latest = max((result for _, result in ends), key=lambda result: result.get("at", ""), default={})
+    ends = [
+        (node, result)
+        for node in nodes
+        if (result := last_result(node)).get("outcome") == Outcome.SUCCEEDED
+    ]
+    latest = max(
+        (result for _, result in ends), key=lambda result: result.get("at", ""), default={}
+    )
     version = version or latest.get("version", "")
     on_it = [(node, result) for node, result in ends if result.get("version") == version]
     runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
@@ -48,7 +62,11 @@ def evidence_of(
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
     failed |= {node.name: why for node in nodes if (why := why_failed(node, version))}
-    failed |= {node.name: "not Ready, or runs another version" for node, _ in on_it if node.name not in proven}
+    failed |= {
+        node.name: "not Ready, or runs another version"
+        for node, _ in on_it
+        if node.name not in proven
+    }
     return Evidence(
         version=version,
         cluster=cluster,
@@ -99,7 +117,11 @@ class Proven:
         if document is None:
             known = shortened(sorted(self.documents)) or "none"
             what = f"version {version}" if version else "a version that the host does not tell"
-            return joined("; ", f"{what} has no evidence of {self.rules.cluster} (there is: {known})", *self.problems)
+            return joined(
+                "; ",
+                f"{what} has no evidence of {self.rules.cluster} (there is: {known})",
+                *self.problems,
+            )
         if not (shortages := ", ".join(_shortages(document, self.rules))):
             return ""
         return f"version {version} is not proven in {self.rules.cluster} yet: {shortages}"
@@ -109,10 +131,14 @@ def _shortages(document: Evidence, rules: EvidenceRules) -> Iterable[str]:
     names = set(document.nodes) - set(document.failed)
     if document.failed:
         name, why = next(iter(document.failed.items()))
-        yield f"{counted(len(document.failed), 'node')} failed there ({excerpt(name)}: {excerpt(why)})"
+        yield (
+            f"{counted(len(document.failed), 'node')} failed there ({excerpt(name)}:"
+            f" {excerpt(why)})"
+        )
     if len(names) < rules.nodes:
         yield f"{len(names)} of {counted(rules.nodes, 'node')}"
-    end, last = moment(document.made_at), moment(document.last_reboot)
+    end = moment(document.made_at)
+    last = moment(document.last_reboot)
     hours = (end - last).total_seconds() / _HOUR if end and last else 0
     if hours < rules.hours:
         yield f"{max(0, int(hours))} of {rules.hours} h"
@@ -124,7 +150,10 @@ def read_evidence(content: bytes) -> Evidence:
         document = msgspec.json.decode(content, type=Evidence)
     except NOT_READ as error:
         raise ValueError(f"it is no evidence: {excerpt(str(error))}") from error
-    if document.kind != KIND or document.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
+    if (
+        document.kind != KIND
+        or document.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]
+    ):
         form = excerpt(f"{document.kind} {document.format_version}", 60)
         raise ValueError(f"it is {form}, and this program reads {KIND} {FORMAT_VERSION}")
     if not is_version(document.version):
@@ -133,28 +162,44 @@ def read_evidence(content: bytes) -> Evidence:
 
 
 def why_refused(
-    document: Evidence, rules: EvidenceRules, *, own: str, seen: Mapping[str, str], now: datetime | None
+    document: Evidence,
+    rules: EvidenceRules,
+    *,
+    own: str,
+    seen: Mapping[str, str],
+    now: datetime | None,
 ) -> str:
     """Return what is wrong with a document that is rightly signed; empty where it counts.
 
-    `own` is the UID of the cluster that asks, `seen` when the latest document of each version was made that counted.
+    `own` is the UID of the cluster that asks, `seen` when the latest document of each version was
+    made that counted.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
-        return f"it is of the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
+        return (
+            f"it is of the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
+        )
     if cluster.uid == own:
         return "it was made in this very cluster"
     return _why_of_another_time(document, rules, seen.get(document.version, ""), now)
 
 
-def _why_of_another_time(document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None) -> str:
-    written_at, seen = moment(document.made_at), moment(latest)
+def _why_of_another_time(
+    document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None
+) -> str:
+    written_at = moment(document.made_at)
+    seen = moment(latest)
     if written_at is None or now is None:
-        return "it does not say when it was made" if written_at is None else "the API server has not told its time"
+        return (
+            "it does not say when it was made"
+            if written_at is None
+            else "the API server has not told its time"
+        )
     if written_at > now + _LATE_CLOCK:
         return f"it was made at {document.made_at}, in the future"
     if (now - written_at).total_seconds() > rules.max_age:
-        age, most = elapsed((now - written_at).total_seconds()), elapsed(rules.max_age)
+        age = elapsed((now - written_at).total_seconds())
+        most = elapsed(rules.max_age)
         return f"it is stale: made {age} ago, and evidence.max-age is {most}"
     if seen is not None and written_at < seen:
         return f"it was made at {document.made_at}, and a later one, of {latest}, was seen before"

@@ -1,8 +1,8 @@
 """What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
 
-A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four, then for a day
-each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as
-`--max-failures` allows, over all rollouts, is held.
+A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four,
+then for a day each time, until it succeeds, whatever it has staged meanwhile. A version that failed
+on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
 import re
@@ -52,8 +52,9 @@ T = TypeVar("T")
 class Ended:
     """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
 
-    `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held versions too.
-    `unmoved` is how many proven reboots in a row, with this one, have changed nothing.
+    `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held
+    versions too. `unmoved` is how many proven reboots in a row, with this one, have changed
+    nothing.
     """
 
     node: str
@@ -70,10 +71,11 @@ class Ended:
 class Rules:
     """By what all nodes of one decision are judged, beside the rules of their pool.
 
-    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
-    allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
-    for which somebody has: nothing is held against these. `proven` is what another cluster has proved, None where it
-    need not. `own` is the node under this process, whichever it is. `versions` are those that the cluster knows of.
+    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a
+    version are allowed. `unattended`: nodes that rest are left out, for nobody has decided to try
+    them again. `retried` are nodes for which somebody has: nothing is held against these. `proven`
+    is what another cluster has proved, None where it need not. `own` is the node under this
+    process, whichever it is. `versions` are those that the cluster knows of.
     """
 
     now: datetime | None = None
@@ -99,7 +101,10 @@ def objection(node: str, version: str, rules: Rules) -> Objection | None:
     if rules.include_held or node in rules.retried:
         return None
     if why := why_held(memory, version, rules.limit):
-        return ExclusionReason.VERSION_HELD, f"{why} (`rollout release {shell_word(version)}`, or --allow held)"
+        return (
+            ExclusionReason.VERSION_HELD,
+            f"{why} (`rollout release {shell_word(version)}`, or --allow held)",
+        )
     if rules.proven and (why := rules.proven.why_lacking(version)):
         return ExclusionReason.UNPROVEN, why
     if rules.unattended and (why := why_resting(memory, node, rules.now)):
@@ -110,7 +115,8 @@ def objection(node: str, version: str, rules: Rules) -> Objection | None:
 def boot_objection(node: str, running: str, version: str | None, rules: Rules) -> Objection | None:
     """Return why a node in progress may not be booted into its staged version; None if it may.
 
-    A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and is not proven.
+    A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and
+    is not proven.
     """
     rules = replace(rules, memory=replace(rules.memory, pause=None))
     if found := objection(node, version or "", rules):
@@ -136,7 +142,10 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
     """Why nodes with this version staged are left out; empty where they are not."""
     known = memory.versions.get(version)
     if known is None and version and _is_full(memory.versions):
-        others = f"{MOST_VERSIONS - LATEST_VERSIONS} others are, and its failures could not be remembered"
+        others = (
+            f"{MOST_VERSIONS - LATEST_VERSIONS} others are, and its failures could not be"
+            " remembered"
+        )
         return f"version {version} is held: {others}; release some of these"
     if known is None or not (known.held_since or len(known.nodes) >= limit):
         return ""
@@ -161,8 +170,12 @@ def why_maybe_held(running: str, rules: Rules) -> str:
 
 def _is_past(version: str, running: str) -> bool:
     """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
-    parts, running_parts = ([int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running))
-    return version == running or (bool(parts) and len(parts) == len(running_parts) and parts <= running_parts)
+    parts, running_parts = (
+        [int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running)
+    )
+    return version == running or (
+        bool(parts) and len(parts) == len(running_parts) and parts <= running_parts
+    )
 
 
 def held_version(why: str) -> str:
@@ -212,7 +225,9 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     """Return the memory with a node's end in it; the same where it was noted before, or tells nothing."""
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _succeeded(memory, end)
-    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(end.node) > _LONGEST_NAME:
+    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(
+        end.node
+    ) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(end.node)
     if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
@@ -233,30 +248,42 @@ def _is_wish_given_up(end: Ended) -> bool:
 def _is_of_the_version(end: Ended) -> bool:
     """Whether the update may be to blame: the node went down for it, and did not come back with it, or not well."""
     return is_version(end.version) and (
-        end.outcome in _OF_THE_VERSION or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
+        end.outcome in _OF_THE_VERSION
+        or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
     )
 
 
-def _with_failure(versions: Mapping[str, VersionFailures], end: Ended, now: datetime) -> Mapping[str, VersionFailures]:
+def _with_failure(
+    versions: Mapping[str, VersionFailures], end: Ended, now: datetime
+) -> Mapping[str, VersionFailures]:
     if end.version not in versions and _is_full(versions):
         return versions
     known = versions.get(end.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
     held_since = known.held_since or (whole_second(now) if is_held else "")
-    return _bounded({**versions, end.version: VersionFailures(nodes, whole_second(now), held_since)})
+    return _bounded(
+        {**versions, end.version: VersionFailures(nodes, whole_second(now), held_since)}
+    )
 
 
 def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
     """Whether so many are held that no other could be: none of them gives way to a newer one."""
-    return sum(bool(failed.held_since) for failed in versions.values()) >= MOST_VERSIONS - LATEST_VERSIONS
+    return (
+        sum(bool(failed.held_since) for failed in versions.values())
+        >= MOST_VERSIONS - LATEST_VERSIONS
+    )
 
 
 def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
     """Those that failed last; of the others those that are held, with as many of their nodes as are told."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
-    older = ((version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since)
-    shortened_ones = {version: replace(failed, nodes=failed.nodes[:_TOLD_NODES]) for version, failed in older}
+    older = (
+        (version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since
+    )
+    shortened_ones = {
+        version: replace(failed, nodes=failed.nodes[:_TOLD_NODES]) for version, failed in older
+    }
     return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
 
 
@@ -276,11 +303,15 @@ def _succeeded(memory: Memory, end: Ended) -> Memory:
 
 def released_version(memory: Memory, version: str) -> Memory:
     """Without the failures of a version, and the rests of the nodes on which it failed."""
-    nodes = {name: failures for name, failures in memory.nodes.items() if failures.version != version}
+    nodes = {
+        name: failures for name, failures in memory.nodes.items() if failures.version != version
+    }
     return replace(memory, nodes=nodes, versions=_without(memory.versions, version))
 
 
-def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
+def released(
+    memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
+) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
         return replace(memory, nodes={}, versions={})
@@ -305,12 +336,22 @@ def why_aborted(memory: Memory) -> str:
     """Why no unattended pass begins anything; empty where one may."""
     if (aborted := memory.aborted) is None:
         return ""
-    what = excerpt(f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
-    return f"{what}; unattended passes start nodes again after `rollout unpause --unattended`, or a `rollout apply`"
+    what = excerpt(
+        f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
+        _LONGEST_SENTENCE,
+    )
+    return (
+        f"{what}; unattended passes start nodes again after `rollout unpause --unattended`, or a"
+        " `rollout apply`"
+    )
 
 
 def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
-    return {key: entry for key, entry in entries.items() if key != name} if name in entries else entries
+    return (
+        {key: entry for key, entry in entries.items() if key != name}
+        if name in entries
+        else entries
+    )
 
 
 def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:

@@ -1,6 +1,7 @@
 """Pools: nodes with rules of their own. A node belongs to the first that matches it, or to the last, `default`.
 
-Pools come from the operator's settings file alone; a saved plan and the record carry them in their rules.
+Pools come from the operator's settings file alone; a saved plan and the record carry them in their
+rules.
 """
 
 from collections import Counter
@@ -18,7 +19,9 @@ DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
 # What a pool may have of its own by the name that it has in the rules.
-_OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in {rule.name for rule in fields(Policy)})
+_OVERRIDES = tuple(
+    item.name for item in fields(Pool) if item.name in {rule.name for rule in fields(Policy)}
+)
 
 
 class Pools:
@@ -35,7 +38,9 @@ class Pools:
         """Return the pool of a node with these labels; empty where there are no pools."""
         if not self._selectors:
             return ""
-        return next((name for name, selector in self._selectors if selector.matches(labels)), DEFAULT)
+        return next(
+            (name for name, selector in self._selectors if selector.matches(labels)), DEFAULT
+        )
 
     def rules(self, pool: str) -> Policy:
         """Return what holds in this pool; in one that there is not, the rollout's rules."""
@@ -63,7 +68,11 @@ def pools_of(policy: Policy) -> Pools:
 def _merged(policy: Policy, pool: Pool) -> Policy:
     """Return the rollout's rules with those of the pool instead, where it has any."""
     own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
-    drain = policy.drain if pool.drain_timeout is None else replace(policy.drain, timeout=pool.drain_timeout)
+    drain = (
+        policy.drain
+        if pool.drain_timeout is None
+        else replace(policy.drain, timeout=pool.drain_timeout)
+    )
     return replace(policy, drain=drain, **own)
 
 
@@ -73,7 +82,8 @@ def ordered(pools: Sequence[Pool]) -> tuple[str, ...]:
     The default pool comes last.
     """
     _check(pools)
-    names, waiting = list[str](), list(pools)
+    names = list[str]()
+    waiting = list(pools)
     while waiting:
         free = next(pool for pool in waiting if set(pool.after) <= set(names))
         waiting.remove(free)
@@ -87,13 +97,19 @@ def _check(pools: Sequence[Pool]) -> None:
         if pool.name == DEFAULT:
             raise UsageError(
                 f"pool {DEFAULT!r}: that name is for the nodes that no pool matches",
-                hint="Give it another name; the rules of the default pool are those outside of [[pool]].",
+                hint=(
+                    "Give it another name; the rules of the default pool are those outside of"
+                    " [[pool]]."
+                ),
             )
         if times[pool.name] > 1:
-            raise UsageError(f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one.")
+            raise UsageError(
+                f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one."
+            )
         if unknown := [name for name in pool.after if name not in times]:
             raise UsageError(
-                f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}", hint=f"Pools are: {', '.join(times)}."
+                f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}",
+                hint=f"Pools are: {', '.join(times)}.",
             )
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()

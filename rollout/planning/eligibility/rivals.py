@@ -24,10 +24,14 @@ RIVALS = (*_IN_THE_CLUSTER, LOCKSMITHD, ZINCATI, *SelfReboot)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
-    MCO: """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')""",
-    KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
-    + marks.KURED_LOCK
-    + '=\'{{"nodeID":"manual"}}\'), or remove it',
+    MCO: (
+        """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')"""
+    ),
+    KURED: (
+        "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
+        + marks.KURED_LOCK
+        + '=\'{{"nodeID":"manual"}}\'), or remove it'
+    ),
 }
 
 
@@ -47,8 +51,14 @@ def _rival(coordinator: Coordinator) -> Blocker:
     way_out = _WAYS_OUT.get(coordinator.rival, _SCALE_DOWN).format(
         namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
     )
-    held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
-    acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
+    held = (
+        f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
+    )
+    acts = (
+        "lets hosts reboot by themselves"
+        if coordinator.rival == FLEETLOCK
+        else f"reboots nodes by itself{held}"
+    )
     # nothing of MCO's own Deployments says that its pools are paused
     joint = "and then" if coordinator.rival == MCO else "or"
     return Blocker(
@@ -61,7 +71,11 @@ def _rival(coordinator: Coordinator) -> Blocker:
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
     """Nodes on which the system-upgrade-controller's pods are at work, each with the name of one."""
-    return {node: pod.key for pod in pods if not pod.finished and (node := pod.labels.get(marks.UPGRADED_NODE))}
+    return {
+        node: pod.key
+        for pod in pods
+        if not pod.finished and (node := pod.labels.get(marks.UPGRADED_NODE))
+    }
 
 
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
@@ -69,7 +83,8 @@ def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     for rival, sentence, *left in _marks_on(node):
         fields = {"annotate": node.annotations, "label": node.labels}
         commands = [
-            f"kubectl {verb} node {node.name} {' '.join(f'{name}-' for name in left if name in present)}"
+            f"kubectl {verb} node {node.name}"
+            f" {' '.join(f'{name}-' for name in left if name in present)}"
             for verb, present in fields.items()
             if any(name in present for name in left)
         ]
@@ -80,9 +95,15 @@ def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
     """Yield the coordinator, a sentence, and the names of the marks that say it."""
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
-            prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"
+            prefix + word
+            for word in marks.OPERATOR_ANNOTATIONS
+            if node.annotations.get(prefix + word) == "true"
         ]
-        held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
+        held_by += [
+            label
+            for word in marks.OPERATOR_LABELS
+            if _asks_for_checks(node, label := prefix + word)
+        ]
         if held_by:
             yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}", *held_by
     if marks.KURED_IN_PROGRESS in node.annotations:
@@ -90,14 +111,28 @@ def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
     if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
         yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
-        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}", marks.KRM_STATUS
+        yield (
+            KRM,
+            f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}",
+            marks.KRM_STATUS,
+        )
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":
         yield TUPPR, f"tuppr is upgrading it: {marks.TUPPR_UPGRADING}", marks.TUPPR_UPGRADING
-    state, current, desired = (node.annotations.get(n) for n in (marks.MCO_STATE, marks.MCO_CURRENT, marks.MCO_DESIRED))
+    state, current, desired = (
+        node.annotations.get(n) for n in (marks.MCO_STATE, marks.MCO_CURRENT, marks.MCO_DESIRED)
+    )
     if state in marks.MCO_AT_WORK:
-        yield MCO, f"the machine-config-operator updates it: {marks.MCO_STATE} is {state}", marks.MCO_STATE
+        yield (
+            MCO,
+            f"the machine-config-operator updates it: {marks.MCO_STATE} is {state}",
+            marks.MCO_STATE,
+        )
     elif desired and desired != current:
-        yield MCO, f"the machine-config-operator updates it: {marks.MCO_DESIRED} is {desired}", marks.MCO_DESIRED
+        yield (
+            MCO,
+            f"the machine-config-operator updates it: {marks.MCO_DESIRED} is {desired}",
+            marks.MCO_DESIRED,
+        )
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

@@ -1,8 +1,9 @@
 """Which OS version is the newest that the cluster knows of, and how a host compares with it. Pure.
 
-Versions are compared only within one stream: hosts of one operating system and one update group or channel. Flatcar
-and Fedora CoreOS write the channel into the version itself: the second number of Flatcar's (0 alpha, 1 beta, 2 stable,
-3 LTS) and the third of Fedora CoreOS' (1 next, 2 testing, 3 stable).
+Versions are compared only within one stream: hosts of one operating system and one update group or
+channel. Flatcar and Fedora CoreOS write the channel into the version itself: the second number of
+Flatcar's (0 alpha, 1 beta, 2 stable, 3 LTS) and the third of Fedora CoreOS' (1 next, 2 testing, 3
+stable).
 """
 
 import re
@@ -10,13 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation, UpdateStanding, UpdateState
+from rollout.model.host import (
+    HostFacts,
+    HostObservation,
+    UpdateOperation,
+    UpdateStanding,
+    UpdateState,
+)
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
 
 _FLATCAR_CHANNELS = {0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 _COREOS_CHANNELS = {1: "next", 2: "testing", 3: "stable"}
-# By operating system: how many numbers a version has, the index of the channel's number, and the channels.
+# By operating system: how many numbers a version has, the index of the channel's number, and the
+# channels.
 _CHANNELS = {
     "flatcar": (3, 1, _FLATCAR_CHANNELS),
     "coreos": (3, 1, _FLATCAR_CHANNELS),
@@ -28,7 +36,8 @@ _IMAGES = {
     "Container Linux by CoreOS": "coreos",
     "Fedora CoreOS": "fedora",
 }
-# A Node's osImage is whatever its kubelet writes: no number of a version has more digits than these.
+# A Node's osImage is whatever its kubelet writes: no number of a version has more digits than
+# these.
 _NUMBER = r"[0-9]{1,18}"
 _VERSION_IN_IMAGE = re.compile(rf"(?<![\w.]){_NUMBER}(?:\.{_NUMBER})+(?:[-+~.][-+~.\w]*)?(?!\w)")
 # A suffix such as +nightly-20250102 says nothing about the order.
@@ -59,7 +68,9 @@ class KnownVersions:
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]) -> "KnownVersions":
+    def of(
+        cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]
+    ) -> "KnownVersions":
         """Return the versions that the hosts report. For hosts that were not asked, their Nodes name them."""
         present: dict[Stream, set[str]] = {}
         replaced: dict[Stream, set[str]] = {}
@@ -96,7 +107,9 @@ class KnownVersions:
             return UpdateStanding(UpdateState.UPDATING, newest)
         if _is_rolled_back(result, facts):
             at = result.get("at", "")
-            return UpdateStanding(UpdateState.ROLLED_BACK, newest, rolled_back_from=result["from"], rolled_back_at=at)
+            return UpdateStanding(
+                UpdateState.ROLLED_BACK, newest, rolled_back_from=result["from"], rolled_back_at=at
+            )
         if operation is UpdateOperation.REPORTING_ERROR:
             return UpdateStanding(UpdateState.CHECK_FAILED, newest)
         return UpdateStanding(_compared(facts, newest), newest)
@@ -138,8 +151,9 @@ def _stream(facts: HostFacts) -> Stream:
 def _stream_of(facts: HostFacts, version: str) -> Stream:
     """Return the stream of a version on a host.
 
-    A host that has just changed its channel still runs a version of the earlier one, which is not to be expected of
-    the others of the new channel. Groups with a name of their own may have any version.
+    A host that has just changed its channel still runs a version of the earlier one, which is not
+    to be expected of the others of the new channel. Groups with a name of their own may have any
+    version.
     """
     *_, channels = _CHANNELS.get(facts.os_id, (0, 0, dict[int, str]()))
     is_own_group = bool(facts.group) and facts.group not in channels.values()

@@ -1,15 +1,16 @@
 """Maintenance windows and freezes: when a node may be begun, and when none may.
 
-A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its days and lasts so
-long in real time, whatever the clocks do meanwhile: four hours are four hours, also in the night in which the clocks
-change. A beginning that the clocks skip comes as much later as they skip; one that they repeat is its first
-occurrence. The day is the one on which a window begins; it may last into the next. It is open up to, and not at, its
-end. Without a timezone it is UTC: a saved plan means the same on every machine.
+A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its
+days and lasts so long in real time, whatever the clocks do meanwhile: four hours are four hours,
+also in the night in which the clocks change. A beginning that the clocks skip comes as much later
+as they skip; one that they repeat is its first occurrence. The day is the one on which a window
+begins; it may last into the next. It is open up to, and not at, its end. Without a timezone it is
+UTC: a saved plan means the same on every machine.
 
 DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
 
-A freeze is written like a window, or without a time for whole days, from midnight to midnight of its clocks; or as two
-moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
+A freeze is written like a window, or without a time for whole days, from midnight to midnight of
+its clocks; or as two moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
 """
 
 import re
@@ -34,14 +35,25 @@ _LAST = -1
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": _LAST}
 _DATE = re.compile(r"(?:\d{4}-)?\d{2}-\d{2}")
 _ANY_LEAP_YEAR = "2024-"
-_DAYS_HINT = "Days are mon-fri, sat,sun, last sun, 2026-12-20, 2026-12-20..2027-01-04, or each year 12-20..01-04."
+_DAYS_HINT = (
+    "Days are mon-fri, sat,sun, last sun, 2026-12-20, 2026-12-20..2027-01-04, or each year"
+    " 12-20..01-04."
+)
 
 _DAYS = r"(?P<days>[A-Za-z0-9][A-Za-z0-9.,\s-]*?)"
-_WRITTEN = re.compile(rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?")
+_WRITTEN = re.compile(
+    rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
+)
 _MOMENT = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}"
 _MOMENTS = re.compile(rf"(?P<begin>{_MOMENT})\.\.(?P<end>{_MOMENT})(?:\s+(?P<zone>\S+))?")
-_HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h' for UTC."
-_FREEZE_HINT = "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last fri'."
+_HINT = (
+    "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h'"
+    " for UTC."
+)
+_FREEZE_HINT = (
+    "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last"
+    " fri'."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,9 @@ class Span:
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
         """Itself, where it touches the days from the one moment to the other: they count whole, as a window's."""
-        first, last = (moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end))
+        first, last = (
+            moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end)
+        )
         if first <= end.astimezone(self.zone).date() and begin.astimezone(self.zone).date() <= last:
             yield self.opening
 
@@ -154,7 +168,8 @@ def parse_freeze(text: str) -> Period:
         return _timed(match, where)
     days, _, zone = text.strip().rpartition(" ")
     if not days or not ("/" in zone or zone in _zone_names()):
-        days, zone = text.strip(), "UTC"
+        days = text.strip()
+        zone = "UTC"
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
     return Window(parse_days(days, where), time(), None, _zone(zone, where))
@@ -172,10 +187,14 @@ def _timed(match: re.Match[str], where: str) -> Window:
 def _span(match: re.Match[str], where: str) -> Span:
     zone = _zone(match["zone"] or "UTC", where)
     try:
-        begin, end = (datetime.fromisoformat(match[name]).replace(tzinfo=zone) for name in ("begin", "end"))
+        begin, end = (
+            datetime.fromisoformat(match[name]).replace(tzinfo=zone) for name in ("begin", "end")
+        )
         opening = Opening(begin.astimezone(UTC), end.astimezone(UTC))
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{where} has a moment that does not exist: {error}", hint=_FREEZE_HINT) from error
+        raise UsageError(
+            f"{where} has a moment that does not exist: {error}", hint=_FREEZE_HINT
+        ) from error
     if opening.begin >= opening.end:
         raise UsageError(f"{where} ends before it begins", hint="Write the earlier moment first.")
     return Span(opening, zone)
@@ -196,7 +215,9 @@ def _time(hour: int, minute: int, where: str) -> time:
     try:
         return time(hour, minute)
     except ValueError as error:
-        raise UsageError(f"{hour}:{minute:02} in {where} is not a time of day", hint=_HINT) from error
+        raise UsageError(
+            f"{hour}:{minute:02} in {where} is not a time of day", hint=_HINT
+        ) from error
 
 
 def _length(written: str, where: str) -> Duration:
@@ -210,7 +231,11 @@ def checked_zone(name: str, where: str = "") -> str:
     """Return the name of a timezone, of what is `where`; `UsageError` where the IANA database has no such name."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
-        hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
+        hint = (
+            f"Did you mean {close[0]}?"
+            if close
+            else "Write it as in the IANA database: Europe/Berlin, UTC."
+        )
         raise UsageError(f"{name!r}{where} is not in the IANA timezone database", hint=hint)
     return name
 
@@ -222,7 +247,9 @@ def _zone(name: str, where: str) -> ZoneInfo:
 @cache
 def _zone_names() -> frozenset[str]:
     """Return the IANA database's own names: what a machine has besides, as `localtime`, is another time elsewhere."""
-    return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
+    return frozenset(
+        resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
+    )
 
 
 def parse_days(written: str, where: str) -> tuple[Days, ...]:
@@ -231,7 +258,10 @@ def parse_days(written: str, where: str) -> tuple[Days, ...]:
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
             f"{where} has days of each week beside days of the month",
-            hint="Write the word before each: first sat,first sun. If every sun is meant, write it as another one.",
+            hint=(
+                "Write the word before each: first sat,first sun. If every sun is meant, write it"
+                " as another one."
+            ),
         )
     return days
 
@@ -252,9 +282,13 @@ def _dates(part: str, where: str) -> Dates:
         _check_date(written, where)
     has_years = len(dates.first) == len(date.min.isoformat())
     if len(dates.first) != len(dates.last):
-        raise UsageError(f"{part!r} in {where} has one year", hint="Write both, or neither for each year.")
+        raise UsageError(
+            f"{part!r} in {where} has one year", hint="Write both, or neither for each year."
+        )
     if has_years and dates.first > dates.last:
-        raise UsageError(f"{part!r} in {where} ends before it begins", hint="Write the earlier date first.")
+        raise UsageError(
+            f"{part!r} in {where} ends before it begins", hint="Write the earlier date first."
+        )
     return dates
 
 
@@ -270,7 +304,8 @@ def _check_date(written: str, where: str) -> None:
 
 def _range(part: str, where: str) -> Iterator[int]:
     first, dash, last = (piece.strip() for piece in part.partition("-"))
-    begin, end = _number(first, where), _number(last if dash else first, where)
+    begin = _number(first, where)
+    end = _number(last if dash else first, where)
     return ((begin + step) % 7 for step in range((end - begin) % 7 + 1))
 
 
@@ -300,7 +335,10 @@ class Schedule:
     @classmethod
     def of(cls, policy: WindowPolicy) -> Self:
         """Read what the rules say; `UsageError` where that cannot be read."""
-        return cls(tuple(map(Window.parse, policy.windows)), {text: parse_freeze(text) for text in policy.freezes})
+        return cls(
+            tuple(map(Window.parse, policy.windows)),
+            {text: parse_freeze(text) for text in policy.freezes},
+        )
 
     def in_pool(self, policy: Policy, pool: str) -> Self:
         """Return the same for the nodes of a pool, which begin within its own windows as well."""
@@ -313,7 +351,9 @@ class Schedule:
 
     def current(self, now: datetime) -> Opening | None:
         """Return the opening that `now` lies in, with those that follow it without a gap; None where none may begin."""
-        return next((opening for opening in self._around(now, _AHEAD[0]) if opening.holds(now)), None)
+        return next(
+            (opening for opening in self._around(now, _AHEAD[0]) if opening.holds(now)), None
+        )
 
     def following(self, now: datetime) -> Opening | None:
         """Return the next opening that begins after `now`; None where none does in two years."""
@@ -321,7 +361,12 @@ class Schedule:
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
         """Whether any opening of two years ahead is long enough for something that takes so many seconds."""
-        return self._first(now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds) is not None
+        return (
+            self._first(
+                now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
+            )
+            is not None
+        )
 
     def next_freeze(self, now: datetime) -> Opening | None:
         """Return the freeze that begins next."""

@@ -44,11 +44,17 @@ def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[
 
 def with_pool_limits(limits: Limits, quotas: Mapping[str, Quota]) -> Limits:
     """Add the limits of pools that are smaller than the rollout's."""
-    scarce = {pool_key(name): quota.most for name, quota in quotas.items() if name and quota.most < limits.size}
+    scarce = {
+        pool_key(name): quota.most
+        for name, quota in quotas.items()
+        if name and quota.most < limits.size
+    }
     return replace(limits, allowed={**limits.allowed, **scarce})
 
 
-def lay_out_pools(demands: Sequence[NodeDemand], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
+def lay_out_pools(
+    demands: Sequence[NodeDemand], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]
+) -> Layout:
     layouts = {
         name: lay_out(
             [demand for demand in demands if demand.pool == name],
@@ -61,7 +67,11 @@ def lay_out_pools(demands: Sequence[NodeDemand], limits: Limits, pools: Pools, q
     if not pools.policy.pools:
         return layouts[""]
     before = predecessors(pools.policy.pools)
-    queues = {name: [_with_pool(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
+    queues = {
+        name: [_with_pool(wave, name) for wave in layouts[name].waves]
+        for name in before
+        if name in layouts
+    }
     waves = tuple(_in_order(queues, before, limits, pools))
     return Layout(waves, _bound(layouts, before), limits.wider)
 
@@ -80,17 +90,30 @@ def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) 
 
 
 def _in_order(
-    queues: Mapping[str, list[Batch]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
+    queues: Mapping[str, list[Batch]],
+    before: Mapping[str, frozenset[str]],
+    limits: Limits,
+    pools: Pools,
 ) -> Iterator[Batch]:
     """Yield the waves of all queues in order, and empty the queues."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
         first = next((name for name in free if queues[name][0].goes_alone), free[0])
         strategy = pools.rules(first).strategy
-        together = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
-        others = [] if queues[first][0].goes_alone else [queue for queue in together if not queue[0].goes_alone]
+        together = [
+            queues[name]
+            for name in free
+            if name != first and pools.rules(name).strategy is strategy
+        ]
+        others = (
+            []
+            if queues[first][0].goes_alone
+            else [queue for queue in together if not queue[0].goes_alone]
+        )
         if strategy is Strategy.ROLLING:
-            yield from _common_part([_take_part(queue) for queue in (queues[first], *others)], limits)
+            yield from _common_part(
+                [_take_part(queue) for queue in (queues[first], *others)], limits
+            )
             continue
         wave = queues[first].pop(0)
         for other in others:

@@ -19,14 +19,18 @@ class Reason:
 
 
 _ALONE = Reason("one at a time")
-_NO_ROOM = Reason("with more nodes, their pods would not fit on the others", "no room for the pods of more nodes")
+_NO_ROOM = Reason(
+    "with more nodes, their pods would not fit on the others", "no room for the pods of more nodes"
+)
 _TOGETHER = "side by side, as far as their limits and the rollout's allow"
 _NOTHING = Reason("")
 
 
 def with_reasons(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
     return tuple(
-        _with_reason(wave, following.demands if following and following.part == wave.part else (), limits)
+        _with_reason(
+            wave, following.demands if following and following.part == wave.part else (), limits
+        )
         for wave, following in zip_longest(waves, waves[1:])
     )
 
@@ -41,7 +45,9 @@ def _with_reason(wave: Batch, following: Sequence[NodeDemand], limits: Limits) -
         named = ": ".join(filter(None, (wave.part, reason)))
         return "; ".join(filter(None, (named, cost)))
 
-    return replace(wave, because=text(why.sentence, price.sentence), note=text(why.note, price.note))
+    return replace(
+        wave, because=text(why.sentence, price.sentence), note=text(why.note, price.note)
+    )
 
 
 def _why(wave: Batch, following: Sequence[NodeDemand], own: Limits) -> Reason:
@@ -73,11 +79,17 @@ def obstacles(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) ->
     return tuple(reason.sentence for reason in (*_conflicts(wave, demand, limits), *full))
 
 
-def _conflicts(wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits) -> tuple[Reason, ...]:
+def _conflicts(
+    wave: Sequence[NodeDemand], demand: NodeDemand, limits: Limits
+) -> tuple[Reason, ...]:
     used = used_by(wave, limits)
     uses = limits.use(demand.load, demand.holds)
     held = demand.holds.keys() | {key for other in wave for key in other.holds}
-    barring = (key for key, need in uses.items() if used[key] and used[key] + need > limits.capacity.get(key, 0))
+    barring = (
+        key
+        for key, need in uses.items()
+        if used[key] and used[key] + need > limits.capacity.get(key, 0)
+    )
     return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in sorted(barring)))
 
 
@@ -90,7 +102,9 @@ def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
     elif is_owner(key):
         price = f"{key} would lose all its {allowed + 1} pods at once"
     elif held:
-        price = f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
+        price = (
+            f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
+        )
     else:
         price = f"drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
     return Reason(f"with more nodes, {price}", f"limited by PDB {key}")
@@ -103,7 +117,11 @@ def _at_a_time(pods: int) -> str:
 def _price(wave: Sequence[NodeDemand], limits: Limits) -> Reason:
     """Return which budget delays these drains most, and for how long."""
     load = sum_of(demand.load for demand in wave)
-    over = {key: limits.rates[key] for key, need in load.items() if key in limits.rates and need > limits.allowed[key]}
+    over = {
+        key: limits.rates[key]
+        for key, need in load.items()
+        if key in limits.rates and need > limits.allowed[key]
+    }
     if not over:
         return _NOTHING
     key = min(over, key=lambda key: (over[key].permits > 0, -over[key].seconds(load[key]), key))
@@ -113,4 +131,7 @@ def _price(wave: Sequence[NodeDemand], limits: Limits) -> Reason:
     if not (seconds := limits.drain(wave) - max(demand.ending for demand in wave)):
         return _NOTHING
     more = f"+{Duration(seconds)}"
-    return Reason(f"waits for {key}, {_at_a_time(over[key].permits)}: {more}", f"waits for budget {key}, {more}")
+    return Reason(
+        f"waits for {key}, {_at_a_time(over[key].permits)}: {more}",
+        f"waits for budget {key}, {more}",
+    )

@@ -91,7 +91,10 @@ class RollingQueue:
     def _is_barred(self, name: str) -> bool:
         used = self._used
         capacity = self._rules.capacity
-        return any(used[key] and used[key] + need > capacity[key] for key, need in self._needs(name).items())
+        return any(
+            used[key] and used[key] + need > capacity[key]
+            for key, need in self._needs(name).items()
+        )
 
     def _hold(self, name: str, sign: int) -> None:
         self._in_flight += sign
@@ -146,7 +149,10 @@ def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
     if part.rolling is None:
         return part
     much = _SLOW * median(seconds.values())
-    ordered = sorted(part.demands, key=lambda demand: -seconds[demand.name] if seconds[demand.name] >= much else 0)
+    ordered = sorted(
+        part.demands,
+        key=lambda demand: -seconds[demand.name] if seconds[demand.name] >= much else 0,
+    )
     return replace(part, demands=tuple(ordered))
 
 
@@ -175,7 +181,9 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
     return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
 
 
-def _limit_group(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
+def _limit_group(
+    rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
+) -> Rolling:
     """Limit how many of these nodes are in flight, so that their pods find room.
 
     The limit is found by bisection, among the nodes with the most to move that may be in flight.
@@ -188,7 +196,9 @@ def _limit_group(rules: Rolling, key: str, members: Sequence[str], leaving: Leav
     def is_crowded(size: int) -> bool:
         together = {name: leaving.get(name, ()) for name in worst[:size]}
         staying = _staying(together, scheduler)
-        return staying > 0 and staying > sum(_staying({name: pods}, scheduler) for name, pods in together.items())
+        return staying > 0 and staying > sum(
+            _staying({name: pods}, scheduler) for name, pods in together.items()
+        )
 
     worst = list(RollingQueue(rules, sorted(members, key=demand, reverse=True)).begin())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1

@@ -90,7 +90,9 @@ class Limits:
     def capacity(self) -> Mapping[str, int]:
         """What a wave may use of each key in all rounds together."""
         if not self._capacity:
-            self._capacity.update({key: most * self._rounds(key) for key, most in self.allowed.items()})
+            self._capacity.update(
+                {key: most * self._rounds(key) for key, most in self.allowed.items()}
+            )
         return self._capacity
 
     def use(self, load: Load, holds: Load) -> Load:
@@ -133,16 +135,27 @@ class Owners:
     loads: Mapping[str, Load]
 
     @classmethod
-    def of(cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex) -> "Owners":
+    def of(
+        cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
+    ) -> "Owners":
         """Limit owners that could lose all replicas; `leaving` has pods by node."""
         replicas = Counter(_key(pod) for pod in pods if _counts(pod))
         loads: dict[str, Counter[str]] = {
-            node: Counter(_key(pod) for pod in pods_leaving if _counts(pod) and not index.covering(pod))
+            node: Counter(
+                _key(pod) for pod in pods_leaving if _counts(pod) and not index.covering(pod)
+            )
             for node, pods_leaving in leaving.items()
         }
         leave = Counter(sum_of(loads.values()))
-        allowed = {owner: count - 1 for owner, count in replicas.items() if count > 1 and leave[owner] >= count}
-        limited = {node: {key: need for key, need in load.items() if key in allowed} for node, load in loads.items()}
+        allowed = {
+            owner: count - 1
+            for owner, count in replicas.items()
+            if count > 1 and leave[owner] >= count
+        }
+        limited = {
+            node: {key: need for key, need in load.items() if key in allowed}
+            for node, load in loads.items()
+        }
         return cls(allowed, limited)
 
     def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
@@ -151,8 +164,8 @@ class Owners:
             PlanWarning(
                 node,
                 owner,
-                f"all its {need} pods are on this node, and no budget keeps them from leaving at once: spread them, or "
-                "give it a budget",
+                f"all its {need} pods are on this node, and no budget keeps them from leaving at"
+                " once: spread them, or give it a budget",
                 WarningKind.ALL_REPLICAS,
             )
             for owner, need in sorted(self.loads.get(node, {}).items())
@@ -165,7 +178,12 @@ def is_owner(key: str) -> bool:
 
 
 def _counts(pod: Pod) -> bool:
-    return is_replaced(pod) and pod.ready and pod.owner is not None and pod.owner.kind not in _NOT_SERVING
+    return (
+        is_replaced(pod)
+        and pod.ready
+        and pod.owner is not None
+        and pod.owner.kind not in _NOT_SERVING
+    )
 
 
 def _key(pod: Pod) -> str:

@@ -68,13 +68,17 @@ class Layout:
     limits: Limits
 
 
-def lay_out(demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
+def lay_out(
+    demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int] = ()
+) -> Layout:
     """Lay out canaries, then group by group; the control plane comes last or first.
 
     `ramp` has the sizes of the first waves; its last is for all further waves.
     """
     control_plane = sorted((demand for demand in demands if demand.control_plane), key=_by_name)
-    waves, bound = _workers([demand for demand in demands if not demand.control_plane], limits, policy, ramp)
+    waves, bound = _workers(
+        [demand for demand in demands if not demand.control_plane], limits, policy, ramp
+    )
     alone = [Batch((demand,), "control plane") for demand in control_plane]
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
     return Layout(tuple(ordered), bound + len(alone), limits)
@@ -104,7 +108,11 @@ def _ramp_steps(
     """Yield each step of the ramp, then the rest: part, nodes and limits."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
-        yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
+        yield (
+            f"step {number} of the ramp",
+            remaining[:size],
+            replace(limits, size=min(size, limits.size)),
+        )
         remaining = remaining[size:]
     yield "", remaining, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
 
@@ -135,7 +143,9 @@ def join_wave(
             return tuple(demands), [*staying, *waiting[place:]]
         uses = limits.use(demand.load, demand.holds)
         # A node that exceeds a limit by itself may go, but with no other node that uses that key.
-        if any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()):
+        if any(
+            used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()
+        ):
             staying.append(demand)
             continue
         demands.append(demand)
@@ -153,7 +163,10 @@ def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
     for demand in demands:
         for budget, need in limits.use(demand.load, demand.holds).items():
             needs[budget].append(need)
-    return max((_groups_for(amounts, limits.capacity.get(budget, 0)) for budget, amounts in needs.items()), default=0)
+    return max(
+        (_groups_for(amounts, limits.capacity.get(budget, 0)) for budget, amounts in needs.items()),
+        default=0,
+    )
 
 
 def _groups_for(amounts: Sequence[int], allowed: int) -> int:
@@ -176,7 +189,9 @@ def _pack(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDeman
     return _cheapest_first(_without_smallest(_cheapest_first(waves), limits.wider))
 
 
-def _without_smallest(waves: Sequence[tuple[NodeDemand, ...]], limits: Limits) -> Sequence[tuple[NodeDemand, ...]]:
+def _without_smallest(
+    waves: Sequence[tuple[NodeDemand, ...]], limits: Limits
+) -> Sequence[tuple[NodeDemand, ...]]:
     """Dissolve the smallest wave if its nodes fit into others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
     waiting: Sequence[NodeDemand] = smallest

@@ -35,7 +35,12 @@ from rollout.planning.eligibility.away import (
     is_away,
     storage_blockers,
 )
-from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
+from rollout.planning.eligibility.candidates import (
+    Candidate,
+    excluded_by_name,
+    exclusion,
+    is_control_plane,
+)
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
@@ -44,7 +49,14 @@ from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, with_pool_limits
 from rollout.planning.layout.reasons import with_reasons
 from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
-from rollout.planning.layout.sharing import MOST_ROUNDS, Limits, NodeDemand, Owners, pool_key, sum_of
+from rollout.planning.layout.sharing import (
+    MOST_ROUNDS,
+    Limits,
+    NodeDemand,
+    Owners,
+    pool_key,
+    sum_of,
+)
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import sealed
 from rollout.planning.play.pace import NO_PAST, Pace, Past
@@ -130,7 +142,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     judged = [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
     exclusions = [entry for _, entry in judged if entry]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts([candidate for candidate, entry in judged if not entry], forecaster, inputs)
+    drainable = _forecasts(
+        [candidate for candidate, entry in judged if not entry], forecaster, inputs
+    )
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
@@ -144,14 +158,18 @@ def decide(inputs: PlanInputs) -> Decisions:
     leaving = {name: item.leaving for name, item in items.items()}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = _limits(inputs, drainable, forecaster, size=max(1, left.most), owners=owners, pace=pace)
+    limits = _limits(
+        inputs, drainable, forecaster, size=max(1, left.most), owners=owners, pace=pace
+    )
     limits = with_pool_limits(limits, quotas)
     demands = [_node_demand(item, owners, inputs, pace, limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
     layout = _roll_layout(_layout(demands, quotas, simulator), simulator, forecaster.scheduler)
     if inputs.policy.prefer_no_schedule_taint:
-        forecaster.scheduler.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
+        forecaster.scheduler.taint(
+            (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
+        )
     forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
     waves = with_reasons(forecast.waves, limits)
@@ -172,12 +190,16 @@ def decide(inputs: PlanInputs) -> Decisions:
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, forecast.warnings)),
         summary=_summary(planned, layout.lower_bound),
-        estimate=TimeEstimate(sum(wave.estimate.seconds for wave in waves), pace.basis if planned else ()),
+        estimate=TimeEstimate(
+            sum(wave.estimate.seconds for wave in waves), pace.basis if planned else ()
+        ),
     )
     return Decisions(sealed(plan), items, waves, limits)
 
 
-def _layout(demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator) -> Layout:
+def _layout(
+    demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
+) -> Layout:
     """Return the fastest layout, by the rates of budgets."""
 
     def up_to(rounds: int) -> Layout:
@@ -230,7 +252,8 @@ def _warnings(
         if users := items[node.name].facts.users:
             names = shortened([str(user) for user in users], _NAMED_USERS)
             message = (
-                f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout pause {node.name}"
+                f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout"
+                f" pause {node.name}"
             )
             yield PlanWarning(node.name, f"node/{node.name}", message, WarningKind.LOGGED_IN)
     yield from _idle_rules(inputs)
@@ -239,7 +262,9 @@ def _warnings(
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
-    return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
+    return PlanSummary(
+        len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes)
+    )
 
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
@@ -250,7 +275,9 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
             yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
-def _planned(waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]) -> tuple[Wave, ...]:
+def _planned(
+    waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]
+) -> tuple[Wave, ...]:
     return tuple(
         Wave(
             index,
@@ -273,17 +300,25 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 
 def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
-    pools, rules, upgraded = inputs.pools, inputs.rules, nodes_being_upgraded(inputs.snapshot.pods)
+    pools = inputs.pools
+    rules = inputs.rules
+    upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     for node in _selected_nodes(inputs):
-        name, pool = node.name, pools.of(node.labels)
-        observation, by = inputs.observations.get(name), upgraded.get(name, "")
+        name = node.name
+        pool = pools.of(node.labels)
+        observation = inputs.observations.get(name)
+        by = upgraded.get(name, "")
         yield Candidate(node, observation, pools.rules(pool), rules, pool, by)
 
 
-def _forecasts(candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs) -> list[Drainable]:
+def _forecasts(
+    candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
+) -> list[Drainable]:
     snapshot = inputs.snapshot
     forecasts = (
-        forecaster.forecast(candidate, candidate.facts) for candidate in candidates if candidate.facts is not None
+        forecaster.forecast(candidate, candidate.facts)
+        for candidate in candidates
+        if candidate.facts is not None
     )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
     away = {node.name for node in snapshot.nodes if is_away(node)} - inputs.begun
@@ -292,7 +327,9 @@ def _forecasts(candidates: Iterable[Candidate], forecaster: DrainForecaster, inp
         yield from control_plane.blockers(name)
         yield from storage_blockers(name, snapshot.stored, away, inputs.begun)
 
-    return [replace(item, blockers=(*item.blockers, *endangered(item.node.name))) for item in forecasts]
+    return [
+        replace(item, blockers=(*item.blockers, *endangered(item.node.name))) for item in forecasts
+    ]
 
 
 def _skipped(item: Drainable) -> Exclusion:
@@ -303,7 +340,11 @@ def _skipped(item: Drainable) -> Exclusion:
 
 def _chosen(inputs: PlanInputs) -> list[Node]:
     """Return the nodes that percentages refer to."""
-    return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
+    return [
+        node
+        for node in _selected_nodes(inputs)
+        if not excluded_by_name(node.name, inputs.selection)
+    ]
 
 
 def _limits(
@@ -334,10 +375,14 @@ def _limits(
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
-    return Limits(size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()})
+    return Limits(
+        size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
+    )
 
 
-def _node_demand(item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits) -> NodeDemand:
+def _node_demand(
+    item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits
+) -> NodeDemand:
     name = item.node.name
     policy = inputs.pools.rules(item.pool)
     own = owners.loads.get(name, {})

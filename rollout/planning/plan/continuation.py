@@ -21,7 +21,8 @@ _BECAUSE = "begun before the interruption"
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     """Return what is left of a ramp; its last size is for all further nodes."""
-    steps, taken = list(sizes), max(0, taken)
+    steps = list(sizes)
+    taken = max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
         taken -= steps.pop(0)
     if len(steps) > 1:
@@ -35,16 +36,25 @@ def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapsh
     New nodes start only after that. The nodes are Ready, and schedulable if rollout cordoned them.
     """
     nodes = tuple(_returned(node) if node.name in names else node for node in snapshot.nodes)
-    pods = tuple(replace(pod, ready=True) if pod.mirror and pod.node in names else pod for pod in snapshot.pods)
+    pods = tuple(
+        replace(pod, ready=True) if pod.mirror and pod.node in names else pod
+        for pod in snapshot.pods
+    )
     return replace(snapshot, nodes=nodes, pods=pods)
 
 
 def _returned(node: Node) -> Node:
     cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
     kept = {CORDON.key} if cordoned else set()
-    taints = tuple(taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET))
-    annotations = {name: value for name, value in node.annotations.items() if name not in marks.TRANSIENT}
-    return replace(node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations)
+    taints = tuple(
+        taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET)
+    )
+    annotations = {
+        name: value for name, value in node.annotations.items() if name not in marks.TRANSIENT
+    }
+    return replace(
+        node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations
+    )
 
 
 def ended_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
@@ -53,7 +63,9 @@ def ended_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
     return sum(all(node.name not in left for node in wave.nodes) for wave in waves)
 
 
-def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0) -> RolloutPlan:
+def joined(
+    run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0
+) -> RolloutPlan:
     """Join the nodes under way and the waves of `fresh` into the run's plan.
 
     Waves are numbered after those that have `ended`, so that a rollout counts each wave once.
@@ -69,16 +81,22 @@ def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ende
         waves=len(waves),
         waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)),
     )
-    blockers = tuple(blocker for blocker in fresh.blockers if not (begun and blocker.object.startswith("node/")))
+    blockers = tuple(
+        blocker for blocker in fresh.blockers if not (begun and blocker.object.startswith("node/"))
+    )
     return replace(fresh, plan_id=run, waves=waves, summary=summary, blockers=blockers)
 
 
-def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
+def with_earlier_exclusions(
+    plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
+) -> RolloutPlan:
     """Add the exclusions of the plan `before`, so that the result reports them.
 
     `present` are the names of the cluster's nodes; exclusions of other nodes are dropped.
     """
-    known_nodes = {node.name for node in plan.nodes} | {exclusion.node for exclusion in plan.excluded}
+    known_nodes = {node.name for node in plan.nodes} | {
+        exclusion.node for exclusion in plan.excluded
+    }
     earlier = tuple(
         replace(exclusion, message=f"when the rollout was planned: {exclusion.message}")
         for exclusion in (before.excluded if before else ())
@@ -93,8 +111,12 @@ def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> 
     No one can accept another coordinator, so a record that says so is forged.
     """
     named = before.blockers if before else ()
-    accepted = {(item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL}
-    blockers = tuple(item for item in plan.blockers if (item.node, item.kind, item.object) not in accepted)
+    accepted = {
+        (item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL
+    }
+    blockers = tuple(
+        item for item in plan.blockers if (item.node, item.kind, item.object) not in accepted
+    )
     return replace(plan, blockers=blockers)
 
 
@@ -119,7 +141,9 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
     """Return `one`, with each field in `choices` chosen from both."""
-    fields = {name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()}
+    fields = {
+        name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()
+    }
     return replace(one, **fields)  # type: ignore[type-var]
 
 
@@ -244,10 +268,7 @@ _GATES: Mapping[str, _Choice] = {
     "soak": max,
     "ignored_rivals": _common,
 }
-_COURTESY: Mapping[str, _Choice] = {
-    "drain_delay": max,
-    "reboot_delay": max,
-}
+_COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 
 
 def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]) -> Pool:
@@ -255,12 +276,17 @@ def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Ch
 
     Limits are compared only between pools, because the rollout's own limit also holds.
     """
-    other = next((named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector))
+    other = next(
+        (named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector)
+    )
     rules = _merged(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    one, another = pool.max_unavailable, other.max_unavailable
+    one = pool.max_unavailable
+    another = other.max_unavailable
     return replace(
         pool,
-        max_unavailable=choices["max_unavailable"](one, another) if one and another else one or another,
+        max_unavailable=(
+            choices["max_unavailable"](one, another) if one and another else one or another
+        ),
         canary=rules.canary,
         ramp=rules.ramp,
         spread_by=rules.spread_by,

@@ -77,7 +77,10 @@ def sealed(plan: RolloutPlan) -> RolloutPlan:
 def _identity_as_written(data: bytes) -> str:
     """Digest the fields that a document has: earlier versions had fewer."""
     compact = msgspec.json.format(data, indent=-1)
-    content = {**msgspec.json.decode(compact, type=dict[str, msgspec.Raw]), "plan_id": msgspec.Raw(b'""')}
+    content = {
+        **msgspec.json.decode(compact, type=dict[str, msgspec.Raw]),
+        "plan_id": msgspec.Raw(b'""'),
+    }
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
 
@@ -112,7 +115,9 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     _check_rules(plan, rules, origin)
     if wrong := next(_impossible(plan), ""):
-        raise PlanFileError(f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW)
+        raise PlanFileError(
+            f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW
+        )
     return plan
 
 
@@ -120,14 +125,17 @@ def _not_read(why: str, origin: str) -> PlanFileError:
     """Return the error; an unknown enum value points to a newer version."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
-        why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
+        why = f"it has a word that this program does not know: {word}"
+        hint = _OTHER_VERSION
         return PlanFileError(f"{origin} is not a complete plan: {why}", hint=hint)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
 
 
 def _check_size(data: bytes, origin: str) -> None:
     if len(data) > LARGEST_DOCUMENT:
-        raise PlanFileError(f"{origin} is larger than {LARGEST_DOCUMENT >> 20} MiB", hint=_MAKE_ANEW)
+        raise PlanFileError(
+            f"{origin} is larger than {LARGEST_DOCUMENT >> 20} MiB", hint=_MAKE_ANEW
+        )
     if sum(data.count(sign) for sign in (b",", b"[", b"{")) > _MOST_VALUES:
         raise PlanFileError(f"{origin} holds more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
 
@@ -136,10 +144,13 @@ def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_Header).format_version
     except NOT_READ as error:
-        raise PlanFileError(f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW) from error
+        raise PlanFileError(
+            f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW
+        ) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
         raise PlanFileError(
-            f"{origin} has the plan format {version[:_EXCERPT]}; this program reads {FORMAT_VERSION}",
+            f"{origin} has the plan format {version[:_EXCERPT]}; this program reads"
+            f" {FORMAT_VERSION}",
             hint=_OTHER_VERSION,
         )
 
@@ -150,7 +161,8 @@ def _check_rules(plan: RolloutPlan, rules: _Rules, origin: str) -> None:
     unknown += _unknown(rules.selection, selection, "selection")
     if unknown:
         raise PlanFileError(
-            f"{origin} has a rule that this program does not know: {unknown[0][:_EXCERPT]}", hint=_OTHER_VERSION
+            f"{origin} has a rule that this program does not know: {unknown[0][:_EXCERPT]}",
+            hint=_OTHER_VERSION,
         )
 
 
@@ -172,7 +184,12 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     names = Counter(node.name for node in plan.nodes)
     yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
-    yield from (wrong for wave in plan.waves if wave.rolling for wrong in _impossible_rolling(wave, wave.rolling))
+    yield from (
+        wrong
+        for wave in plan.waves
+        if wave.rolling
+        for wrong in _impossible_rolling(wave, wave.rolling)
+    )
     yield from _impossible_pools(plan)
     yield from impossible_rules(plan.policy)
 
@@ -185,7 +202,9 @@ def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
         yield error.message
     else:
         strange = (node for node in plan.nodes if node.pool not in names)
-        yield from (f"{node.name} is of the pool {node.pool!r}, which has no rules" for node in strange)
+        yield from (
+            f"{node.name} is of the pool {node.pool!r}, which has no rules" for node in strange
+        )
 
 
 def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:

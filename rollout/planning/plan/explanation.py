@@ -70,24 +70,32 @@ def explain(decisions: Decisions, node: str) -> Explanation:
                 )
     excluded = next((entry for entry in plan.excluded if entry.node == node), None)
     if excluded is None:
-        raise UsageError(f"the plan has no node {node}", hint="It is not selected. See: rollout status")
+        raise UsageError(
+            f"the plan has no node {node}", hint="It is not selected. See: rollout status"
+        )
     return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
 
 
-def _not_earlier(waves: Sequence[Batch], index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
+def _not_earlier(
+    waves: Sequence[Batch], index: int, name: str, limits: Limits
+) -> tuple[NotThere, ...]:
     own = waves[index - 1]
     demand = next(candidate for candidate in own.demands if candidate.name == name)
 
     def reasons(wave: Batch) -> tuple[str, ...]:
         if wave.part != own.part:
-            return (f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",)
+            return (
+                f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",
+            )
         if demand.control_plane:
             return ("control-plane nodes go one at a time",)
         refused = filter(None, (wave.refused.get(name),))
         in_the_way = (*obstacles(wave.demands, demand, wave.own(limits)), *refused)
         return in_the_way or ("it could go there too, but that would not save a wave",)
 
-    return tuple(NotThere(number, reasons(wave)) for number, wave in enumerate(waves[: index - 1], start=1))
+    return tuple(
+        NotThere(number, reasons(wave)) for number, wave in enumerate(waves[: index - 1], start=1)
+    )
 
 
 def _fates(item: Drainable) -> list[PodFate]:

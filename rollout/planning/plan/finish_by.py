@@ -29,7 +29,10 @@ class Finish:
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
-        return f"wave {slowest.index} takes {elapsed(slowest.estimate.seconds)}: {excerpt(slowest.because)}"
+        return (
+            f"wave {slowest.index} takes {elapsed(slowest.estimate.seconds)}:"
+            f" {excerpt(slowest.because)}"
+        )
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:

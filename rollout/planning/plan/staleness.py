@@ -36,7 +36,8 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"
         return (Difference("the plan is for another cluster", servers),)
-    nodes, pools = {node.name: node for node in fresh.snapshot.nodes}, pools_of(saved.policy)
+    nodes = {node.name: node for node in fresh.snapshot.nodes}
+    pools = pools_of(saved.policy)
     known = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
     strange = sorted(set(fresh.selected) - known)
     differences = [Difference("a Node that is not in the plan", node=name) for name in strange]
@@ -70,7 +71,9 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
         yield Difference(f"its host could not be probed: {facts.message}")
         return
     if facts.boot_id != planned.boot_id:
-        yield Difference("the host has rebooted since", f"boot id {planned.boot_id} then, {facts.boot_id} now")
+        yield Difference(
+            "the host has rebooted since", f"boot id {planned.boot_id} then, {facts.boot_id} now"
+        )
     if planned.machine_id not in ("", facts.machine_id):
         machines = f"machine id {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is another machine", machines)
@@ -78,9 +81,12 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
         yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
     detection = facts.detection
     if detection.needs_reboot != planned.staged:
-        yield Difference("an update has been staged since" if not planned.staged else _gone(planned))
+        yield Difference(
+            "an update has been staged since" if not planned.staged else _gone(planned)
+        )
     elif planned.staged and detection.version != planned.staged_version:
-        before, now = planned.staged_version or "an unknown version", detection.version or "an unknown version"
+        before = planned.staged_version or "an unknown version"
+        now = detection.version or "an unknown version"
         yield Difference(f"{before} was staged, and {now} is now")
 
 

@@ -106,7 +106,11 @@ class Pace:
         """
         known = [self.endings.get(uid) for uid in owners]
         longest = max((seconds for seconds in known if seconds is not None), default=0)
-        return min(grace + _CALL_SECONDS, longest) if known and None not in known else max(longest, self.ending(grace))
+        return (
+            min(grace + _CALL_SECONDS, longest)
+            if known and None not in known
+            else max(longest, self.ending(grace))
+        )
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
         """`owners` has the kinds of the pods' owners by UID."""
@@ -120,7 +124,9 @@ class Pace:
 
         Without a past run, no replacement counts as faster than the assumption.
         """
-        slowest = max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
+        slowest = max(
+            (self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS
+        )
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def reboot(self, drain: int, nodes: int) -> int:
@@ -156,7 +162,10 @@ class Pace:
         if self.past.reboots:
             return f"a reboot takes {_median(self.past.reboots)}{_of_journals(self.past.reboots)}"
         if self.runs:
-            return f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs recorded on the nodes"
+            return (
+                f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs"
+                " recorded on the nodes"
+            )
         return f"a reboot takes {Duration(_REBOOT_SECONDS)} (assumed)"
 
     def _basis_of_drains(self) -> str:
@@ -172,7 +181,11 @@ class Pace:
 
 
 def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
-    owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
+    owners = {
+        pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
+        for pod in pods
+        if pod.owner and past
+    }
     return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
 
 

@@ -34,12 +34,16 @@ class PodPlaces:
     arrivals: dict[str, int] = field(default_factory=dict)
     warnings: list[PlanWarning] = field(default_factory=list)
 
-    def fit(self, wave: Batch, waiting: Sequence[NodeDemand], limits: Limits) -> tuple[Batch, list[NodeDemand]]:
+    def fit(
+        self, wave: Batch, waiting: Sequence[NodeDemand], limits: Limits
+    ) -> tuple[Batch, list[NodeDemand]]:
         """Return the wave with the nodes that can be away together, and the others.
 
         Waiting nodes join the wave if they can. The pods of the wave's nodes are moved.
         """
-        demands, late = join_wave(wave.demands, waiting, wave.own(limits)) if waiting else (wave.demands, [])
+        demands, late = (
+            join_wave(wave.demands, waiting, wave.own(limits)) if waiting else (wave.demands, [])
+        )
         refused = dict[str, str]()
         names = [demand.name for demand in demands]
         while crowded := self._crowded(names, found := self._leave(names)):
@@ -48,7 +52,14 @@ class PodPlaces:
             names = kept
         self._note(names, found)
         late += [demand for demand in demands if demand.name in refused]
-        return replace(wave, demands=tuple(demand for demand in demands if demand.name in names), refused=refused), late
+        return (
+            replace(
+                wave,
+                demands=tuple(demand for demand in demands if demand.name in names),
+                refused=refused,
+            ),
+            late,
+        )
 
     def note_drain(self, name: str) -> None:
         """Note arrivals and warnings of a node that starts now; move nothing."""
@@ -86,9 +97,13 @@ class PodPlaces:
         """Move the pods off these nodes; return the warnings by node."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
-        return {name: list(self._warnings(name, leaving[name], pods)) for name, pods in staying.items()}
+        return {
+            name: list(self._warnings(name, leaving[name], pods)) for name, pods in staying.items()
+        }
 
-    def _warnings(self, node: str, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlanWarning]:
+    def _warnings(
+        self, node: str, leaving: Sequence[Pod], staying: Sequence[Pod]
+    ) -> Iterator[PlanWarning]:
         """Warn of pods that stay, and of budgets whose permits they could use up.
 
         If room is short, which pods stay is chance, so every budget of the node's pods counts.
@@ -98,7 +113,8 @@ class PodPlaces:
         homeless = [pod for pod in staying if not scheduler.returns(pod)]
         for pod in homeless:
             message = (
-                f"down until its node returns: {scheduler.why_nowhere(pod)}; make room on other nodes if it must run"
+                f"down until its node returns: {scheduler.why_nowhere(pod)}; make room on other"
+                " nodes if it must run"
             )
             yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.FITS_NOWHERE)
         barred = {key for pod in homeless for key in guards(pod, index)}
@@ -121,7 +137,8 @@ def _clause(warning: PlanWarning) -> str:
 
 def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
     message = (
-        f"lets {most} be away of the {number} pods that are here by then, and not all pods of this node fit "
-        "elsewhere: where these come last, the drain waits in vain, up to --drain-timeout; make room on other nodes"
+        f"lets {most} be away of the {number} pods that are here by then, and not all pods of this"
+        " node fit elsewhere: where these come last, the drain waits in vain, up to"
+        " --drain-timeout; make room on other nodes"
     )
     return PlanWarning(node, finding_of(budget), message, WarningKind.FITS_NOWHERE)

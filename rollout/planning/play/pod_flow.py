@@ -164,7 +164,9 @@ class PodFlow:
     def drain(self, name: str, emptied: Action) -> None:
         """Start evicting the node's pods; `emptied` is called when none is left."""
         # The API lists pods in this order.
-        pods = sorted(self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name))
+        pods = sorted(
+            self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name)
+        )
         self._drains[name] = _Drain(emptied, len(pods))
         if not pods:
             emptied()
@@ -241,7 +243,9 @@ class PodFlow:
         self._minding.pop(pod.uid, None)
         self.scheduler.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
-        self.events.at(self.events.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid]))
+        self.events.at(
+            self.events.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid])
+        )
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
@@ -264,7 +268,9 @@ class PodFlow:
 
     def _grant(self, key: str) -> None:
         """Give the budget's free permits to the node with the fewest pods left."""
-        while (wanting := self._wanting.get(key)) and self._used[key] < max(1, self.permits.get(key, 0)):
+        while (wanting := self._wanting.get(key)) and self._used[key] < max(
+            1, self.permits.get(key, 0)
+        ):
             _, name = min((self._drains[name].left, name) for name in wanting)
             pod = wanting[name].popleft()
             if not wanting[name]:

@@ -80,7 +80,9 @@ class Simulator:
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         limits = layout.limits
         permits = {key: rate.permits for key, rate in limits.rates.items()}
-        flow = PodFlow(EventQueue(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
+        flow = PodFlow(
+            EventQueue(), self.pace, permits, self.policy.drain, self.index, scheduler, residents
+        )
         places = PodPlaces(flow, limits.allowed)
         # When a node of a rolling part starts is only known if everything before it was played.
         is_timed = self.pace.is_known or any(batch.rolling for batch in layout.waves)
@@ -104,7 +106,13 @@ class Simulator:
 
     def estimated_seconds(self, layout: Layout) -> int:
         """Estimate a layout by its budgets' rates, without playing it."""
-        other = self.wait + self.delay + self.pace.reboot(0, 1) + self.pace.usual_settle + self.policy.gates.soak
+        other = (
+            self.wait
+            + self.delay
+            + self.pace.reboot(0, 1)
+            + self.pace.usual_settle
+            + self.policy.gates.soak
+        )
         return sum(layout.limits.drain(wave.demands) + round(other) for wave in layout.waves)
 
     @property
@@ -121,12 +129,17 @@ class Simulator:
         """Return how long each node would be away alone; some hosts boot slowly."""
         reboot = self.pace.reboot(0, 1)
         return {
-            demand.name: self.limits.drain((demand,)) + max(reboot, round(past_run(self.nodes[demand.name]) or 0))
+            demand.name: (
+                self.limits.drain((demand,))
+                + max(reboot, round(past_run(self.nodes[demand.name]) or 0))
+            )
             for demand in batch.demands
         }
 
     def slowest(self, names: Sequence[str]) -> int:
-        return slowest_ending([self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace)
+        return slowest_ending(
+            [self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace
+        )
 
 
 class _Run:
@@ -137,13 +150,17 @@ class _Run:
     `_most` is each drain's timeout in seconds.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
+    def __init__(
+        self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch
+    ) -> None:
         self.simulator = simulator
         self.flow = flow
         self.places = places
         self.batch = batch
         self.names = batch.names
-        self._most = {demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands}
+        self._most = {
+            demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands
+        }
         self.begins = dict[str, int]()
         self.empty = dict[str, int]()
         self.back = dict[str, int]()
@@ -170,8 +187,12 @@ class _Run:
             return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
         # Nodes were played at the usual pace, but the slowest of them may take longer.
         seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
-        rolling = replace(self.batch.rolling, begins={name: self.begins[name] for name in self.names})
-        return replace(self.batch, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak))
+        rolling = replace(
+            self.batch.rolling, begins={name: self.begins[name] for name in self.names}
+        )
+        return replace(
+            self.batch, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak)
+        )
 
     def begin(self, name: str, ending: int, nodes: int) -> None:
         """Start one of `nodes` that go together; it drains for at least `ending` seconds."""
@@ -227,7 +248,10 @@ class _SideBySideRun(_Run):
         if not is_last:
             back = self.now
             moved = list(chain.from_iterable(pods))
-            events.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
+            events.run(
+                lambda: self.flow.missing <= before,
+                until=back + round(simulator.policy.settle_timeout),
+            )
             events.pass_until(back + simulator.pace.settle(moved) if moved else back)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
@@ -252,7 +276,10 @@ class _EstimatedRun(_Run):
         soak = round(simulator.policy.gates.soak)
         starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
         settle = max(starting - reboot, simulator.pace.settle(self._pods)) if self._pods else 0
-        return replace(self.batch, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
+        return replace(
+            self.batch,
+            estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak),
+        )
 
 
 class _RollingRun(_Run):
@@ -267,7 +294,9 @@ class _RollingRun(_Run):
     `_floor` is how many seconds each node takes at least to settle.
     """
 
-    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch) -> None:
+    def __init__(
+        self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch
+    ) -> None:
         super().__init__(simulator, flow, places, batch)
         self._following = RollingQueue(batch.rolling or Rolling(1), self.names)
         self._before = dict[str, dict[str, int]]()
@@ -318,7 +347,9 @@ class _RollingRun(_Run):
         """Free the node's place if the cluster has settled."""
         if name not in self._before:
             return
-        owner = next((owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None)
+        owner = next(
+            (owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None
+        )
         if owner is None:
             soaked = self.now + round(self.simulator.policy.gates.soak)
             self.flow.events.at(soaked, lambda: self._free(name))

@@ -14,8 +14,8 @@ from rollout.report.lines import ToldSummary
 class Ending(StrEnum):
     """How far the run came, as its journal has it; fixed words.
 
-    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was interrupted, and nobody
-    can tell which.
+    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was
+    interrupted, and nobody can tell which.
     """
 
     COMPLETED = "completed"
@@ -41,7 +41,11 @@ class Part(StrEnum):
     @property
     def heading(self) -> str:
         """What it is called in tables."""
-        return "Outside the window" if self is Part.WINDOW else self.value.replace("-", " ").capitalize()
+        return (
+            "Outside the window"
+            if self is Part.WINDOW
+            else self.value.replace("-", " ").capitalize()
+        )
 
 
 PART_OF: Mapping[Phase, Part] = {
@@ -82,7 +86,8 @@ class PhaseReport:
 class NodeReport:
     """A node that was planned or begun; `outcome` is its last, empty where it has none.
 
-    `wave` is its place among `waves`, from 1, 0 where it was not begun; `seconds` is how long it was worked on.
+    `wave` is its place among `waves`, from 1, 0 where it was not begun; `seconds` is how long it
+    was worked on.
     """
 
     node: str
@@ -126,7 +131,8 @@ class WaveReport:
 class Hold:
     """An eviction that was not allowed for a while, as it was last told of.
 
-    `until` is when it was last known to be held; `released` is False where its node went on or ended before.
+    `until` is when it was last known to be held; `released` is False where its node went on or
+    ended before.
     """
 
     event: PodBlocked
@@ -165,7 +171,8 @@ class CommandReport:
 class PartReport:
     """Where time went. `seconds` are of the run's own time: where nodes did several things at once, each has its share.
 
-    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty for what no node does.
+    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty for what no node
+    does.
     """
 
     part: Part
@@ -179,11 +186,12 @@ class PartReport:
 class RunReport:
     """A whole run, as far as its journal tells.
 
-    `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last record. `seconds` are
-    from the first record to the last; `openings` are those of the windows in that time, and `interruptions` when no
-    process worked on it. `planned` and `estimate` are of the first plan, which does not count waits for windows; 0 and
-    empty where it did not say. `not_done`, `not_started` and `skipped` are reasons by node: of nodes that could not be
-    taken, whose turn did not come, and that were left out on purpose. `left_out` are counts by reason.
+    `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last
+    record. `seconds` are from the first record to the last; `openings` are those of the windows in
+    that time, and `interruptions` when no process worked on it. `planned` and `estimate` are of the
+    first plan, which does not count waits for windows; 0 and empty where it did not say.
+    `not_done`, `not_started` and `skipped` are reasons by node: of nodes that could not be taken,
+    whose turn did not come, and that were left out on purpose. `left_out` are counts by reason.
     """
 
     format_version: str

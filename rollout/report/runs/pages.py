@@ -1,8 +1,9 @@
 """A run as a page: one file that fetches nothing, runs nothing, and shows foreign text as text; and its timeline.
 
-Whatever a template prints is escaped, and its control and direction characters are made visible; the page's own policy
-forbids every source but its one style. The timeline's bars, marks and ticks stand in percent of its width. It spans the
-work: what is waited for before the first node and after the last one has no room in it.
+Whatever a template prints is escaped, and its control and direction characters are made visible;
+the page's own policy forbids every source but its one style. The timeline's bars, marks and ticks
+stand in percent of its width. It spans the work: what is waited for before the first node and after
+the last one has no room in it.
 """
 
 import base64
@@ -29,7 +30,8 @@ _MOST_EVICTIONS = 2000
 # In percent: what can still be seen.
 _LEAST = 0.25
 _TICKS = 5
-_HOUR, _DAY = 3600, 86400
+_HOUR = 3600
+_DAY = 86400
 
 
 class Bar(NamedTuple):
@@ -63,7 +65,9 @@ class Chart(NamedTuple):
 def timeline(report: RunReport) -> Chart:
     """Draw a row a node, by wave; of many, those that failed and those that took longest."""
     begun = [node for node in report.nodes if node.phases]
-    longest = sorted(begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds))[:MOST_ROWS]
+    longest = sorted(
+        begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds)
+    )[:MOST_ROWS]
     names = {node.node for node in longest}
     shown = [node for node in begun if node.node in names]
     phases = [phase for node in begun for phase in node.phases]
@@ -72,12 +76,22 @@ def timeline(report: RunReport) -> Chart:
     held = grouped((hold.event.node, hold) for hold in report.holds)
     number = counted(len(begun), "node")
     return Chart(
-        title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",
-        span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
+        title=(
+            number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest"
+        ),
+        span=(
+            f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S},"
+            f" {elapsed(whole.seconds)}"
+        ),
         ticks=[*_ticks(whole)],
-        shades=[*_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))],
+        shades=[
+            *_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))
+        ],
         sections=[
-            (_title_of(report, wave), [_row(whole, node, held.get(node.node, ())) for node in nodes])
+            (
+                _title_of(report, wave),
+                [_row(whole, node, held.get(node.node, ())) for node in nodes],
+            )
             for wave, nodes in groupby(shown, key=lambda node: node.wave)
         ],
     )
@@ -94,9 +108,14 @@ def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> It
     """Yield what of these, each with its kind, is within the whole."""
     percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
     for kind, since, until in spans:
-        begin, end = max(since, whole.begin), min(until, whole.end)
+        begin = max(since, whole.begin)
+        end = min(until, whole.end)
         if begin <= end:
-            yield Bar(round((begin - whole.begin) / percent, 2), round(max(_LEAST, (end - begin) / percent), 2), kind)
+            yield Bar(
+                round((begin - whole.begin) / percent, 2),
+                round(max(_LEAST, (end - begin) / percent), 2),
+                kind,
+            )
 
 
 def _title_of(report: RunReport, wave: int) -> str:

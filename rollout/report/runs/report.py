@@ -1,9 +1,9 @@
 """What a journal's records tell: a report of the run, with what is not told and where the time went.
 
-And how long things took, for the forecast: drains, reboots, and until a wave had settled. Moments are a wall clock's,
-which is set back or on at times, and goes on while a machine sleeps. What spans such a step teaches nothing: phases
-that begin before those that they follow, a turn that took longer than its process has counted, a wave that settled for
-longer than it may.
+And how long things took, for the forecast: drains, reboots, and until a wave had settled. Moments
+are a wall clock's, which is set back or on at times, and goes on while a machine sleeps. What spans
+such a step teaches nothing: phases that begin before those that they follow, a turn that took
+longer than its process has counted, a wave that settled for longer than it may.
 """
 
 from collections import Counter, defaultdict
@@ -36,17 +36,22 @@ from rollout.report.runs.model import (
 
 
 def report_of(
-    journal: Iterable[Record], *, origin: str, unreadable: int = 0, is_being_written: bool | None = None
+    journal: Iterable[Record],
+    *,
+    origin: str,
+    unreadable: int = 0,
+    is_being_written: bool | None = None,
 ) -> RunReport:
     """Report on one run's records; `InputError` where they tell nothing. `origin` names them in errors.
 
-    `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is whether a process has it
-    open, None where that is not known.
+    `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is
+    whether a process has it open, None where that is not known.
     """
     view = run_view(entries(journal))
     if view.begun_at is None or view.heard_at is None or not (view.records or view.plans):
         raise InputError(
-            f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
+            f"no run is recorded in {origin}",
+            hint="Is it a journal? --set output.journal=FILE writes one.",
         )
     whole = Stretch(view.begun_at, view.heard_at)
     nodes = [*_nodes(view)]
@@ -56,9 +61,13 @@ def report_of(
     servers = (plan.cluster.server for plan in view.plans)
     return RunReport(
         format_version=FORMAT_VERSION,
-        run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
+        run=_first(
+            (*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))
+        ),
         ending=_ending(view, nodes, is_being_written=is_being_written),
-        cluster=_first((*(str(entry.cluster.get("server", "")) for entry in view.records), *servers)),
+        cluster=_first(
+            (*(str(entry.cluster.get("server", "")) for entry in view.records), *servers)
+        ),
         cluster_name=_first(entry.cluster_name or "" for entry in view.records),
         begun_at=whole.begin,
         heard_at=whole.end,
@@ -74,7 +83,9 @@ def report_of(
         waves=view.waves,
         nodes=nodes,
         failures=view.failures,
-        holds=sorted(view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod)),
+        holds=sorted(
+            view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod)
+        ),
         notices=view.notices,
         openings=openings or (),
         interruptions=view.interruptions,
@@ -108,7 +119,10 @@ def _first(words: Iterable[str]) -> str:
 
 def _policy(view: RunView) -> Mapping[str, object] | None:
     own = (entry.policy for entry in view.records[:1])
-    return next(filter(None, (*own, *(plan.policy for plan in view.plans if isinstance(plan, ToldPlan)))), None)
+    return next(
+        filter(None, (*own, *(plan.policy for plan in view.plans if isinstance(plan, ToldPlan)))),
+        None,
+    )
 
 
 def _command(entry: RunRecord | AbortedRecord) -> CommandReport:
@@ -127,15 +141,25 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
     left = (
         view.summary.why_not_started
         or view.summary.why_not_done
-        or any(node.outcome != Outcome.SUCCEEDED and node.node not in view.summary.why_skipped for node in nodes)
+        or any(
+            node.outcome != Outcome.SUCCEEDED and node.node not in view.summary.why_skipped
+            for node in nodes
+        )
     )
     return Ending.INCOMPLETE if left else Ending.COMPLETED
 
 
 def _nodes(view: RunView) -> Iterator[NodeReport]:
     """Those that were begun, in the order of their waves, then those that were only planned."""
-    planned = {node.name: node for plan in reversed(view.plans) for wave in plan.waves for node in wave.nodes}
-    ways = [view.nodes.get(name) or NodeView(name) for name in dict.fromkeys((*view.nodes, *planned))]
+    planned = {
+        node.name: node
+        for plan in reversed(view.plans)
+        for wave in plan.waves
+        for node in wave.nodes
+    }
+    ways = [
+        view.nodes.get(name) or NodeView(name) for name in dict.fromkeys((*view.nodes, *planned))
+    ]
     by_wave = sorted(ways, key=lambda way: way.wave or len(view.waves) + 1)
     return (_node(way, planned.get(way.name, _NOT_PLANNED)) for way in by_wave)
 
@@ -171,9 +195,15 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
     if not view.plans:
         yield "The journal has no plan: what was to be done is not known."
     if damaged := unreadable + view.misunderstood:
-        yield f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not understood."
+        yield (
+            f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not"
+            " understood."
+        )
     if not (view.summary or view.aborted):
-        yield "The journal has no end: the run goes on, or was interrupted. This is how far it had come."
+        yield (
+            "The journal has no end: the run goes on, or was interrupted. This is how far it had"
+            " come."
+        )
 
 
 # What is longer than any rollout has clocks that lie.
@@ -181,11 +211,15 @@ _LONGEST = timedelta(days=400)
 
 
 def _parts(
-    whole: Stretch, nodes: Sequence[NodeReport], openings: Sequence[Stretch] | None, interruptions: Sequence[Stretch]
+    whole: Stretch,
+    nodes: Sequence[NodeReport],
+    openings: Sequence[Stretch] | None,
+    interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
     """Each part that took any time, in the order of a node's way; `openings` is None without windows.
 
-    The run is cut at every moment at which anything changes; nodes that do several things at once share that time.
+    The run is cut at every moment at which anything changes; nodes that do several things at once
+    share that time.
     """
     changes = defaultdict[datetime, Counter[Part]](Counter)
     for phase in (phase for node in nodes for phase in node.phases):
@@ -195,10 +229,12 @@ def _parts(
     edges = {at for stretch in stretches for at in (stretch.begin, stretch.end)}
     moments = sorted(at for at in edges | changes.keys() if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
-    doing, has_worked = Counter[Part](), False
+    doing = Counter[Part]()
+    has_worked = False
     for begin, end in pairwise(moments):
         doing.update(changes[begin])
-        active, seconds = +doing, (end - begin).total_seconds()
+        active = +doing
+        seconds = (end - begin).total_seconds()
         idle = None if active else _idle(begin, openings, interruptions, has_worked=has_worked)
         for part, count in active.items() if idle is None else ((idle, 1),):
             spent[part] += seconds * count / (active.total() or 1)
@@ -207,7 +243,11 @@ def _parts(
 
 
 def _idle(
-    at: datetime, openings: Sequence[Stretch] | None, interruptions: Sequence[Stretch], *, has_worked: bool
+    at: datetime,
+    openings: Sequence[Stretch] | None,
+    interruptions: Sequence[Stretch],
+    *,
+    has_worked: bool,
 ) -> Part:
     """Return what goes on while no node is in flight."""
     if any(stretch.begin <= at < stretch.end for stretch in interruptions):
@@ -222,7 +262,9 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     if not took:
         return PartReport(part, seconds)
     longest, slowest = max(took, key=lambda pair: pair[0])
-    return PartReport(part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest)
+    return PartReport(
+        part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest
+    )
 
 
 def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
@@ -248,7 +290,8 @@ class _Span(StrEnum):
     ENDING = "ending"
 
 
-# In seconds: how far apart threads may write what they see at one moment, and how late an end may be told of.
+# In seconds: how far apart threads may write what they see at one moment, and how late an end may
+# be told of.
 _SLACK = 5.0
 
 
@@ -263,12 +306,23 @@ def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, floa
     """Yield how long each thing took, and each pod to end, by its owner."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
-    if policy is None or first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
+    if (
+        policy is None
+        or first.get("type") != "run"
+        or (first.get("cluster") or {}).get("uid") != cluster
+    ):
         return
-    view, gates = run_view(entries(records)), policy.gates
+    view = run_view(entries(records))
+    gates = policy.gates
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
-    freed = {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
-    succeeded = ((node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded)
+    freed = {
+        (_process_at(view, entry.at), entry.node): entry.at
+        for entry in view.releases
+        if entry.budget
+    }
+    succeeded = (
+        (node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded
+    )
     for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
         process = _process_at(view, end.at)
         moments = _moments(node, end, process)
@@ -284,11 +338,16 @@ def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, floa
     yield from ((owner, seconds) for owner, times in view.pod_endings.items() for seconds in times)
 
 
-def _moments(node: NodeView, end: NodeFinished, process: datetime) -> tuple[datetime, datetime, datetime] | None:
+def _moments(
+    node: NodeView, end: NodeFinished, process: datetime
+) -> tuple[datetime, datetime, datetime] | None:
     """When it was begun, empty, and its host asked to reboot, under this one process; None where a clock lies."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     # waits between cordon and drain are reckoned by their flags
-    begun = next((phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)), None)
+    begun = next(
+        (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
+        None,
+    )
     empty = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
     moments = [*(phase.begin for phase in phases), end.at]
     is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
@@ -296,12 +355,18 @@ def _moments(node: NodeView, end: NodeFinished, process: datetime) -> tuple[date
         return None
     if end.seconds and _seconds(begun, end.at) > end.seconds + _SLACK:
         return None
-    return begun, empty, next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty)
+    return (
+        begun,
+        empty,
+        next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty),
+    )
 
 
 def _process_at(view: RunView, at: datetime) -> datetime:
     """When the process began that was at work then: what an earlier one has begun is not seen whole."""
-    return max((record.at for record in view.records if record.at <= at), default=view.begun_at or at)
+    return max(
+        (record.at for record in view.records if record.at <= at), default=view.begun_at or at
+    )
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

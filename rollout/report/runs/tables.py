@@ -6,7 +6,16 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rollout.model.progress import Outcome
-from rollout.model.text import NOTHING, counted, elapsed, grouped, joined, printable, shortened, version_step
+from rollout.model.text import (
+    NOTHING,
+    counted,
+    elapsed,
+    grouped,
+    joined,
+    printable,
+    shortened,
+    version_step,
+)
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
 from rollout.report.sentences import findings_text, outcomes, tallied, why_held
@@ -49,29 +58,54 @@ def headline(report: RunReport) -> str:
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
     succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
-    return f"{ended(report)}: {outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
+    return (
+        f"{ended(report)}:"
+        f" {outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
+    )
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """Yield what the head says: who did what, when, by which rules, and what came of it."""
     server = report.cluster.removeprefix("https://")
-    yield "Cluster", f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
+    yield (
+        "Cluster",
+        (f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server),
+    )
     yield "Begun", day(report.begun_at)
-    word = "Ended" if report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED) else "Last heard of"
+    word = (
+        "Ended"
+        if report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
+        else "Last heard of"
+    )
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
-        yield entry.command.capitalize() or "Command", f"by {entry.by} at {clock(entry.at)}{version}"
+        yield (
+            entry.command.capitalize() or "Command",
+            f"by {entry.by} at {clock(entry.at)}{version}",
+        )
     if report.left_out:
         yield "Left out", tallied(report.left_out)
     yield "Versions", _versions(report)
     if estimated := report.estimate.seconds:
-        waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
+        waits = sum(
+            part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED)
+        )
         without = " (excluding closed windows and interruptions)" if waits else ""
-        yield "Duration", f"estimated {elapsed(estimated)}, took {elapsed(report.seconds - waits)}{without}"
+        yield (
+            "Duration",
+            f"estimated {elapsed(estimated)}, took {elapsed(report.seconds - waits)}{without}",
+        )
     if report.evictions:
         moved = counted(report.planned.pods_to_move, "pod")
-        yield "Pods", joined("; ", f"{moved} had to move: {counted(report.evictions, 'eviction')}", *_unmoved(report))
+        yield (
+            "Pods",
+            joined(
+                "; ",
+                f"{moved} had to move: {counted(report.evictions, 'eviction')}",
+                *_unmoved(report),
+            ),
+        )
     yield "Rules", changed_rules(report.policy or {}) or "all defaults"
     yield "Run", report.run
 
@@ -101,11 +135,15 @@ def _unmoved(report: RunReport) -> Iterator[str]:
 def _versions(report: RunReport) -> str:
     """Which versions the nodes had, and have, with how many nodes."""
     steps = Counter(
-        (node.version_before, node.version_after or ("" if Part.REBOOT in node.parts else node.version_before))
+        (
+            node.version_before,
+            node.version_after or ("" if Part.REBOOT in node.parts else node.version_before),
+        )
         for node in report.nodes
     )
     return ", ".join(
-        (f"{before or '?'} stays" if before == after else version_step(before, after)) + f" ({number})"
+        (f"{before or '?'} stays" if before == after else version_step(before, after))
+        + f" ({number})"
         for (before, after), number in steps.items()
     )
 
@@ -145,7 +183,16 @@ def wave_table(report: RunReport) -> Table:
                 wave.because,
             )
         )
-    headings = ("Wave", "Nodes", "Begun", "Took", "Estimated", "Settled in", "Waited for", "Why together")
+    headings = (
+        "Wave",
+        "Nodes",
+        "Begun",
+        "Took",
+        "Estimated",
+        "Settled in",
+        "Waited for",
+        "Why together",
+    )
     return Table("Waves", headings, rows)
 
 
@@ -190,7 +237,9 @@ def eviction_table(report: RunReport, most: int) -> Table:
         for pod in report.evicted[:most]
     ]
     left = len(report.evicted) - most
-    note = f"{counted(left, 'more pod')} in the JSON, and in rollout history -v." if left > 0 else ""
+    note = (
+        f"{counted(left, 'more pod')} in the JSON, and in rollout history -v." if left > 0 else ""
+    )
     return Table("Evicted pods", ("Node", "Pod", "Owner", "Evicted at", "Gone after"), rows, note)
 
 
@@ -213,7 +262,11 @@ def node_table(report: RunReport) -> Table:
             elapsed(node.seconds) if node.seconds else NOTHING,
             *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in NODE_PARTS),
             str(node.evict),
-            version_step(node.version_before, node.version_after) if node.version_after else node.version_before,
+            (
+                version_step(node.version_before, node.version_after)
+                if node.version_after
+                else node.version_before
+            ),
         )
         for node in report.nodes
     ]
@@ -232,11 +285,21 @@ def failure_table(report: RunReport) -> Table:
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
-        end = "succeeded later" if failure.node in recovered else "left cordoned" if failure.left_cordoned else ""
+        end = (
+            "succeeded later"
+            if failure.node in recovered
+            else "left cordoned"
+            if failure.left_cordoned
+            else ""
+        )
         why = "; ".join((failure.message, *findings_text(failure.findings)))
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
     left_over = (("not done", report.not_done), ("not started", report.not_started))
-    reasons = grouped(((word, why), node) for word, nodes in left_over for node, why in nodes.items())
-    rows += [(shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()]
+    reasons = grouped(
+        ((word, why), node) for word, nodes in left_over for node, why in nodes.items()
+    )
+    rows += [
+        (shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()
+    ]
     return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)

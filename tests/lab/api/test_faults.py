@@ -48,10 +48,19 @@ def put_in_force(api: StandaloneApi, fault: ApiFault) -> None:
         (ApiFault(answer=FaultAnswer.DROP), [True] * 6),
         (ApiFault(answer=FaultAnswer.DROP, requests=2), [True, True, False, False, False, False]),
         (ApiFault(answer=FaultAnswer.DROP, from_request=3), [False, False, True, True, True, True]),
-        (ApiFault(answer=FaultAnswer.DROP, from_request=2, requests=1), [False, True, False, False, False, False]),
+        (
+            ApiFault(answer=FaultAnswer.DROP, from_request=2, requests=1),
+            [False, True, False, False, False, False],
+        ),
         (ApiFault(answer=FaultAnswer.DROP, after=2), [False, False, True, True, True, True]),
-        (ApiFault(answer=FaultAnswer.DROP, after=1, duration=2), [False, True, True, False, False, False]),
-        (ApiFault(answer=FaultAnswer.OUTAGE, after=1, duration=1), [False, True, False, False, False, False]),
+        (
+            ApiFault(answer=FaultAnswer.DROP, after=1, duration=2),
+            [False, True, True, False, False, False],
+        ),
+        (
+            ApiFault(answer=FaultAnswer.OUTAGE, after=1, duration=1),
+            [False, True, False, False, False, False],
+        ),
         (ApiFault(answer=FaultAnswer.DROP, verb="create"), [False] * 6),
     ],
 )
@@ -81,7 +90,9 @@ def test_an_outage_closes_the_port_and_ends(api: StandaloneApi, client: Cluster)
     assert client.get(NODES).status == 200
 
 
-def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(api: StandaloneApi, client: Cluster) -> None:
+def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(
+    api: StandaloneApi, client: Cluster
+) -> None:
     put_in_force(api, ApiFault(answer=FaultAnswer.OUTAGE, duration=1, refused=2))
     with pytest.raises(BROKEN):
         client.get(NODES)
@@ -110,7 +121,9 @@ def raw(client: Cluster, method: str, path: str, body: Any = None) -> urllib3.Ba
 
 @pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true", "/version"])
 @pytest.mark.parametrize("answer", [*PAGES, FaultAnswer.TRUNCATED])
-def test_garbled_answers_say_200(api: StandaloneApi, client: Cluster, answer: FaultAnswer, path: str) -> None:
+def test_garbled_answers_say_200(
+    api: StandaloneApi, client: Cluster, answer: FaultAnswer, path: str
+) -> None:
     put_in_force(api, ApiFault(answer=answer, path=path.partition("?")[0], requests=1))
     garbled = raw(client, "GET", path)
     assert (garbled.status, int(garbled.headers["Content-Length"])) == (200, len(garbled.data))
@@ -126,7 +139,9 @@ def is_other_than_asked(body: bytes) -> bool:
 
 
 @pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true"])
-def test_an_answer_that_breaks_off_has_announced_more(api: StandaloneApi, client: Cluster, path: str) -> None:
+def test_an_answer_that_breaks_off_has_announced_more(
+    api: StandaloneApi, client: Cluster, path: str
+) -> None:
     put_in_force(api, ApiFault(answer=FaultAnswer.BROKEN_OFF, requests=1))
     with pytest.raises(urllib3.exceptions.ProtocolError, match="IncompleteRead"):
         raw(client, "GET", path)
@@ -154,7 +169,9 @@ def test_a_server_whose_clock_is_off_dates_and_stamps_by_it(tmp_path: Path, ahea
         stamps = (
             parsedate_to_datetime(made.headers["Date"]),
             datetime.fromisoformat(made.json()["metadata"]["creationTimestamp"]),
-            parsedate_to_datetime(raw(client, "GET", f"{NODES}?watch=1&timeoutSeconds=1").headers["Date"]),
+            parsedate_to_datetime(
+                raw(client, "GET", f"{NODES}?watch=1&timeoutSeconds=1").headers["Date"]
+            ),
         )
         for stamp in stamps:
             assert abs(stamp - datetime.now(UTC) - timedelta(seconds=ahead)) < timedelta(seconds=20)
@@ -167,12 +184,17 @@ def fill(api: StandaloneApi, count: int, size: int = 0) -> None:
     def create() -> None:
         for number in range(count):
             metadata = {"name": f"c{number:04}", "namespace": "default"}
-            api.store.create(CONFIGMAPS, with_defaults(CONFIGMAPS, {"metadata": metadata, "data": {"x": "x" * size}}))
+            api.store.create(
+                CONFIGMAPS,
+                with_defaults(CONFIGMAPS, {"metadata": metadata, "data": {"x": "x" * size}}),
+            )
 
     api.call(create)
 
 
-def test_a_watch_from_forgotten_times_ends_with_an_error(api: StandaloneApi, client: Cluster) -> None:
+def test_a_watch_from_forgotten_times_ends_with_an_error(
+    api: StandaloneApi, client: Cluster
+) -> None:
     client.make(NODES, NODE)
     api.call(api.store.compact)
     event = json.loads(client.get(NODES, watch=1, timeoutSeconds=5, resourceVersion=1).body)

@@ -22,7 +22,9 @@ KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+    with Lab(
+        load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20
+    ) as running:
         yield running
 
 
@@ -34,12 +36,19 @@ def rows(text: str) -> dict[str, list[str]]:
 def kubectl(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"KUBECONFIG": str(lab.kubeconfig), "HOME": str(lab.directory), "PATH": ""}
     return subprocess.run(
-        [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False
+        [KUBECTL, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
 
 
 def listed(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(kubectl(lab, "get", *arguments, "-o", "json").stdout)["items"]
+    items: list[dict[str, Any]] = json.loads(kubectl(lab, "get", *arguments, "-o", "json").stdout)[
+        "items"
+    ]
     return items
 
 
@@ -52,7 +61,16 @@ def test_the_cluster_looks_like_one(lab: Lab) -> None:
     assert all(row[1] == "Ready" for name, row in nodes.items() if name != "NAME")
     assert "Flatcar" in kubectl(lab, "describe", "nodes").stdout
     assert kubectl(lab, "describe", "pods", "-A").returncode == 0
-    for kind in ("deployments", "daemonsets", "statefulsets", "replicasets", "pdb", "leases", "events", "jobs"):
+    for kind in (
+        "deployments",
+        "daemonsets",
+        "statefulsets",
+        "replicasets",
+        "pdb",
+        "leases",
+        "events",
+        "jobs",
+    ):
         assert kubectl(lab, "get", kind, "-A", "-o", "wide").returncode == 0
 
 
@@ -64,11 +82,15 @@ def deployment(lab: Lab) -> tuple[str, str, int]:
 
 def test_a_workload_is_scaled(lab: Lab) -> None:
     namespace, name, replicas = deployment(lab)
-    scaled = kubectl(lab, "scale", "-n", namespace, f"deployment/{name}", f"--replicas={replicas + 1}")
+    scaled = kubectl(
+        lab, "scale", "-n", namespace, f"deployment/{name}", f"--replicas={replicas + 1}"
+    )
     assert scaled.returncode == 0, scaled.stderr
 
     def is_scaled() -> bool:
-        found = json.loads(kubectl(lab, "get", "-n", namespace, "deployment", name, "-o", "json").stdout)
+        found = json.loads(
+            kubectl(lab, "get", "-n", namespace, "deployment", name, "-o", "json").stdout
+        )
         return is_whole(found) and found["status"]["replicas"] == replicas + 1
 
     wait_until(is_scaled)
@@ -76,22 +98,37 @@ def test_a_workload_is_scaled(lab: Lab) -> None:
     refused = kubectl(lab, *back, "--current-replicas=99")
     assert "Expected replicas to be 99" in refused.stderr
     assert kubectl(lab, *back, f"--current-replicas={replicas + 1}").returncode == 0
-    shown = kubectl(lab, "get", "-n", namespace, "deployment", name, "--subresource=scale", "-o", "json")
+    shown = kubectl(
+        lab, "get", "-n", namespace, "deployment", name, "--subresource=scale", "-o", "json"
+    )
     scale = json.loads(shown.stdout)
     assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", replicas)
 
 
 def test_a_statefulset_is_scaled_and_a_daemonset_is_not(lab: Lab) -> None:
     daemon_set = listed(lab, "daemonsets", "-A")[0]["metadata"]
-    refused = kubectl(lab, "scale", "-n", daemon_set["namespace"], f"daemonset/{daemon_set['name']}", "--replicas=2")
+    refused = kubectl(
+        lab,
+        "scale",
+        "-n",
+        daemon_set["namespace"],
+        f"daemonset/{daemon_set['name']}",
+        "--replicas=2",
+    )
     assert refused.returncode != 0
     stateful_set = next(iter(listed(lab, "statefulsets", "-A")), None)
     if stateful_set is None:
         pytest.skip("the lab has no StatefulSet")
-    metadata, replicas = stateful_set["metadata"], stateful_set["spec"]["replicas"]
+    metadata = stateful_set["metadata"]
+    replicas = stateful_set["spec"]["replicas"]
     for number in (replicas + 1, replicas):
         scaled = kubectl(
-            lab, "scale", "-n", metadata["namespace"], f"statefulset/{metadata['name']}", f"--replicas={number}"
+            lab,
+            "scale",
+            "-n",
+            metadata["namespace"],
+            f"statefulset/{metadata['name']}",
+            f"--replicas={number}",
         )
         assert scaled.returncode == 0, scaled.stderr
 
@@ -154,7 +191,15 @@ def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
         for node in listed(lab, "nodes")
         if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]
     )
-    drained = kubectl(lab, "drain", worker, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    drained = kubectl(
+        lab,
+        "drain",
+        worker,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--force",
+        "--timeout=60s",
+    )
     assert drained.returncode == 0, drained.stderr
 
     left = listed(lab, "pods", "-A", "--field-selector", f"spec.nodeName={worker}")
@@ -169,7 +214,15 @@ def test_what_is_printed_for_a_cluster_can_be_applied_and_is_kept(lab: Lab) -> N
     """Roles, accounts, a CronJob, what guards a server: one object a document."""
     for kind in (("cronjob", "--known-hosts", str(lab.known_hosts)), ("fleetlock",)):
         printed = subprocess.run(
-            [sys.executable, "-m", "rollout", "manifests", *kind, "--image", "registry.example/node-rollout:1"],
+            [
+                sys.executable,
+                "-m",
+                "rollout",
+                "manifests",
+                *kind,
+                "--image",
+                "registry.example/node-rollout:1",
+            ],
             env={"HOME": str(lab.directory)},
             capture_output=True,
             text=True,
@@ -179,4 +232,6 @@ def test_what_is_printed_for_a_cluster_can_be_applied_and_is_kept(lab: Lab) -> N
         file.write_text(printed)
         applied = kubectl(lab, "apply", "-f", str(file))
         assert applied.returncode == 0, applied.stderr
-        assert len(applied.stdout.splitlines()) == printed.count("\nkind: ") + printed.startswith("kind: ")
+        assert len(applied.stdout.splitlines()) == printed.count("\nkind: ") + printed.startswith(
+            "kind: "
+        )

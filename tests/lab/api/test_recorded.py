@@ -2,32 +2,36 @@
 
 What differs by nature is normalised, and nothing else:
 
-| what                                   | how                                                              |
+| what                                   | how
+|
 |----------------------------------------|------------------------------------------------------------------|
-| uid, resourceVersion, continue token   | in requests translated to the lab's; in answers: the same type   |
-| uids quoted in messages                | any uid                                                          |
-| timestamps                             | both set or both null                                            |
-| serverAddress, generated name suffixes | left out                                                         |
-| managedFields                          | left out of the recording: the lab does not keep them            |
-| ages in tables                         | left out                                                         |
-| timeoutSeconds of watches              | shortened to one second                                          |
+| uid, resourceVersion, continue token   | in requests translated to the lab's; in answers: the same
+type   | | uids quoted in messages                | any uid
+| | timestamps                             | both set or both null
+| | serverAddress, generated name suffixes | left out
+| | managedFields                          | left out of the recording: the lab does not keep them
+| | ages in tables                         | left out
+| | timeoutSeconds of watches              | shortened to one second
+|
 
 What the lab does otherwise on purpose:
 
-| what                                   | why                                                              |
+| what                                   | why
+|
 |----------------------------------------|------------------------------------------------------------------|
-| discovery lists fewer groups/resources | it serves a part of the API; what it lists is alike              |
-| defaults of pods and nodes             | those that nobody here reads are left out                        |
-| storageVersionHash                     | says something about etcd's encoding, of which there is none     |
-| descriptions of table columns          | prose; the lab has its own                                       |
-| containers' statuses                   | all are as ready as their pod, and READY counts them so          |
-| Warning headers                        | about fields unknown to a schema; the lab has no schema          |
-| continue tokens                        | its own; one that it has not given is one that has expired       |
-| taints without an effect               | kubectl refuses them itself                                      |
-| a body that is no object               | another sentence                                                 |
+| discovery lists fewer groups/resources | it serves a part of the API; what it lists is alike
+| | defaults of pods and nodes             | those that nobody here reads are left out
+| | storageVersionHash                     | says something about etcd's encoding, of which there is
+none     | | descriptions of table columns          | prose; the lab has its own
+| | containers' statuses                   | all are as ready as their pod, and READY counts them so
+| | Warning headers                        | about fields unknown to a schema; the lab has no schema
+| | continue tokens                        | its own; one that it has not given is one that has
+expired       | | taints without an effect               | kubectl refuses them itself
+| | a body that is no object               | another sentence
+|
 
-The recording holds the requests that matter, not those that prepared them; `PREPARATION` makes up for those,
-and for what the real server's controllers did meanwhile.
+The recording holds the requests that matter, not those that prepared them; `PREPARATION` makes up
+for those, and for what the real server's controllers did meanwhile.
 """
 
 import json
@@ -47,7 +51,9 @@ Json = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "apiserver-1.36.jsonl"
 NOT_KEPT = {"bad continue", "delete taint directive", "malformed body"}
 EXCHANGES: list[Json] = [
-    exchange for line in DATA.read_text().splitlines() if (exchange := json.loads(line))["name"] not in NOT_KEPT
+    exchange
+    for line in DATA.read_text().splitlines()
+    if (exchange := json.loads(line))["name"] not in NOT_KEPT
 ]
 # Recorded while the cluster held one node, though it stands last in the file.
 EARLY = "watch from version 1"
@@ -85,7 +91,9 @@ class Replay:
         url = self.url + self.translated_path(request["path"])
         return self.http.request(request["method"], url, body=body, headers=headers)
 
-    def prepare(self, method: str, path: str, body: Json | None = None, content_type: str = "") -> None:
+    def prepare(
+        self, method: str, path: str, body: Json | None = None, content_type: str = ""
+    ) -> None:
         request: Json = {"method": method, "path": path}
         if body is not None:
             request |= {"body": body, "content_type": content_type or "application/json"}
@@ -102,7 +110,10 @@ class Replay:
     def translated_path(self, path: str) -> str:
         parts = urlsplit(path)
         pairs = parse_qsl(parts.query)
-        query = {key: "1" if key == "timeoutSeconds" else self.translations.get(value, value) for key, value in pairs}
+        query = {
+            key: "1" if key == "timeoutSeconds" else self.translations.get(value, value)
+            for key, value in pairs
+        }
         return f"{parts.path}?{urlencode(query)}" if query else parts.path
 
     def learn(self, recorded: Any, answered: Any) -> None:
@@ -119,7 +130,9 @@ class Replay:
 
 def _node(replay: Replay, name: str) -> None:
     labels = {"kubernetes.io/hostname": name, "zone": "b"}
-    replay.prepare("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "spec": {}})
+    replay.prepare(
+        "POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "spec": {}}
+    )
 
 
 def _pod(replay: Replay, name: str, *, running: bool = True) -> None:
@@ -128,7 +141,9 @@ def _pod(replay: Replay, name: str, *, running: bool = True) -> None:
         "nodeName": "rec-1",
         "terminationGracePeriodSeconds": 30,
     }
-    replay.prepare("POST", PODS, {"metadata": {"name": name, "labels": {"app": name[0]}}, "spec": spec})
+    replay.prepare(
+        "POST", PODS, {"metadata": {"name": name, "labels": {"app": name[0]}}, "spec": spec}
+    )
     if running:
         _run(replay, name)
 
@@ -143,7 +158,9 @@ def _budget(replay: Replay, name: str, rule: Json, app: str) -> None:
     replay.prepare("POST", BUDGETS, {"metadata": {"name": name}, "spec": spec})
 
 
-def _budget_status(replay: Replay, *, allowed: int, healthy: int, desired: int, expected: int) -> None:
+def _budget_status(
+    replay: Replay, *, allowed: int, healthy: int, desired: int, expected: int
+) -> None:
     condition = {
         "type": "DisruptionAllowed",
         "status": "True" if allowed else "False",
@@ -226,7 +243,9 @@ PREPARATION: dict[str, Callable[[Replay], None]] = {
     "pods of a node": _running_pods,
     "budget before its controller saw it": _unprocessed_budget,
     # its controller fails
-    "budget of pods without controller": partial(_budget_status, allowed=0, healthy=3, desired=0, expected=0),
+    "budget of pods without controller": partial(
+        _budget_status, allowed=0, healthy=3, desired=0, expected=0
+    ),
     "budget status": _budget_that_allows_one,
     # the controller has counted
     "eviction 2 of allowed 1": partial(_budget_status, allowed=0, healthy=2, desired=2, expected=3),
@@ -252,7 +271,9 @@ def normalised(value: Any, key: str = "") -> Any:
     if key == "cells":
         return [value[0], *value[2:4], *value[5:]]
     if isinstance(value, dict):
-        kept = {name: normalised(each, name) for name, each in value.items() if name not in _LEFT_OUT}
+        kept = {
+            name: normalised(each, name) for name, each in value.items() if name not in _LEFT_OUT
+        }
         if "generateName" in kept:
             kept["name"] = kept["name"][: len(kept["generateName"])]
         return kept
@@ -263,7 +284,9 @@ def normalised(value: Any, key: str = "") -> Any:
 
 def body_of(answer: urllib3.BaseHTTPResponse) -> Any:
     text = answer.data.decode()
-    return json.loads(text) if answer.headers["Content-Type"].startswith("application/json") else text
+    return (
+        json.loads(text) if answer.headers["Content-Type"].startswith("application/json") else text
+    )
 
 
 def shape(recorded: Json) -> Any:
@@ -275,12 +298,18 @@ def alike(answered: Any, recorded: Any, *, discovery: bool) -> bool:
     if isinstance(answered, dict) and isinstance(recorded, dict):
         whole = recorded.get("kind") == "Status"
         fits = answered.keys() == recorded.keys() if whole else answered.keys() <= recorded.keys()
-        return fits and all(alike(answered[key], recorded[key], discovery=discovery) for key in answered)
+        return fits and all(
+            alike(answered[key], recorded[key], discovery=discovery) for key in answered
+        )
     if isinstance(answered, list) and isinstance(recorded, list):
         if discovery:
-            return all(any(alike(one, other, discovery=True) for other in recorded) for one in answered)
+            return all(
+                any(alike(one, other, discovery=True) for other in recorded) for one in answered
+            )
         pairs = zip(answered, recorded, strict=False)
-        return len(answered) == len(recorded) and all(alike(*pair, discovery=False) for pair in pairs)
+        return len(answered) == len(recorded) and all(
+            alike(*pair, discovery=False) for pair in pairs
+        )
     return bool(answered == recorded)
 
 
@@ -293,7 +322,8 @@ def ordered() -> list[Json]:
 
 def difference(replay: Replay, exchange: Json) -> str:
     """Replay one exchange; what of the lab's answer is not as recorded."""
-    name, recorded = exchange["name"], exchange["response"]
+    name = exchange["name"]
+    recorded = exchange["response"]
     if name in PREPARATION:
         PREPARATION[name](replay)
     answer = replay.send(exchange["request"], token=TOKENS.get(name, ""))
@@ -306,7 +336,8 @@ def difference(replay: Replay, exchange: Json) -> str:
     headers = recorded["headers"]
     if given != (recorded["status"], headers["content-type"], headers.get("retry-after")):
         return f"{name}: {given}, {answer.data!r}"
-    one, other = normalised(answered), normalised(shape(recorded))
+    one = normalised(answered)
+    other = normalised(shape(recorded))
     return "" if alike(one, other, discovery=name in DISCOVERY) else f"{name}: {one} is not {other}"
 
 

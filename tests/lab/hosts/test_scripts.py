@@ -1,7 +1,7 @@
 """rollout's own scripts: a simulated host and a real shell with the same programs give the same answer, to the byte.
 
-What the host's programs answer is recorded while it answers a script. The real shell is given stubs that answer the
-same to the same words and know no others, and the host's files in a folder.
+What the host's programs answer is recorded while it answers a script. The real shell is given stubs
+that answer the same to the same words and know no others, and the host's files in a folder.
 """
 
 import asyncio
@@ -44,9 +44,11 @@ FILES = (
 )
 SCRIPTS = {
     "probe": PROBE_COMMAND,
-    "every source": Probe(
-        (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; cat /none"
-    ).command,
+    "every source": (
+        Probe(
+            (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; cat /none"
+        ).command
+    ),
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
     "doctor": Probe(units=True).command,
@@ -54,7 +56,9 @@ SCRIPTS = {
 }
 STATES = {
     "healthy": HostFaults(),
-    **{f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in (None, *SudoFault)},
+    **{
+        f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in (None, *SudoFault)
+    },
     "bus-absent": HostFaults(bus=BusFault.ABSENT),
     "client-missing": HostFaults(missing=("update_engine_client",)),
     "sudo-missing": HostFaults(missing=("sudo",), bus=BusFault.DENIED),
@@ -74,7 +78,10 @@ TIMEOUT = (
 
 
 def make_machine(
-    *, faults: HostFaults = HEALTHY, locksmithd: bool = False, commands: Mapping[str, HostCommand] | None = None
+    *,
+    faults: HostFaults = HEALTHY,
+    locksmithd: bool = False,
+    commands: Mapping[str, HostCommand] | None = None,
 ) -> Machine:
     settings = HostSettings(faults=faults, locksmithd=locksmithd, commands=commands or {})
     rng = random.Random(1)  # noqa: S311 - repeatable on purpose
@@ -99,7 +106,10 @@ def record(machine: Machine, script: str, user: str = "core") -> tuple[Output, P
         return run
 
     async def run() -> Output:
-        programs = {name: program if name in OWN else recording(program) for name, program in PROGRAMS.items()}
+        programs = {
+            name: program if name in OWN else recording(program)
+            for name, program in PROGRAMS.items()
+        }
         return await answer(Session(machine, user, programs), script)
 
     return asyncio.run(run()), heard
@@ -113,11 +123,15 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
     (folder / "bin").mkdir()
-    stubs = {"timeout": TIMEOUT, "id": f"echo {0 if user == 'root' else 500}", "tty": "echo 'not a tty'; exit 1"}
+    stubs = {
+        "timeout": TIMEOUT,
+        "id": f"echo {0 if user == 'root' else 500}",
+        "tty": "echo 'not a tty'; exit 1",
+    }
     for name in {words[0] for words in programs}:
         cases = [
-            f"{shlex.quote(PATHS.sub(f'{folder}/', ' '.join(words[1:])))}) printf %s {shlex.quote(said.out)};"
-            f" printf %s {shlex.quote(said.err)} >&2; exit {said.status};;"
+            f"{shlex.quote(PATHS.sub(f'{folder}/', ' '.join(words[1:])))}) printf %s"
+            f" {shlex.quote(said.out)}; printf %s {shlex.quote(said.err)} >&2; exit {said.status};;"
             for words, said in programs.items()
             if words[0] == name
         ]
@@ -131,9 +145,19 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
 
 def in_real_shell(shell: str, folder: Path, script: str) -> Output:
     """Run the script where the host's files and programs are those of the folder."""
-    words = [str(shutil.which(shell)), *(["sh"] if shell == "busybox" else []), "-c", PATHS.sub(f"{folder}/", script)]
+    words = [
+        str(shutil.which(shell)),
+        *(["sh"] if shell == "busybox" else []),
+        "-c",
+        PATHS.sub(f"{folder}/", script),
+    ]
     done = subprocess.run(
-        words, env={"PATH": str(folder / "bin")}, capture_output=True, text=True, timeout=60, check=False
+        words,
+        env={"PATH": str(folder / "bin")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return Output(done.returncode, done.stdout, done.stderr)
 
@@ -141,11 +165,14 @@ def in_real_shell(shell: str, folder: Path, script: str) -> Output:
 def alike(said: Output) -> Output:
     """Shells word it in their own ways that there is no such program, and time goes on."""
     lines = [line for line in said.err.splitlines() if "date" not in line]
-    err = NOT_FOUND.sub(r"\1: not found", re.sub(r"^\S+ line \d+: ", "sh: ", "\n".join(lines), flags=re.MULTILINE))
+    err = NOT_FOUND.sub(
+        r"\1: not found", re.sub(r"^\S+ line \d+: ", "sh: ", "\n".join(lines), flags=re.MULTILINE)
+    )
     return replace(said, out=NOW.sub("NOW=", said.out), err=err)
 
 
-# A sudo that hangs is cut off by the scripts that only ask: the reboot waits for it as long as the caller does.
+# A sudo that hangs is cut off by the scripts that only ask: the reboot waits for it as long as the
+# caller does.
 CASES = [
     *(("healthy", script, shell) for script in SCRIPTS for shell in SHELLS),
     *(
@@ -184,7 +211,10 @@ def test_a_command_for_one_boot_alone(boot: str, shell: str, tmp_path: Path) -> 
     [
         ("false || echo 'a \"b\"' && echo c", Output(0, 'a "b"\nc\n')),
         ("false && echo no || false", Output(1)),
-        ('cat /none;\n. /etc/os-release; echo $ID "$VERSION"', Output(0, "flatcar 4081.2.0\n", NONE)),
+        (
+            'cat /none;\n. /etc/os-release; echo $ID "$VERSION"',
+            Output(0, "flatcar 4081.2.0\n", NONE),
+        ),
         ("test -e /run/none -o -e /etc/os-release && echo yes", Output(0, "yes\n")),
         ("test -e /run/none -o -e /etc/none", Output(1)),
         ("/bin/sh -c 'echo one; false'", Output(1, "one\n")),
@@ -194,7 +224,9 @@ def test_plain_commands_one_after_another(line: str, expected: Output) -> None:
     assert ask(make_machine(), line) == expected
 
 
-@pytest.mark.parametrize("line", ["ls | wc -l", "echo 'open", "(id)", "echo `id`; sleep", "echo $(id)", "echo a >b"])
+@pytest.mark.parametrize(
+    "line", ["ls | wc -l", "echo 'open", "(id)", "echo `id`; sleep", "echo $(id)", "echo a >b"]
+)
 def test_what_takes_a_shell_is_refused_with_what_to_do(line: str) -> None:
     said = ask(make_machine(), line)
     assert said.status != 0
@@ -202,7 +234,10 @@ def test_what_takes_a_shell_is_refused_with_what_to_do(line: str) -> None:
 
 
 def test_a_scenario_says_what_else_a_host_answers() -> None:
-    commands = {"own | way": HostCommand(output="done\n", exit=3), "go-down": HostCommand(reboots=True)}
+    commands = {
+        "own | way": HostCommand(output="done\n", exit=3),
+        "go-down": HostCommand(reboots=True),
+    }
     machine = make_machine(commands=commands)
     assert ask(machine, "own | way\n") == Output(3, "done\n")
     assert machine.running

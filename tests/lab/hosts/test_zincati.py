@@ -12,14 +12,7 @@ from aiohttp import web
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.machine import HostSettings, Machine, ZincatiHost
-from rollout.lab.hosts.zincati import (
-    DROP_IN,
-    PRE_REBOOT,
-    STEADY_STATE,
-    Answer,
-    Zincati,
-    drop_in,
-)
+from rollout.lab.hosts.zincati import DROP_IN, PRE_REBOOT, STEADY_STATE, Answer, Zincati, drop_in
 
 SPEED = 2000
 
@@ -101,7 +94,12 @@ def test_a_life_is_steady_ask_reboot_steady_by_requests_as_reqwest_sends_them() 
     assert [path for path, _, _ in server.asked] == [f"/fleet/{answer.path}" for answer in answers]
     _, headers, body = server.asked[1]
     assert headers["fleet-lock-protocol"] == "true"
-    assert {name.lower() for name in headers} == {"host", "accept", "content-length", "fleet-lock-protocol"}
+    assert {name.lower() for name in headers} == {
+        "host",
+        "accept",
+        "content-length",
+        "fleet-lock-protocol",
+    }
     document = json.loads(body)
     assert list(document["client_params"]) == ["id", "group"]
     assert document["client_params"]["group"] == "workers"

@@ -58,10 +58,18 @@ def advance(agenda: Agenda, clock: ManualClock, seconds: float) -> None:
     clock.elapsed = max(clock.elapsed, until)
 
 
-def machine(number: int, clock: LabClock, name: str = "", settings: HostSettings | None = None) -> Machine:
+def machine(
+    number: int, clock: LabClock, name: str = "", settings: HostSettings | None = None
+) -> Machine:
     """A host that a test switches off and on."""
     address = f"127.0.1.{number}"
-    return Machine(name or f"n{number}", address, settings or HostSettings(), clock=clock, rng=Random(number))  # noqa: S311 - repeatable on purpose
+    return Machine(
+        name or f"n{number}",
+        address,
+        settings or HostSettings(),
+        clock=clock,
+        rng=Random(number),  # noqa: S311
+    )
 
 
 class Simulation:
@@ -72,7 +80,9 @@ class Simulation:
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock, timings=Timings())
         self.hosts: dict[str, Machine] = {}
-        self.store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}})
+        self.store.create(
+            NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}}
+        )
         for index in range(1, nodes + 1):
             self.add_node(f"n{index}", settings)
         self.begin()
@@ -90,7 +100,9 @@ class Simulation:
         self.world._begin()
         advance(self.world.agenda, self.clock, seconds)
 
-    def seconds_until(self, holds: Callable[[], bool], *, limit: float = 600, step: float = 0.5) -> float:
+    def seconds_until(
+        self, holds: Callable[[], bool], *, limit: float = 600, step: float = 0.5
+    ) -> float:
         """How long it takes until something holds."""
         began = self.clock.monotonic()
         while not holds():
@@ -117,7 +129,10 @@ class Simulation:
 
     def pod(self, name: str, *, node: str = "", **metadata: Any) -> Json:
         """A pod of nobody."""
-        spec: Json = {"containers": [{"name": "main", "image": "i"}], "terminationGracePeriodSeconds": 30}
+        spec: Json = {
+            "containers": [{"name": "main", "image": "i"}],
+            "terminationGracePeriodSeconds": 30,
+        }
         return self.create(PODS, name, {**spec, "nodeName": node} if node else spec, **metadata)
 
     def get(self, resource: Resource, name: str) -> Json:
@@ -153,7 +168,9 @@ class Simulation:
     def evict(self, name: str) -> None:
         """What the API does once an eviction is granted."""
         target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-        marked = self.store.put(PODS, with_condition(self.get(PODS, name), target, self.clock.now()))
+        marked = self.store.put(
+            PODS, with_condition(self.get(PODS, name), target, self.clock.now())
+        )
         begin_deletion(self.store, PODS, marked)
         self.advance(0)
 
@@ -196,7 +213,10 @@ def workload(
     """The spec of a workload of small pods."""
     requests = {"requests": {"cpu": cpu}} if cpu else {}
     template: Json = {
-        "metadata": {"labels": {"app": app}, **({"annotations": annotations} if annotations else {})},
+        "metadata": {
+            "labels": {"app": app},
+            **({"annotations": annotations} if annotations else {}),
+        },
         "spec": {"containers": [{"name": "main", "image": "i", "resources": requests}], **spec},
     }
     counted = {} if replicas is None else {"replicas": replicas}

@@ -29,7 +29,9 @@ from tests.lab.world.simulation import Simulation, names
         ({}, 3, (), 3, 1),
     ],
 )
-def test_what_a_budget_expects(spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int) -> None:
+def test_what_a_budget_expects(
+    spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int
+) -> None:
     assert expectation({"spec": spec}, pods, lambda: sum(scales)) == (expected, desired)
 
 
@@ -61,7 +63,9 @@ def test_the_status_follows_the_pods_a_little_behind() -> None:
     assert counts(sim, "web") == (3, 2, 3, 1)
 
 
-def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_have_passed() -> None:
+def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_have_passed() -> (
+    None
+):
     sim = Simulation(3)
     sim.deployment("web", 3)
     sim.budget("web", maxUnavailable=2)

@@ -30,7 +30,11 @@ def affinity(operator: str, *values: str) -> Json:
         (
             {
                 "tolerations": [
-                    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+                    {
+                        "key": "node.kubernetes.io/unschedulable",
+                        "operator": "Exists",
+                        "effect": "NoSchedule",
+                    }
                 ]
             },
             {"unschedulable": True},
@@ -45,19 +49,39 @@ def affinity(operator: str, *values: str) -> Json:
         ({"tolerations": [{"operator": "Exists"}]}, {"taints": (GPU, GONE)}, None),
         ({}, {"taints": ({"key": "soft", "effect": "PreferNoSchedule"},)}, None),
         ({"nodeSelector": {"zone": "b"}}, {}, "node(s) didn't match Pod's node affinity/selector"),
-        ({"affinity": affinity("NotIn", "a")}, {}, "node(s) didn't match Pod's node affinity/selector"),
-        ({"affinity": affinity("DoesNotExist")}, {}, "node(s) didn't match Pod's node affinity/selector"),
+        (
+            {"affinity": affinity("NotIn", "a")},
+            {},
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            {"affinity": affinity("DoesNotExist")},
+            {},
+            "node(s) didn't match Pod's node affinity/selector",
+        ),
         ({"cpu": "500m"}, {"used": Used(cpu=3500)}, None),
         ({"cpu": "501m"}, {"used": Used(cpu=3500)}, "Insufficient cpu"),
         ({"cpu": "5"}, {}, "Insufficient cpu"),
         ({"memory": "9Gi"}, {}, "Insufficient memory"),
         ({"example.com/gpu": "1"}, {}, "Insufficient example.com/gpu"),
         ({"example.com/gpu": "2"}, {"others": {"example.com/gpu": 2}}, None),
-        ({"example.com/gpu": "3"}, {"others": {"example.com/gpu": 2}}, "Insufficient example.com/gpu"),
+        (
+            {"example.com/gpu": "3"},
+            {"others": {"example.com/gpu": 2}},
+            "Insufficient example.com/gpu",
+        ),
         ({"ephemeral-storage": "1Gi"}, {}, None),
-        ({"ephemeral-storage": "1Gi"}, {"others": {"ephemeral-storage": 2**20}}, "Insufficient ephemeral-storage"),
+        (
+            {"ephemeral-storage": "1Gi"},
+            {"others": {"ephemeral-storage": 2**20}},
+            "Insufficient ephemeral-storage",
+        ),
         ({"initContainers": [{"resources": {"requests": {"cpu": "5"}}}]}, {}, "Insufficient cpu"),
-        ({"initContainers": [{"resources": {"limits": {"memory": "9Gi"}}}]}, {}, "Insufficient memory"),
+        (
+            {"initContainers": [{"resources": {"limits": {"memory": "9Gi"}}}]},
+            {},
+            "Insufficient memory",
+        ),
         ({"cpu": "2", "initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, {}, None),
         ({}, {"used": Used(pods=10)}, "Too many pods"),
     ],
@@ -66,8 +90,18 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
     resources = ("cpu", "memory", "example.com/gpu", "ephemeral-storage")
     requests = {name: spec[name] for name in resources if name in spec}
     rest = {name: value for name, value in spec.items() if name not in requests}
-    pod = {"metadata": {"name": "p"}, "spec": {**rest, "containers": [{"resources": {"requests": requests}}]}}
-    base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10, "used": Used()}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {**rest, "containers": [{"resources": {"requests": requests}}]},
+    }
+    base = {
+        "unschedulable": False,
+        "taints": (),
+        "cpu": 4000,
+        "memory": 2**33,
+        "pods": 10,
+        "used": Used(),
+    }
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
     assert refusal(Demand(pod, *requests_of(pod)), offered) == reason
 
@@ -104,7 +138,12 @@ def required(app: str, topology: str) -> Json:
 def spread(topology: str) -> Json:
     """As evenly as one pod allows, or not at all."""
     selector = {"matchLabels": {"app": "web"}}
-    return {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {
+        "maxSkew": 1,
+        "topologyKey": topology,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
 
 
 def test_anti_affinity_holds_in_both_directions_and_by_zone() -> None:
@@ -126,18 +165,16 @@ def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> N
     sim.deployment("hub", 1)
     sim.advance(10)
     [hub] = sim.ready_pods("hub")
-    assert {pod["spec"]["nodeName"] for pod in sim.ready_pods("follower")} == {hub["spec"]["nodeName"]}
+    assert {pod["spec"]["nodeName"] for pod in sim.ready_pods("follower")} == {
+        hub["spec"]["nodeName"]
+    }
     assert len(sim.ready_pods("follower")) == 2
 
 
-@pytest.mark.parametrize(
-    ("more", "placed"),
-    [
-        ({}, 2),
-        ({"maxSkew": 2}, 4),
-    ],
-)
-def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: Json, placed: int) -> None:
+@pytest.mark.parametrize(("more", "placed"), [({}, 2), ({"maxSkew": 2}, 4)])
+def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(
+    more: Json, placed: int
+) -> None:
     sim = Simulation(3)
     sim.cordon("n3")
     sim.deployment("other", 2)

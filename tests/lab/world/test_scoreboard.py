@@ -144,7 +144,11 @@ def test_the_most_unavailable_counts_all_reasons_together_and_stays() -> None:
 
 def test_annotations_left_behind_are_named_but_for_the_last_result() -> None:
     sim = Simulation(2)
-    left = {"node-rollout.dev/phase": "draining", "node-rollout.dev/last-result": "ok", "other.dev/x": "y"}
+    left = {
+        "node-rollout.dev/phase": "draining",
+        "node-rollout.dev/last-result": "ok",
+        "other.dev/x": "y",
+    }
     sim.store.put(NODES, with_metadata(sim.node("n1"), annotations=left))
     assert score(sim).annotations_left == {"n1": ("node-rollout.dev/phase",)}
 

@@ -86,17 +86,25 @@ def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(mom
     assert least == 12
 
 
-def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_object_that_no_controller_understands_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = Cluster(speed=100, nodes=1)
     cluster.world.settle()
 
     async def live() -> None:
         async with passing_time(cluster.world):
             await asyncio.sleep(0.01)
-            nonsense = {"metadata": {"name": "broken", "namespace": NAMESPACE}, "spec": {"replicas": 1}}
+            nonsense = {
+                "metadata": {"name": "broken", "namespace": NAMESPACE},
+                "spec": {"replicas": 1},
+            }
             cluster.store.create(DEPLOYMENTS, nonsense)
             containers = [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]
-            greedy = {"metadata": {"name": "greedy", "namespace": NAMESPACE}, "spec": {"containers": containers}}
+            greedy = {
+                "metadata": {"name": "greedy", "namespace": NAMESPACE},
+                "spec": {"containers": containers},
+            }
             cluster.store.create(PODS, greedy)
             cluster.store.create(DEPLOYMENTS, web(1))
             await until(lambda: cluster.ready_pods() == 1)
