@@ -60,9 +60,9 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 class LeaseLock:
     """Holds the Lease while it is entered, as `holder`. `check` is asked before every act.
 
-    `seconds` is how long others must see no renewal before they may take it. The Lease of the run
-    `unlock` is taken at once: an operator has made sure that its process is gone. `process` is a
-    word that no other process has.
+    `seconds` is how long others must see no renewal before they may take it. `force_unlock` names a
+    run whose Lease is taken at once, because an operator has made sure that its process is gone.
+    `process` is a word that no other process has.
 
     Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears
     for whom it waits. `watch` is what was seen of its holder before: one that is gone is not waited
@@ -74,7 +74,7 @@ class LeaseLock:
     holder: str
     run: str
     seconds: int = SECONDS
-    unlock: str = ""
+    force_unlock: str = ""
     process: str = ""
     stop: StopRequest = field(default_factory=StopRequest)
     notice: Callable[[str], None] = lambda _message: None
@@ -144,7 +144,7 @@ class LeaseLock:
         """
         if before is None or before.held_by != current.held_by:
             return False
-        return before.renewal == current.renewal or self.unlock == current.state.run != ""
+        return before.renewal == current.renewal or self.force_unlock == current.state.run != ""
 
     def _acquire(self) -> None:
         lease = self._read()
@@ -189,16 +189,16 @@ class LeaseLock:
     def _is_unlocked(self, lease: Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
         run = lease.state.run
-        if self.unlock not in ("", run):
+        if self.force_unlock not in ("", run):
             held = (
                 f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
             )
             unlock = unlocking(lease.state, self.namespace)
             raise BlockedError(
-                f"--force-unlock {self.unlock}, but {held}",
+                f"--force-unlock {self.force_unlock}, but {held}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
-        return bool(self.unlock)
+        return bool(self.force_unlock)
 
     def _outwait(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; what was planned before another held it fits no more."""

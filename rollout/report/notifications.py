@@ -230,5 +230,5 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
         state=state,
         title=f"rollout {state}" + (f": {ended(result)}" if has_ended else ""),
         body="\n".join(lines),
-        next=next_step(result, operating=unattended),
+        next=next_step(result, unattended=unattended),
     )

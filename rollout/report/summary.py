@@ -36,10 +36,10 @@ def summary_text(
     *,
     took: float,
     width: int | None,
-    operating: bool = False,
+    unattended: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Show the end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
+    """Show the end of a run that `took` so many seconds; `unattended`: a next pass goes on by itself.
 
     `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes
     of a command the one about the same cluster.
@@ -49,7 +49,7 @@ def summary_text(
         *_not_done(result.not_done, width),
         *_not_started(result, width),
     )
-    steps = _next_pass(result) if operating else (*_next_steps(result), *_without_failed(result))
+    steps = _next_pass(result) if unattended else (*_next_steps(result), *_without_failed(result))
     pasted = ((lead, command and repeated(command)) for lead, command in steps)
     return "\n".join(
         (
@@ -167,9 +167,9 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     )
 
 
-def next_step(result: RunResult, *, operating: bool) -> str:
+def next_step(result: RunResult, *, unattended: bool) -> str:
     """Tell what to look at, and what goes on then, as one line; empty where nothing is left."""
-    steps = tuple(_next_pass(result) if operating else _next_steps(result))
+    steps = tuple(_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0][0] in _GOES_ON:
         return steps[0][1]
     return capitalized("; ".join(joined(": ", *step) for step in steps))

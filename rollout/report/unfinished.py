@@ -325,7 +325,7 @@ def _idle(unfinished: Unfinished) -> str:
     if unfinished.blocks:
         by_itself = (
             "the next pass of rollout operate goes on with it; "
-            if unfinished.record.operating
+            if unfinished.record.unattended
             else ""
         )
         return f"  no process is working on it: {by_itself}{ways_out(unfinished)}"
@@ -357,7 +357,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
     return {
         "run": unfinished.run,
         "state": "running" if alive else ("interrupted" if unfinished.blocks else "ended"),
-        "operating": unfinished.record.operating,
+        "operating": unfinished.record.unattended,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
         "nodes": {

@@ -181,7 +181,7 @@ def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     """A rollout of eight nodes that an operating process left, none of them rebooted."""
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
     return Unfinished(
-        StoredRecord("this", "", "", ended=ended, plan=plan, operating=True),
+        StoredRecord("this", "", "", ended=ended, plan=plan, unattended=True),
         untouched=plan.nodes[1:],
     )
 

@@ -371,7 +371,7 @@ def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_g
 def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
     with (
         lock(api, "ann", seconds=1) as first,
-        lock(api, "ann", seconds=1, unlock="run-of-ann") as second,
+        lock(api, "ann", seconds=1, force_unlock="run-of-ann") as second,
     ):
         with pytest.raises(FencedError):
             wait_for_a_fence(first)
@@ -394,7 +394,7 @@ def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(
 
     with lock(api, "ann", seconds=3) as first:
         monkeypatch.setattr(KubeApi, "replace", late)
-        with lock(api, "bob", seconds=30, unlock="run-of-ann") as second:
+        with lock(api, "bob", seconds=30, force_unlock="run-of-ann") as second:
             assert not stirs
             second.check()
             assert lease(api)["holderIdentity"] == "bob"

@@ -123,15 +123,15 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
     ]
 
 
-@pytest.mark.parametrize("operating", [False, True])
-def test_beside_its_rows_an_end_has_at_most_nine_lines(*, operating: bool) -> None:
+@pytest.mark.parametrize("unattended", [False, True])
+def test_beside_its_rows_an_end_has_at_most_nine_lines(*, unattended: bool) -> None:
     """Where everything has gone wrong at once, on a narrow terminal."""
     failed = tuple(
         replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30)
     )
     rest = ((NotStarted("node-91", "stopped"),), (AWAY, HELD, PAUSED))
     result = RunResult(failed, (), *rest, held=("4.1",), newly_held=("4.1",), left_over=("n",))
-    told = summary_text(result, took=1450, width=60, operating=operating).splitlines()
+    told = summary_text(result, took=1450, width=60, unattended=unattended).splitlines()
     first, *_, last = (number for number, line in enumerate(told) if line[0] in "✘!·")
     after = [*dropwhile(lambda line: line.startswith("    "), told[last + 1 :])]
     assert first + len(after) <= 9
@@ -209,7 +209,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     ],
 )
 def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
-    assert next_step(result, operating=False) == step
+    assert next_step(result, unattended=False) == step
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
     ],
 )
 def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, step: str) -> None:
-    assert next_step(result, operating=True) == step
+    assert next_step(result, unattended=True) == step
 
 
 def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:

@@ -401,7 +401,7 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
-        options = RunOptions(4, "ann", lease_seconds=1, unlock=self.cluster.lease_run())
+        options = RunOptions(4, "ann", lease_seconds=1, force_unlock=self.cluster.lease_run())
         ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), Observers(()))
         with_rebooting = set(self.granted)
         try:

@@ -64,7 +64,7 @@ def operate(
         server = wiring.cluster_api(settings).server
     with metered(settings, server, serves=True) as metrics:
         ending = StopRequest()
-        operation = Operation(settings, ending, metrics, is_standing=not once)
+        operation = Operation(settings, ending, metrics, once=once)
         with interrupted_by_signals(ending) as undisturbed:
             if once:
                 raise typer.Exit(operation.make_pass())

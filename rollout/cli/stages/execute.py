@@ -50,12 +50,12 @@ def run_options(session: Session, selected: int, own_node: OwnNode | None = None
         lease_namespace=session.namespace,
         lease_seconds=settings.lock.seconds,
         probe_timeout=settings.ssh.probe_timeout,
-        unlock=session.force_unlock,
+        force_unlock=session.force_unlock,
         reboot_command=settings.reboot.command or REBOOT_COMMAND,
         own_node=own_node,
-        operating=session.operating,
+        unattended=session.unattended,
         watch=session.watch,
-        sentinel=settings.detect.command,
+        detect_command=settings.detect.command,
         process=session.process,
         proven=session.proven,
     )
@@ -100,7 +100,7 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
 def _summary(result: RunResult, session: Session, took: float = 0.0) -> str:
     repeated = session.settings.repeated
     return summary_text(
-        result, took=took, width=session.width, operating=session.operating, repeated=repeated
+        result, took=took, width=session.width, unattended=session.unattended, repeated=repeated
     )
 
 
@@ -111,9 +111,9 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
     journal, too.
     """
     session = run.session
-    lines = shown if session.operating and isinstance(shown, JsonLines) else None
+    lines = shown if session.unattended and isinstance(shown, JsonLines) else None
     command: Command = (
-        "operate" if session.operating else "apply" if run.inherited is None else "resume"
+        "operate" if session.unattended else "apply" if run.inherited is None else "resume"
     )
     # told last is whoever shows the run: what fails of it fails after the others have heard
     all_of = Observers(tuple(map(Unfailing, filter(None, (session.metrics, shown)))))
@@ -147,7 +147,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         run.plan,
         is_stopped=lambda: stop.requested,
         resumed=run.inherited is not None,
-        unattended=session.operating,
+        unattended=session.unattended,
         news=session.news,
     )
 
@@ -167,7 +167,7 @@ def nothing_done(run: Run, stop: StopRequest) -> RunResult:
     if result.not_done:
         with _notified(run, Observers(()), stop) as notified_alone:
             notified_alone.notify(RunFinished(wiring.now(), result))
-    if session.operating and not session.as_json:
+    if session.unattended and not session.as_json:
         reasons = {
             reason: number
             for reason, number in result.left_out.items()

@@ -65,7 +65,7 @@ class Session:
     `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is
     gone on with; that plan's file is `saved_in`. `metrics` measure what is done; `news` is what
     notifications told before; `watch` is what was seen of the lock before there was a plan, and
-    `force_unlock` the run whose Lease is not waited for. `operating`: nobody watches, or has
+    `force_unlock` the run whose Lease is not waited for. `unattended`: nobody watches, or has
     decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
     where it need not. `process` is a word that no other process has.
     """
@@ -81,7 +81,7 @@ class Session:
     metrics: "Metrics | None" = None
     news: News | None = None
     watch: LeaseWatch | None = None
-    operating: bool = False
+    unattended: bool = False
     proven: Proven | None = None
     force_unlock: str = ""
     process: str = field(default_factory=lambda: secrets.token_hex(8))

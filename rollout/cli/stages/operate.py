@@ -65,14 +65,14 @@ class Operation:
     """What outlives a pass, and makes passes.
 
     `ending` ends the process, `metrics` measure all passes, `watch` knows of the lock what was seen
-    before, and `news` is what notifications told. `is_standing`: pass follows pass, and no later
+    before, and `news` is what notifications told. Without `once` pass follows pass, and no later
     pod takes what this one cannot.
     """
 
     settings: Given
     ending: StopRequest
     metrics: "Metrics | None"
-    is_standing: bool = False
+    once: bool = False
     watch: LeaseWatch = field(default_factory=lock_watch)
     news: News = field(default_factory=News)
 
@@ -91,7 +91,7 @@ class Operation:
                 # pass
                 session = connect(settings, policy_of(settings))
                 own = replace(
-                    session, metrics=self.metrics, news=self.news, watch=self.watch, operating=True
+                    session, metrics=self.metrics, news=self.news, watch=self.watch, unattended=True
                 )
                 measured.code = _Pass(self, own, stop).make()
             except LockedError as error:
@@ -174,8 +174,8 @@ class _Pass:
             # nodes that were not begun, and that nobody has rebooted since
             waits = any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)
             is_left = unfinished.blocks or waits
-            operating = unfinished.record.operating
-            if not operating and is_left and has_begun(unfinished.run, nodes):
+            is_unattended = unfinished.record.unattended
+            if not is_unattended and is_left and has_begun(unfinished.run, nodes):
                 why = (
                     f"{heading(unfinished)}; what a person started is left to people:"
                     f" {ways_out(unfinished)}"
@@ -185,7 +185,7 @@ class _Pass:
             # those that were begun are finished at any time, while gates keep the others back;
             # those wait for theirs
             is_begun = unfinished.blocks and (unfinished.begun or unfinished.unclear)
-            if operating and (is_begun or (is_left and not self._reason_to_begin_nothing())):
+            if is_unattended and (is_begun or (is_left and not self._reason_to_begin_nothing())):
                 run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
                 hold_to_date(session, run.plan, is_all=False)
                 result = self._carried_out(run)
@@ -243,7 +243,7 @@ class _Pass:
         session = self.session
         meant = tuple[str, ...]()
         unfinished = gather.find_unfinished_among(session, nodes)
-        if unfinished is None or not unfinished.record.operating:
+        if unfinished is None or not unfinished.record.unattended:
             return unfinished
         try:
             _, meant = gather.choose(nodes, session.api, session.selection)
@@ -269,7 +269,7 @@ class _Pass:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         result = execute.carry_out(run, self.stop)
         own = run.targets.own_node
-        if own is not None and result.deferred and self.operation.is_standing:
+        if own is not None and result.deferred and not self.operation.once:
             # it waits for a pod elsewhere: the one that follows this, once it is evicted as any
             # other is
             try:

@@ -82,7 +82,7 @@ def planned_run(session: Session, *, asks: bool = False) -> Run:
     Refused without the rights, or beside an unfinished rollout. If it `asks` before it changes
     anything, it may replace one that has no node in flight, and says so.
     """
-    refusals.refuse_without_rights(session, unattended=session.operating)
+    refusals.refuse_without_rights(session, unattended=session.unattended)
     snapshot = gather.read_cluster(session, warns=False)
     require_memory(snapshot.memory)
     replaced = refusals.refuse_unfinished(session, snapshot.nodes, asks=asks)
@@ -95,7 +95,7 @@ def planned_run(session: Session, *, asks: bool = False) -> Run:
     if session.as_json:
         # people are shown them
         warn(*conceded(run))
-    elif plan.waves or run.deferred or not session.operating:
+    elif plan.waves or run.deferred or not session.unattended:
         is_saved = session.saved and plan.waves
         text = shown(session, snapshot, plan, _WHOLE_PLAN)
         show(file_text(plan, session.saved_in, session.width) if is_saved else text)
@@ -121,7 +121,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
             hint="If it came with a backup that was restored here: rollout abort removes it.",
         )
     # what is begun is finished in any case
-    refusals.refuse_without_rights(session, unattended=session.operating, begins=not is_begun)
+    refusals.refuse_without_rights(session, unattended=session.unattended, begins=not is_begun)
     targets = gather.ask_hosts(
         session, snapshot.nodes, named=pending_nodes(unfinished, retry_failed=retry)
     )
@@ -171,7 +171,7 @@ def inputs_of(session: Session, snapshot: ClusterSnapshot, targets: Targets) -> 
         created_at=wiring.now(),
         past=past_runs(snapshot.identity),
         own_node=targets.own_node,
-        unattended=session.operating,
+        unattended=session.unattended,
         proven=session.proven,
     )
 

@@ -166,7 +166,7 @@ def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = F
         if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
             hint = f"If no process is working on it: {ways_out(unfinished)}."
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
-    elif unfinished is not None and unfinished.untouched and not session.operating:
+    elif unfinished is not None and unfinished.untouched and not session.unattended:
         standing = heading(unfinished, word_of(unfinished, alive=False))
         if unfinished.was_stopped and not asks:
             raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")

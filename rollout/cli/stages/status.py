@@ -100,7 +100,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
         goes_on = word is RunWord.INTERRUPTED or (
             word is RunWord.ENDED and bool(unfinished.untouched)
         )
-        by_hand = goes_on and not (unfinished.record.operating or unfinished.record.problem)
+        by_hand = goes_on and not (unfinished.record.unattended or unfinished.record.problem)
         command = "rollout resume" if by_hand else "rollout status --run"
         return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
     if unfinished.record.problem:

@@ -108,10 +108,10 @@ def _missing_on_host(context: NodeContext, progress: Progress) -> Iterator[_Miss
     sources = tuple(source for source in targets if source in _ON_HOST)
     if not sources:
         return
-    if Source.COMMAND in sources and not host.probe.sentinel:
+    if Source.COMMAND in sources and not host.probe.detect_command:
         yield Source.COMMAND, "it cannot be asked, as no detect.command is given", True
         return
-    probe = Probe(sources, host.probe.sentinel)
+    probe = Probe(sources, host.probe.detect_command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
         yield sources[0], facts.message, False

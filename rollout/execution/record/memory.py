@@ -140,7 +140,7 @@ class RunMemory:
 
     `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of
     held versions too. `retried` are nodes that are tried again, whatever is held against them.
-    `needs_memory`: no node is begun whose failure could not be remembered. `proven` is what another
+    `unattended`: no node is begun whose failure could not be remembered. `proven` is what another
     cluster has proved, None if nothing has to be. `newly_held` are the versions of which it was
     told that they have become held.
     """
@@ -153,7 +153,7 @@ class RunMemory:
     limit: int
     include_held: bool
     retried: frozenset[str] = frozenset()
-    needs_memory: bool = False
+    unattended: bool = False
     proven: Proven | None = None
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -265,7 +265,7 @@ class RunMemory:
 
     def _why_forgetful(self) -> str:
         """Why an unattended run begins no node: the next one would not know of its failure; asked for once."""
-        if not self.needs_memory:
+        if not self.unattended:
             return ""
         with self._lock:
             if self._unwritable is None:

@@ -74,7 +74,7 @@ class StoredRecord:
 
     `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before
     the wave that was under way, None where that is unknown, or the run came to an end of its own.
-    `stopped`: it ended because someone stopped it. `operating`: an operating process began it, or
+    `stopped`: it ended because someone stopped it. `unattended`: an operating process began it, or
     went on with it last; else a person.
     """
 
@@ -88,7 +88,7 @@ class StoredRecord:
     health: Health | None = None
     is_missing: bool = False
     stopped: bool = False
-    operating: bool = False
+    unattended: bool = False
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -162,7 +162,7 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
         problem=problem,
         resource_version=config_map.metadata.resource_version,
         health=health,
-        operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
+        unattended=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
     )
 
 
@@ -240,7 +240,7 @@ _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """It is written for a rollout under way. `operating`: for an operating process, else for a person.
+    """It is written for a rollout under way. `unattended`: for an operating process, else for a person.
 
     `notice` hears of a record that could not be removed.
     """
@@ -248,7 +248,7 @@ class RunRecord:
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]
-    operating: bool = False
+    unattended: bool = False
     # The record that replaces an older one, from `begin` until `replace_older`.
     _replacement: dict[str, Any] | None = field(default=None, init=False)
 
@@ -392,7 +392,7 @@ class RunRecord:
     @property
     def _origin_mark(self) -> dict[str, str]:
         """Nothing for persons: their records are what they always were."""
-        return {marks.ORIGIN: marks.OPERATE} if self.operating else {}
+        return {marks.ORIGIN: marks.OPERATE} if self.unattended else {}
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
         annotations = {

@@ -30,11 +30,11 @@ class RunOptions:
     """How this process runs, besides the policy. Times are in seconds.
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease;
-    `unlock` is a run whose Lease is not waited for. `own_node` is the node under this process.
-    `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was
-    seen of the lock before there was a plan. `sentinel` is the operator's `detect.command`, empty
-    where there is none. `process` is a word that no other process has. `proven` is what another
-    cluster has proved, None where it need not.
+    `force_unlock` is a run whose Lease is not waited for. `own_node` is the node under this
+    process. `unattended`: nobody watches, and the next pass goes on with what is left. `watch` is
+    what was seen of the lock before there was a plan. `detect_command` is the setting
+    `detect.command`, which may be empty. `process` is a word that no other process has. `proven` is
+    what another cluster has proved, None where it need not.
     """
 
     selected: int
@@ -42,12 +42,12 @@ class RunOptions:
     lease_namespace: str = marks.LEASE_NAMESPACE
     lease_seconds: int = 30
     probe_timeout: float = 60.0
-    unlock: str = ""
+    force_unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
     own_node: OwnNode | None = None
-    operating: bool = False
+    unattended: bool = False
     watch: LeaseWatch | None = None
-    sentinel: str = ""
+    detect_command: str = ""
     process: str = ""
     proven: Proven | None = None
 
@@ -62,7 +62,7 @@ def lease_lock(
         options.holder,
         run,
         options.lease_seconds,
-        options.unlock,
+        options.force_unlock,
         options.process,
         stop,
         report.notice,

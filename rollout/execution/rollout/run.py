@@ -58,14 +58,14 @@ class Run:
             limit,
             plan.policy.include_held,
             inherited.retried,
-            options.operating,
+            options.unattended,
         )
         self.memory = RunMemory(cluster, self.check, self.report, *run, proven=options.proven)
         self.gates = PolicyGates(
             plan, cluster, self.report, self.stop, self.ports.gates, self.memory
         )
         self.record = RunRecord(
-            cluster, record_of(namespace), self.report.notice, options.operating
+            cluster, record_of(namespace), self.report.notice, options.unattended
         )
         self.ledger = Ledger(
             cordoned_before=inherited.left_cordoned, failures_before=inherited.failures
@@ -95,7 +95,7 @@ class Run:
             self.record.begin(self.plan, self.options.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
-        if not self.options.operating:
+        if not self.options.unattended:
             self.memory.begin_by_hand()
         self.report.plan(self.plan)
 
@@ -286,7 +286,7 @@ class Run:
                 RememberingShell(ports.shell),
                 options.probe_timeout,
                 options.reboot_command,
-                Probe(policy.detect, options.sentinel),
+                Probe(policy.detect, options.detect_command),
             ),
             gates=self.gates,
             refusal=self.refusal,

@@ -158,7 +158,7 @@ class Probe:
     """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
-    sentinel: str = ""
+    detect_command: str = ""
     units: bool = False
 
     @property
@@ -177,7 +177,7 @@ class Probe:
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
-            Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.sentinel)),
+            Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.detect_command)),
             Source.UPDATE_ENGINE: _ENGINE,
         }
         return tuple(text for source, text in parts.items() if source in self.sources)
