@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import urllib3
 
-from rollout.gather.background import in_background
+from rollout.threads import in_background
 
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _SUCCESS = range(200, 300)

@@ -16,7 +16,7 @@ from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.prometheus import checked_url
 from rollout.model.json_text import NOT_READ, json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
-from rollout.model.text import timestamp
+from rollout.model.timestamps import timestamp
 from rollout.ports import Clock
 
 _LEASE = timedelta(minutes=5)

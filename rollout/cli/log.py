@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from rollout.cli.failures import exit_code
 from rollout.cli.terminal import write_beside
 from rollout.errors import ExitCode
-from rollout.model.text import elapsed, printable, whole_second
+from rollout.model.text import printable
+from rollout.model.timestamps import elapsed, whole_second
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")

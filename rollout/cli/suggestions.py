@@ -83,7 +83,7 @@ def _asked(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
     """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
-    from rollout.gather.background import in_background
+    from rollout.threads import in_background
 
     with _silence():
         answer: Future[list[str]] = in_background(lambda: _answer(context, question), "completion")

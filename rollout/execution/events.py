@@ -31,7 +31,8 @@ from rollout.model.progress import (
     StepEvent,
 )
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, version_step, whole_second
+from rollout.model.text import counted, version_step
+from rollout.model.timestamps import whole_second
 from rollout.ports import Clock, ClusterApi, Observer
 
 # Events of objects without a namespace stand in this one.

@@ -18,9 +18,9 @@ from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.memory import moment
 from rollout.model.quantity import Duration
-from rollout.model.text import elapsed, printable
+from rollout.model.text import printable
+from rollout.model.timestamps import elapsed, moment
 from rollout.ports import Clock, ClusterApi
 
 SECONDS = 30

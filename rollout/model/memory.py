@@ -6,9 +6,10 @@ Times are RFC 3339 in UTC by the API server's clock, the only one that all passe
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rollout.model.text import excerpt, joined
+from rollout.model.timestamps import moment
 
 # What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the
 # latest are kept, and older ones where they are held, with a few of their nodes.
@@ -19,26 +20,6 @@ LATEST_VERSIONS = 10
 MOST_NODES_OF_VERSION = 150
 # In characters.
 _LONGEST_PAUSE = 400
-
-
-def moment(stamp: str) -> datetime | None:
-    """Return a written time; None for none, and for what is not one, in UTC either."""
-    try:
-        read = datetime.fromisoformat(stamp)
-        aware = read if read.tzinfo else read.replace(tzinfo=UTC)
-        aware.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return aware
-
-
-def seconds_since(stamp: str, now: datetime | None) -> float:
-    """How long ago by the clock of the server that wrote it, below 0 for what is still to come.
-
-    0 where the timestamp cannot be read, or the time is unknown.
-    """
-    at = moment(stamp)
-    return (now - at).total_seconds() if now and at else 0.0
 
 
 @dataclass(frozen=True, slots=True)

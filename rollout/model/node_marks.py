@@ -17,10 +17,11 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
 from rollout.model.json_text import read_json
-from rollout.model.memory import Pause, moment
+from rollout.model.memory import Pause
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.text import is_run_id
+from rollout.model.timestamps import moment
 
 # In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
 _LONGEST_MARK = 320

@@ -1,4 +1,4 @@
-"""How foreign text, names, numbers and times are shown, quoted, sorted and grouped, and how long lists are cut short.
+"""How foreign text, names and numbers are shown, quoted, sorted and grouped, and how long lists are cut short.
 
 Node names are checked by the API server, but messages, versions and addresses are whatever a host
 or a webhook wrote: printed as they are, they could move the cursor, rename the window or hide what
@@ -10,7 +10,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import TypeVar
 
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -109,26 +108,6 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 def or_nothing(text: str) -> str:
     """Return the text made safe, or a dash where there is none."""
     return printable(text) or NOTHING
-
-
-def elapsed(seconds: float) -> str:
-    """Return a stretch of time as `45s`, `3m05s`, `1h02m`."""
-    whole = max(0, round(seconds))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
-
-
-def timestamp(at: datetime) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def whole_second(at: datetime) -> str:
-    """RFC 3339 in UTC, to the second: as Kubernetes writes its times."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:

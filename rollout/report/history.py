@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished, PodsEvicted
-from rollout.model.text import NOTHING, counted, elapsed, joined, or_nothing, printable, shortened
+from rollout.model.text import NOTHING, counted, joined, or_nothing, printable, shortened
+from rollout.model.timestamps import elapsed
 from rollout.report.columns import Column, Row, table_text
 from rollout.report.lines import (
     AbortedRecord,

@@ -33,7 +33,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import timestamp
+from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 
 # Others come of clocks that lie, and cannot be reckoned with.

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from rollout.execution.base.deadline import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, StepEvent, VersionHeld
-from rollout.model.text import elapsed, excerpt, printable
+from rollout.model.text import excerpt, printable
+from rollout.model.timestamps import elapsed
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView

@@ -18,7 +18,8 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
-from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
+from rollout.model.text import counted, printable, shell_word, shortened
+from rollout.model.timestamps import elapsed, timestamp
 from rollout.report.run_view import RunView
 from rollout.report.sentences import ended, owned_pod, tallied, why_held
 from rollout.report.summary import next_step

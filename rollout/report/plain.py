@@ -23,7 +23,7 @@ from rollout.model.progress import (
     RunFinished,
     StepEvent,
 )
-from rollout.model.text import whole_second
+from rollout.model.timestamps import whole_second
 from rollout.report.columns import wrapped
 from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView

@@ -24,7 +24,6 @@ from rollout.model.progress import RunResult, excluded_by_trouble
 from rollout.model.quantity import LONGEST
 from rollout.model.text import (
     counted,
-    elapsed,
     grouped,
     joined,
     natural_key,
@@ -33,6 +32,7 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
+from rollout.model.timestamps import elapsed
 from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped

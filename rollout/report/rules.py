@@ -6,7 +6,8 @@ from datetime import datetime
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
-from rollout.model.text import elapsed, joined, printable, shortened
+from rollout.model.text import joined, printable, shortened
+from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import policy_document
 from rollout.planning.plan.rules import relaxed_rules

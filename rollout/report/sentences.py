@@ -29,7 +29,8 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
+from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
+from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
 
 # of a host that does not answer yet, as the SSH executors tell it

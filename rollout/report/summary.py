@@ -6,7 +6,8 @@ from typing import NamedTuple
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, elapsed, grouped, joined, printable, shell_word, shortened
+from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
+from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import absences, capitalized, what_failed

@@ -10,16 +10,8 @@ from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.text import (
-    counted,
-    elapsed,
-    grouped,
-    joined,
-    listed,
-    printable,
-    shell_word,
-    shortened,
-)
+from rollout.model.text import counted, grouped, joined, listed, printable, shell_word, shortened
+from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalized, tallied
 from rollout.report.status import Way

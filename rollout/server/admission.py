@@ -27,14 +27,15 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.fleetlock import RUN_PREFIX, GroupRules, Slot, Slots, is_fleetlock_run
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Selection
-from rollout.model.text import shortened, timestamp
+from rollout.model.selectors import parse_selector
+from rollout.model.text import shortened
+from rollout.model.timestamps import timestamp
 from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
-from rollout.planning.eligibility.memory import Rules, why_maybe_held
+from rollout.planning.eligibility.judgement import Rules, why_maybe_held
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.eligibility.windows import Schedule
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind

@@ -25,8 +25,8 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
-from rollout.model.text import timestamp
-from rollout.planning.eligibility.memory import Rules, boot_objection
+from rollout.model.timestamps import timestamp
+from rollout.planning.eligibility.judgement import Rules, boot_objection
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, selected, staged_on
 from rollout.server.protocol import Answer, Ask, Denied, Kind

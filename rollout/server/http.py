@@ -11,7 +11,6 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from rollout.gather.background import in_background
 from rollout.model.addresses import same_form
 from rollout.model.text import excerpt
 from rollout.server.connections import (
@@ -23,6 +22,7 @@ from rollout.server.connections import (
 )
 from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
 from rollout.server.service import Service
+from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0

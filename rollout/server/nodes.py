@@ -21,10 +21,11 @@ from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, Upd
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
-from rollout.model.text import is_version, whole_second
+from rollout.model.selectors import parse_selector
+from rollout.model.text import is_version
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
 from rollout.server.protocol import Denied, Kind
 

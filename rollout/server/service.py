@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
 from rollout.model.fleetlock import GroupRules, Slot, SlotState
-from rollout.planning.eligibility.selector import parse_selector
+from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
 from rollout.server.holders import NOT_HELD, grant, release

@@ -12,7 +12,7 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import NO_LEASE, Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
-from rollout.execution.record.memory import change_slots
+from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.documents import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan

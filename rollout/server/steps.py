@@ -34,10 +34,9 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
-from rollout.model.memory import moment
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.text import timestamp
+from rollout.model.timestamps import moment, timestamp
 from rollout.server.nodes import facts_of, staged_on, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
 from rollout.server.state import SlotBook

@@ -30,7 +30,6 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.run import Run
-from rollout.gather.background import in_background
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node, ReadyState
@@ -47,6 +46,7 @@ from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import Troubles, World
 from rollout.server.steps import HeldSlot
+from rollout.threads import in_background
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0

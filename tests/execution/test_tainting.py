@@ -13,7 +13,7 @@ from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES
 from rollout.model.policy import CourtesyPolicy, Policy
 from rollout.model.progress import Notice
-from rollout.planning.eligibility.selector import is_label_value
+from rollout.model.selectors import is_label_value
 from rollout.ports import Query
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, change, stored, unfenced

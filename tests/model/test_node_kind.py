@@ -6,7 +6,7 @@ from rollout.model.host import Host, ProbeFailure, ProbeFailureKind
 from rollout.model.node_kind import why_removed, why_unsupported
 from rollout.model.placement import Taint
 from rollout.model.plan import ExclusionReason
-from rollout.planning.eligibility.memory import Rules
+from rollout.planning.eligibility.judgement import Rules
 from rollout.planning.eligibility.status import node_statuses
 from rollout.planning.plan.build import build_plan
 from tests.planning.builders import NOW, inputs, node

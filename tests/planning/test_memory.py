@@ -19,16 +19,14 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
+from rollout.planning.eligibility.judgement import Rules, objection, why_maybe_held
 from rollout.planning.eligibility.memory import (
     Ended,
-    Rules,
     noted,
-    objection,
     pause_after,
     released,
     resting_until,
     why_held,
-    why_maybe_held,
     with_pause,
 )
 from tests.planning.builders import NOW

@@ -9,8 +9,8 @@ import pytest
 from rollout.errors import UsageError
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod
 from rollout.model.policy import DrainPolicy
+from rollout.model.selectors import parse_selector
 from rollout.planning.drain.verdicts import Action, DrainRules, VerdictReason, judge
-from rollout.planning.eligibility.selector import parse_selector
 from tests.planning import builders
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

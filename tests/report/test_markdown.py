@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning, RolloutPlan
-from rollout.model.text import elapsed, printable
+from rollout.model.text import printable
+from rollout.model.timestamps import elapsed
 from rollout.report.markdown import plan_markdown
 from tests.report.builders import blocker, plan
 

@@ -28,7 +28,7 @@ from rollout.model.progress import (
     PodsEvicted,
     StepEvent,
 )
-from rollout.model.text import elapsed
+from rollout.model.timestamps import elapsed
 from rollout.report import live
 from rollout.report.lines import JsonLines
 from rollout.report.live import LiveProgress

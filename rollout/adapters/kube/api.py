@@ -25,9 +25,9 @@ from rollout.adapters.kube.answers import continue_token, exchange_error, is_bro
 from rollout.adapters.kube.session import Access, Recovery, Session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
-from rollout.gather.background import in_background
 from rollout.gather.cluster.failure import failure
 from rollout.ports import Query
+from rollout.threads import in_background
 
 USER_AGENT = f"rollout/{__version__}"
 DEFAULT_PAGE = "500"

@@ -15,10 +15,10 @@ from functools import partial
 from queue import SimpleQueue
 
 from rollout.adapters.secrets import child_environment
-from rollout.gather.background import in_background
 from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
 from rollout.ports import CommandResult
+from rollout.threads import in_background
 
 # Below this, a process takes longer to begin than the hosts to answer.
 _HOSTS_A_WORKER = 250

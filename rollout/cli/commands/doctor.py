@@ -40,7 +40,7 @@ from rollout.model import marks
 from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
-from rollout.model.text import timestamp
+from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
 from rollout.report.doctor import doctor_document, doctor_text

@@ -14,7 +14,7 @@ from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
 from rollout.execution.lease import read_lease
-from rollout.execution.record.memory import change_slots
+from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.documents import read_slots
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import printable

@@ -22,7 +22,8 @@ from rollout.cli.stages.gather import chosen, read_nodes, with_patience
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
 from rollout.errors import UsageError
-from rollout.execution.record.memory import change_memory, pause_node, require_memory, unpause_node
+from rollout.execution.record.memory import change_memory, require_memory
+from rollout.execution.record.pauses import pause_node, unpause_node
 from rollout.gather.cluster.documents import memory_of, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.cluster import Node
@@ -31,7 +32,8 @@ from rollout.model.json_text import json_document
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.node_marks import pause_on, why_paused
 from rollout.model.policy import Selection
-from rollout.model.text import counted, printable, shell_word, shortened, whole_second
+from rollout.model.text import counted, printable, shell_word, shortened
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import evidence_of
 from rollout.planning.eligibility.memory import released, with_pause, without_abort
 from rollout.ports import ClusterApi

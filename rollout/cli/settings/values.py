@@ -26,10 +26,10 @@ from rollout.adapters.gate_command import split_command
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
-from rollout.model.memory import moment
 from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.model.selectors import checked_label, parse_selector
+from rollout.model.timestamps import moment
 from rollout.planning.eligibility import windows
-from rollout.planning.eligibility.selector import checked_label, parse_selector
 
 T = TypeVar("T")
 BOOLEANS = RawConfigParser.BOOLEAN_STATES

@@ -41,10 +41,10 @@ from rollout.model.node_kind import why_unsupported
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy, Selection
+from rollout.model.selectors import parse_selector
 from rollout.model.text import shortened
 from rollout.planning.eligibility.candidates import excluded_by_name, located
 from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 
 if TYPE_CHECKING:

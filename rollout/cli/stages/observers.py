@@ -26,7 +26,8 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.notification import Note, NotifyEvent, written
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
-from rollout.model.text import is_run_id, timestamp
+from rollout.model.text import is_run_id
+from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer

@@ -41,11 +41,11 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
-from rollout.model.memory import Slip, moment
+from rollout.model.memory import Slip
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
-from rollout.model.text import timestamp
+from rollout.model.timestamps import moment, timestamp
 from rollout.planning.eligibility.memory import why_aborted
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.finish_by import Finish, finish

@@ -30,9 +30,9 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
+from rollout.model.selectors import parse_selector
 from rollout.model.text import counted, grouped, printable, shell_word, shortened
 from rollout.planning.eligibility.candidates import is_control_plane
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.build import decide as decided
 from rollout.planning.plan.continuation import without_accepted_blockers

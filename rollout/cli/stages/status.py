@@ -31,8 +31,9 @@ from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import counted, elapsed, shortened
-from rollout.planning.eligibility.memory import Rules
+from rollout.model.text import counted, shortened
+from rollout.model.timestamps import elapsed
+from rollout.planning.eligibility.judgement import Rules
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.eligibility.windows import Schedule

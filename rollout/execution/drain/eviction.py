@@ -23,8 +23,8 @@ from rollout.model.cluster import Budget, Pod
 from rollout.model.node_marks import deferral
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Critical, DrainPolicy
+from rollout.model.selectors import parse_selector
 from rollout.planning.drain.budgets import bypasses, critical_budget
-from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
 
 LOOK_AGAIN = 2.0

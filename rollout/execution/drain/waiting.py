@@ -11,10 +11,10 @@ from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.evictor import Acceptance, Evictor
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import CRITICAL, Pod
-from rollout.model.memory import seconds_since
 from rollout.model.progress import EvictedPod, Phase, PodsEvicted
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, listed, shell_word
+from rollout.model.timestamps import seconds_since
 
 NAMED = 5
 # Reports come at most this often, in seconds, so that a hundred pods are not a hundred lines.

@@ -44,7 +44,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.soft_taint import without_soft_taint
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
-from rollout.planning.eligibility.memory import Rules
+from rollout.planning.eligibility.judgement import Rules
 from rollout.ports import ClusterApi
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks

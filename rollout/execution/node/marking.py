@@ -31,10 +31,10 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.model.selectors import is_label_value
 from rollout.model.soft_taint import without_soft_taint
-from rollout.model.text import whole_second
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
-from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is

@@ -17,7 +17,8 @@ from rollout.execution.node.marking import write_node
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node
 from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint
-from rollout.model.text import listed, timestamp
+from rollout.model.text import listed
+from rollout.model.timestamps import timestamp
 
 # A thousand nodes take a second or two, and the API server's flow control has seats to spare.
 _AT_ONCE = 8

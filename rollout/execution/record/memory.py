@@ -9,12 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
-
-import msgspec
 
 from rollout.errors import (
-    ApiConflictError,
     ApiError,
     ApiUnavailableError,
     BlockedError,
@@ -23,71 +19,19 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.context import Withheld
+from rollout.execution.record.compare_and_swap import rewrite
 from rollout.gather.cluster.documents import (
-    Document,
-    Stored,
     memory_of,
     read_memory,
     read_stored_memory,
-    read_stored_slots,
-    slots_of,
 )
-from rollout.gather.cluster.snapshot import node_path
-from rollout.model import marks
-from rollout.model.fleetlock import Slots
-from rollout.model.memory import NO_MEMORY, Memory, Pause
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase, VersionHeld
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.memory import Ended, Rules, boot_objection, noted, why_held
+from rollout.planning.eligibility.judgement import Rules, boot_objection
+from rollout.planning.eligibility.memory import Ended, noted, why_held
 from rollout.ports import ClusterApi
-
-T = TypeVar("T")
-
-_ATTEMPTS = 20
-
-
-def swapped(attempt: Callable[[], T], origin: str) -> T:
-    """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
-    for _attempt in range(_ATTEMPTS):
-        try:
-            return attempt()
-        except ApiConflictError:
-            continue
-    raise ApiError(f"the {origin} changes too often to be written")
-
-
-def rewrite(
-    api: ClusterApi,
-    document: Document,
-    read: Callable[[ClusterApi, str], Stored[T]],
-    change: Callable[[T], T],
-) -> T:
-    """Read, change, write; again where another wrote in between. What it holds then; `ApiError` else.
-
-    `change` decides on what it is given, and may be called several times; what it raises ends the
-    attempt.
-    """
-
-    def attempt() -> T:
-        before = read(api, document.namespace)
-        changed = change(before.content)
-        if changed == before.content:
-            return changed
-        body = document.written(changed, before.body)
-        if before.body is None:
-            api.create(document.collection, body)
-        else:
-            api.replace(document.path, body)
-        return changed
-
-    return swapped(attempt, document.origin)
-
-
-def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
-    """Change the slots as `rewrite` does; as they stand then, `ApiError` else."""
-    return rewrite(api, slots_of(namespace), read_stored_slots, change)
-
 
 Change = Callable[[Memory], Memory]
 
@@ -318,18 +262,3 @@ class RunMemory:
         if message not in self._warned:
             self._warned.add(message)
             self.report.notice(f"warning: {message}")
-
-
-def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:
-    """Set or replace the pause; `ApiError` where it cannot be."""
-    details = msgspec.json.encode(pause).decode()
-    _annotate(api, name, {marks.PAUSED: "true", marks.PAUSED_DETAILS: details})
-
-
-def unpause_node(api: ClusterApi, name: str) -> None:
-    """Take our pause away, whoever set it; another coordinator's stays. `ApiError` where it cannot be."""
-    _annotate(api, name, {marks.PAUSED: None, marks.PAUSED_DETAILS: None})
-
-
-def _annotate(api: ClusterApi, name: str, annotations: dict[str, str | None]) -> None:
-    api.patch(node_path(name), {"metadata": {"annotations": annotations}})

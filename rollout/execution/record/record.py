@@ -22,7 +22,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, LockedError, PlanFileError
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.record.memory import swapped
+from rollout.execution.record.compare_and_swap import swapped
 from rollout.gather.cluster.documents import Document, NotUnderstoodError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.cluster.workloads import Workload
@@ -32,7 +32,8 @@ from rollout.model.json_text import NOT_READ
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.text import is_run_id, whole_second
+from rollout.model.text import is_run_id
+from rollout.model.timestamps import whole_second
 from rollout.planning.plan.continuation import with_patience
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import ClusterApi

@@ -19,8 +19,9 @@ from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_b
 from rollout.execution.node.marking import MarksGoneError, give_back, leave_aborted, why_lost
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.memory import change_memory, change_slots
+from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_of
+from rollout.execution.record.slots import change_slots
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
@@ -29,7 +30,7 @@ from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.model.text import whole_second
+from rollout.model.timestamps import whole_second
 
 _AT_ONCE = 8
 _PAUSE = 1.0

@@ -10,7 +10,6 @@ from rollout.errors import ApiError, DrainError
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.gather.background import side_by_side
 from rollout.gather.cluster.documents import DRY
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
 from rollout.model.cluster import DaemonSet
@@ -18,6 +17,7 @@ from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import ClusterApi
+from rollout.threads import side_by_side
 
 _AT_ONCE = 8
 

@@ -15,13 +15,13 @@ from rollout.execution.gates import Hold
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
-from rollout.gather.background import in_background
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.ports import Clock
+from rollout.threads import in_background
 
 _LOOK_AGAIN = 2.0
 _LOOK_AGAIN_AT_HEALTH = 1.0

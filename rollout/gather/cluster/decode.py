@@ -33,7 +33,7 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.model.json_text import NOT_READ
-from rollout.model.memory import moment
+from rollout.model.timestamps import moment
 
 _OK = 200
 

@@ -22,9 +22,9 @@ from rollout.model.memory import (
     NO_MEMORY,
     Memory,
     NodeFailures,
-    moment,
 )
 from rollout.model.text import excerpt, is_object_name, is_run_id, is_version
+from rollout.model.timestamps import moment
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")

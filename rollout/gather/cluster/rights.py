@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from rollout.gather.background import side_by_side
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
 from rollout.ports import ClusterApi
+from rollout.threads import side_by_side
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import msgspec
 
 from rollout.errors import ApiNotFoundError
-from rollout.gather.background import in_background
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list, seen
 from rollout.gather.cluster.rivals import read_coordinators
@@ -30,6 +29,7 @@ from rollout.model.cluster import (
 from rollout.model.progress import Findings, NodeCondition
 from rollout.model.text import shell_word
 from rollout.ports import ClusterApi, Query
+from rollout.threads import in_background
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"

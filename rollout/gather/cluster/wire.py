@@ -22,9 +22,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rollout.model.cluster import NodeAddress
-from rollout.model.memory import moment
 from rollout.model.placement import Taint
 from rollout.model.selectors import Requirement
+from rollout.model.timestamps import moment
 
 Labels = dict[str, str]
 Quantity = str | int | float

@@ -20,7 +20,8 @@ from rollout.model.plan import (
     RolloutPlan,
     WarningKind,
 )
-from rollout.model.text import counted, elapsed, shell_word, shortened
+from rollout.model.text import counted, shell_word, shortened
+from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
 _RIGHTS_FIX = (

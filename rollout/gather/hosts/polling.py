@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import TypeVar
 
+from rollout import threads
 from rollout.errors import (
     HostKeyError,
     SshAuthError,
@@ -11,7 +12,6 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.gather import background
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
@@ -95,7 +95,7 @@ def side_by_side(
     and one of the threads for a while, never another host's answer. Closed, it ends at once: no
     further host is asked, and nobody waits for those being asked.
     """
-    answers = background.side_by_side(
+    answers = threads.side_by_side(
         hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"
     )
     with closing(answers):

@@ -21,7 +21,8 @@ from typing import Any
 from rollout.gather.hosts.answer import assignments
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER
 from rollout.model.host import LoggedInUser
-from rollout.model.text import elapsed, excerpt, shortened
+from rollout.model.text import excerpt, shortened
+from rollout.model.timestamps import elapsed
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")

@@ -14,8 +14,7 @@ from rollout.lab.api.resources import EVENTS, NODES, PODS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
 from rollout.lab.objects import field_of, labels_of
-from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
-from rollout.planning.eligibility.selector import parse_selector
+from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, parse_selector
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:

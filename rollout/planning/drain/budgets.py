@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.cluster import Budget, Pod, PodPhase
-from rollout.model.memory import seconds_since
 from rollout.model.policy import Critical
-from rollout.model.selectors import first_naming_values
-from rollout.planning.eligibility.selector import parse_selector
+from rollout.model.selectors import first_naming_values, parse_selector
+from rollout.model.timestamps import seconds_since
 
 Load = Mapping[str, int]
 """How many pods of each budget leave one node, by `namespace/name`.

@@ -26,9 +26,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
-from rollout.model.memory import seconds_since
 from rollout.model.policy import DrainPolicy
-from rollout.planning.eligibility.selector import parse_selector
+from rollout.model.selectors import parse_selector
+from rollout.model.timestamps import seconds_since
 
 # InstanceManager is Longhorn's; its pods belong to their node, too.
 _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")

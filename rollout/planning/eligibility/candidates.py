@@ -25,9 +25,9 @@ from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.planning.eligibility.memory import Objection, Rules, objection
+from rollout.model.selectors import parse_selector
+from rollout.planning.eligibility.judgement import Objection, Rules, objection
 from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
-from rollout.planning.eligibility.selector import parse_selector
 
 # In these a reboot disturbs no update that is under way.
 _RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})

@@ -15,18 +15,11 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
 from rollout.model.json_text import NOT_READ
-from rollout.model.memory import Memory, moment
+from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import (
-    counted,
-    elapsed,
-    excerpt,
-    is_version,
-    joined,
-    shortened,
-    whole_second,
-)
+from rollout.model.text import counted, excerpt, is_version, joined, shortened
+from rollout.model.timestamps import elapsed, moment, whole_second
 
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)

@@ -6,8 +6,8 @@ on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -17,20 +17,14 @@ from rollout.model.memory import (
     MOST_NODES,
     MOST_NODES_OF_VERSION,
     MOST_VERSIONS,
-    NO_MEMORY,
     Memory,
     NodeFailures,
     Pause,
     VersionFailures,
-    moment,
 )
-from rollout.model.own_node import OwnNode
-from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
-from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, is_version, shell_word, shortened, whole_second
-from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
+from rollout.model.text import counted, excerpt, is_version, shortened
+from rollout.model.timestamps import moment, whole_second
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
 MOST_UNMOVED = 2
@@ -67,77 +61,6 @@ class Ended:
     unmoved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """By what all nodes of one decision are judged, beside the rules of their pool.
-
-    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a
-    version are allowed. `unattended`: nodes that rest are left out, for nobody has decided to try
-    them again. `retried` are nodes for which somebody has: nothing is held against these. `proven`
-    is what another cluster has proved, None where it need not. `own` is the node under this
-    process, whichever it is. `versions` are those that the cluster knows of.
-    """
-
-    now: datetime | None = None
-    memory: Memory = NO_MEMORY
-    selection: Selection = field(default_factory=Selection)
-    limit: int = MOST_NODES_OF_VERSION
-    include_held: bool = False
-    unattended: bool = False
-    retried: frozenset[str] = frozenset()
-    proven: Proven | None = None
-    own: OwnNode | None = None
-    versions: KnownVersions = NO_VERSIONS
-
-
-Objection = tuple[ExclusionReason, str]
-
-
-def objection(node: str, version: str, rules: Rules) -> Objection | None:
-    """Why a node with this version staged is left out for what is remembered, or None."""
-    memory = rules.memory
-    if why := memory.why_paused(rules.now):
-        return ExclusionReason.PAUSED, why
-    if rules.include_held or node in rules.retried:
-        return None
-    if why := why_held(memory, version, rules.limit):
-        return (
-            ExclusionReason.VERSION_HELD,
-            f"{why} (`rollout release {shell_word(version)}`, or --allow held)",
-        )
-    if rules.proven and (why := rules.proven.why_lacking(version)):
-        return ExclusionReason.UNPROVEN, why
-    if rules.unattended and (why := why_resting(memory, node, rules.now)):
-        return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
-    return None
-
-
-def boot_objection(node: str, running: str, version: str | None, rules: Rules) -> Objection | None:
-    """Return why a node in progress may not be booted into its staged version; None if it may.
-
-    A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and
-    is not proven.
-    """
-    rules = replace(rules, memory=replace(rules.memory, pause=None))
-    if found := objection(node, version or "", rules):
-        return found
-    is_known = version is not None or node in rules.retried
-    why = "" if is_known else why_maybe_held(running, rules)
-    return (ExclusionReason.VERSION_HELD, why) if why else None
-
-
-def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
-    """Yield what is remembered against nodes that are planned all the same: whoever begins them should know."""
-    for node in planned:
-        subject = f"node/{node.name}"
-        if why := why_held(rules.memory, node.staged_version, rules.limit):
-            message = f"taken anyway, as asked for: {why}"
-            yield PlanWarning(node.name, subject, message, WarningKind.VERSION_HELD)
-        elif why := why_resting(rules.memory, node.name, rules.now):
-            message = f"`rollout operate` would leave it out: {why}"
-            yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
-
-
 def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
     """Why nodes with this version staged are left out; empty where they are not."""
     known = memory.versions.get(version)
@@ -152,30 +75,6 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
     nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, _TOLD_NODES)}"
     where = nodes if known.nodes else "nodes that have succeeded since"
     return f"version {version} is held: it failed on {where}, last {known.at}"
-
-
-def why_maybe_held(running: str, rules: Rules) -> str:
-    """Why a node is left out of whose staged version nobody tells: one that is held may be it.
-
-    A version that is older than the one it runs, or the same, does not wait there.
-    """
-    if rules.include_held:
-        return ""
-    for version in sorted(rules.memory.versions):
-        if not _is_past(version, running) and (why := why_held(rules.memory, version, rules.limit)):
-            way_out = f"`rollout release {shell_word(version)}`, or --allow held"
-            return f"{why}; it may be the one that waits here ({way_out})"
-    return ""
-
-
-def _is_past(version: str, running: str) -> bool:
-    """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
-    parts, running_parts = (
-        [int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running)
-    )
-    return version == running or (
-        bool(parts) and len(parts) == len(running_parts) and parts <= running_parts
-    )
 
 
 def held_version(why: str) -> str:

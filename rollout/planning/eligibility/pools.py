@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from rollout.errors import UsageError
 from rollout.model.cluster import LabelSelector, Node
 from rollout.model.policy import Policy, Pool
-from rollout.planning.eligibility.selector import parse_selector
+from rollout.model.selectors import parse_selector
 
 DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""

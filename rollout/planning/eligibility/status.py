@@ -24,7 +24,8 @@ from rollout.model.progress import Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import joined, natural_key
 from rollout.planning.eligibility.candidates import Candidate, exclusion, update_standing
-from rollout.planning.eligibility.memory import Rules, resting_until
+from rollout.planning.eligibility.judgement import Rules
+from rollout.planning.eligibility.memory import resting_until
 from rollout.planning.eligibility.pools import pools_of
 
 

@@ -23,7 +23,8 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
-from rollout.model.text import counted, grouped, natural_key, shortened, whole_second
+from rollout.model.text import counted, grouped, natural_key, shortened
+from rollout.model.timestamps import whole_second
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
@@ -42,7 +43,7 @@ from rollout.planning.eligibility.candidates import (
     is_control_plane,
 )
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.memory import Rules, memory_warnings
+from rollout.planning.eligibility.judgement import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.quantity import Count
-from rollout.model.text import elapsed, excerpt
+from rollout.model.text import excerpt
+from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.build import PlanInputs, build_plan
 

@@ -11,7 +11,7 @@ from rollout.errors import UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.policy import Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.planning.eligibility.selector import checked_label, parse_selector
+from rollout.model.selectors import checked_label, parse_selector
 from rollout.planning.eligibility.windows import Window, parse_freeze
 
 

@@ -18,7 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rollout.model.progress import Outcome
-from rollout.model.text import counted, elapsed, grouped, printable
+from rollout.model.text import counted, grouped, printable
+from rollout.model.timestamps import elapsed
 from rollout.report.runs import tables
 from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
 from rollout.report.runs.tables import NODE_PARTS, clock, said_outcome

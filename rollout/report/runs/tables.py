@@ -6,16 +6,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rollout.model.progress import Outcome
-from rollout.model.text import (
-    NOTHING,
-    counted,
-    elapsed,
-    grouped,
-    joined,
-    printable,
-    shortened,
-    version_step,
-)
+from rollout.model.text import NOTHING, counted, grouped, joined, printable, shortened, version_step
+from rollout.model.timestamps import elapsed
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
 from rollout.report.sentences import findings_text, outcomes, tallied, why_held

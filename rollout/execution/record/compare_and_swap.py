@@ -1,0 +1,49 @@
+"""Changing documents in the cluster by compare and swap: read, change, write, retry on conflict."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from rollout.errors import ApiConflictError, ApiError
+from rollout.gather.cluster.documents import Document, Stored
+from rollout.ports import ClusterApi
+
+T = TypeVar("T")
+
+_ATTEMPTS = 20
+
+
+def swapped(attempt: Callable[[], T], origin: str) -> T:
+    """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
+    for _attempt in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except ApiConflictError:
+            continue
+    raise ApiError(f"the {origin} changes too often to be written")
+
+
+def rewrite(
+    api: ClusterApi,
+    document: Document,
+    read: Callable[[ClusterApi, str], Stored[T]],
+    change: Callable[[T], T],
+) -> T:
+    """Read, change, write; again where another wrote in between. What it holds then; `ApiError` else.
+
+    `change` decides on what it is given, and may be called several times; what it raises ends the
+    attempt.
+    """
+
+    def attempt() -> T:
+        before = read(api, document.namespace)
+        changed = change(before.content)
+        if changed == before.content:
+            return changed
+        body = document.written(changed, before.body)
+        if before.body is None:
+            api.create(document.collection, body)
+        else:
+            api.replace(document.path, body)
+        return changed
+
+    return swapped(attempt, document.origin)

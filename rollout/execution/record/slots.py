@@ -1,0 +1,13 @@
+"""Changing the slots of FleetLock in the cluster."""
+
+from collections.abc import Callable
+
+from rollout.execution.record.compare_and_swap import rewrite
+from rollout.gather.cluster.documents import read_stored_slots, slots_of
+from rollout.model.fleetlock import Slots
+from rollout.ports import ClusterApi
+
+
+def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
+    """Change the slots as `rewrite` does; as they stand then, `ApiError` else."""
+    return rewrite(api, slots_of(namespace), read_stored_slots, change)

@@ -1,0 +1,44 @@
+"""Times as text: RFC 3339 as Kubernetes writes it, read and written, and durations."""
+
+from datetime import UTC, datetime
+
+
+def moment(stamp: str) -> datetime | None:
+    """Return the time of an RFC 3339 timestamp, UTC unless it names a zone; None if it is not one."""
+    try:
+        time = datetime.fromisoformat(stamp)
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        aware.astimezone(UTC)  # raises if it is out of range in UTC
+    except (ValueError, OverflowError):
+        return None
+    return aware
+
+
+def seconds_since(stamp: str, now: datetime | None) -> float:
+    """Return how long ago a timestamp was, negative if it is in the future.
+
+    0 if the timestamp cannot be parsed or the time is not known. `now` must come from the clock
+    that wrote the timestamp.
+    """
+    then = moment(stamp)
+    return (now - then).total_seconds() if now and then else 0.0
+
+
+def timestamp(at: datetime) -> str:
+    """Return the time as RFC 3339 in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def whole_second(at: datetime) -> str:
+    """Return the time as RFC 3339 in UTC, to the second, as Kubernetes writes its times."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def elapsed(seconds: float) -> str:
+    """Return a duration as `45s`, `3m05s` or `1h02m`."""
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
