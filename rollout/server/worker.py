@@ -37,7 +37,7 @@ from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
-from rollout.planning.eligibility.memory import Ended, noted
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
 from rollout.server.holders import is_given_back
@@ -155,12 +155,13 @@ class SlotRunner:
 
     def _rest(self, slot: Slot) -> None:
         """Remember that a slot was taken and given up before anything was done to its node."""
-        end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
+        end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
+        ended = EndedNode(slot.node, "", end, slot.run, 1)
         with suppress(ApiError):
             change_memory(
                 self.world.api,
                 self.world.settings.namespace,
-                partial(noted, end=end, now=self.world.now),
+                partial(noted, ended=ended, now=self.world.now),
             )
 
     def _told(self, slot: Slot, run: Run) -> NodeResult:
@@ -185,9 +186,10 @@ class SlotRunner:
         entry = run.plan.nodes[0]
         settings = self.world.settings
 
-        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int) -> None:
-            if ended := self._remembered(slot, entry):
-                run.memory.note(ended, outcome, phase, unmoved)
+        def remember(_planned: PlannedNode, end: NodeEnd) -> None:
+            booted = self._as_booted(slot, entry)
+            if booted is not None:
+                run.memory.note(booted, end)
 
         context = replace(
             run.context(entry),
@@ -200,11 +202,11 @@ class SlotRunner:
         run.memory.report_held()
         return result
 
-    def _remembered(self, slot: Slot, entry: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it has booted, which had waited; of one that is not back, FLUO's word.
+    def _as_booted(self, slot: Slot, entry: PlannedNode) -> PlannedNode | None:
+        """Return the node with the version that it booted, which was the staged one.
 
-        None where it was deleted: what ended so tells nothing of the Node that may have its name by
-        now.
+        Of a host that is not back, the version is the one that FLUO's agent announced. None if the
+        Node was deleted: another Node may have its name by now.
         """
         try:
             node = node_of(self.world.api, self._now(slot))

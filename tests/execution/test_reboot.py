@@ -23,7 +23,7 @@ from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
-from rollout.execution.node.transitions import NodeFailure, blamed
+from rollout.execution.node.transitions import NodeFailure, is_update_cleared
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
@@ -454,11 +454,10 @@ def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> Non
 
 def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
     planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
-    assert blamed(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False) == planned
-    assert blamed(planned, Outcome.NOT_READY, "2.0", is_refused=False) == planned
-    assert blamed(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False) == replace(
-        planned, staged_version=""
-    )
+    assert not is_update_cleared(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False)
+    assert not is_update_cleared(planned, Outcome.NOT_READY, "2.0", is_refused=False)
+    assert is_update_cleared(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False)
+    assert is_update_cleared(planned, Outcome.NOT_BACK, "", is_refused=True)
 
 
 MARKS = {

@@ -1,6 +1,5 @@
 """The memory of earlier rollouts, changed and judged."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -21,7 +20,8 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.eligibility.judgement import Rules, objection, why_maybe_held
 from rollout.planning.eligibility.memory import (
-    Ended,
+    EndedNode,
+    NodeEnd,
     noted,
     pause_after,
     released,
@@ -36,13 +36,21 @@ HOUR = timedelta(hours=1)
 
 
 def end(
-    node: str, run: str = "run-1", outcome: Outcome = Outcome.ROLLED_BACK, **more: object
-) -> Ended:
-    ended = Ended(node, BAD, outcome, Phase.READY, run, 2)
-    return replace(ended, **more)  # type: ignore[arg-type]
+    node: str,
+    run: str = "run-1",
+    outcome: Outcome = Outcome.ROLLED_BACK,
+    phase: Phase = Phase.READY,
+    *,
+    version: str = BAD,
+    limit: int = 2,
+    despite_hold: bool = False,
+    is_update_cleared: bool = False,
+) -> EndedNode:
+    node_end = NodeEnd(outcome, phase, is_update_cleared=is_update_cleared)
+    return EndedNode(node, version, node_end, run, limit, despite_hold)
 
 
-def after(*ends: Ended, memory: Memory = NO_MEMORY) -> Memory:
+def after(*ends: EndedNode, memory: Memory = NO_MEMORY) -> Memory:
     for number, ended in enumerate(ends):
         memory = noted(memory, ended, NOW + timedelta(minutes=number))
     return memory
@@ -103,6 +111,13 @@ def test_only_what_the_update_may_have_done_is_held_against_it(
     memory = noted(NO_MEMORY, end("w-1", outcome=outcome, phase=phase), NOW)
     assert (BAD in memory.versions) is is_blamed
     assert memory.nodes["w-1"].version == (BAD if is_blamed else "")
+
+
+def test_a_failure_that_clears_the_update_counts_against_the_node_alone() -> None:
+    memory = noted(NO_MEMORY, end("w-1", is_update_cleared=True), NOW)
+    assert BAD not in memory.versions
+    assert memory.nodes["w-1"].version == ""
+    assert memory.nodes["w-1"].failures == 1
 
 
 @pytest.mark.parametrize(

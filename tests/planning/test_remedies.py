@@ -13,7 +13,7 @@ from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
-from rollout.planning.eligibility.memory import Ended, noted
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import HOSTNAME, NOW, ago, budget, facts, hosted, inputs, node, pod
 
@@ -45,14 +45,14 @@ def with_rival() -> PlanInputs:
 
 def failed_before(*, include_held: bool = False) -> PlanInputs:
     """One node failed ten minutes ago: for its drain, or, where nodes of held versions are taken, for its version."""
-    outcome, phase = (
-        (Outcome.ROLLED_BACK, Phase.READY)
+    end = (
+        NodeEnd(Outcome.ROLLED_BACK, Phase.READY)
         if include_held
-        else (Outcome.DRAIN_FAILED, Phase.DRAINING)
+        else NodeEnd(Outcome.DRAIN_FAILED, Phase.DRAINING)
     )
-    end = Ended("w-1", "4152.2.0", outcome, phase, "run-1", 1)
+    ended = EndedNode("w-1", "4152.2.0", end, "run-1", 1)
     given = inputs(NODES, policy=Policy(include_held=include_held))
-    memory = noted(NO_MEMORY, end, NOW - timedelta(minutes=10))
+    memory = noted(NO_MEMORY, ended, NOW - timedelta(minutes=10))
     return replace(given, snapshot=replace(given.snapshot, memory=memory))
 
 

@@ -26,6 +26,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.memory import NodeEnd
 from rollout.ports import CommandResult, HostShell
 
 T = TypeVar("T")
@@ -231,7 +232,7 @@ class NodeContext(NodeTask):
     own: OwnNode | None = None
     watched: WatchedNode | None = None
     playbooks: NodePlaybooks | None = None
-    remember: Callable[[PlannedNode, Outcome, Phase, int], None] = field(default=lambda *_end: None)
+    remember: Callable[[PlannedNode, NodeEnd], None] = field(default=lambda *_end: None)
     objection: Callable[[PlannedNode, str | None], Withheld | None] = field(
         default=lambda *_staged: None
     )

@@ -35,7 +35,7 @@ from rollout.execution.node.transitions import (
     NotStartedError,
     RefusedError,
     WithheldError,
-    blamed,
+    is_update_cleared,
     may_be_given_back,
     outcome_of,
 )
@@ -51,7 +51,7 @@ from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.memory import MOST_UNMOVED
+from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 
 Step = Callable[[NodeContext, Progress], Progress]
 
@@ -95,9 +95,8 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
             context, _failed(current, progress, _explained(current, progress, error))
         )
     context.step(progress.phase, staged=_new_version(context, progress))
-    context.remember(
-        _current(context, progress).planned, Outcome.SUCCEEDED, Phase.DONE, progress.unmoved
-    )
+    end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
+    context.remember(_current(context, progress).planned, end)
     return NodeResult(
         node=context.name,
         outcome=Outcome.SUCCEEDED,
@@ -386,9 +385,11 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
-    is_refused = context.host.shell.is_refused
-    remembered = blamed(context.planned, outcome, progress.version, is_refused=is_refused)
-    context.remember(remembered, outcome, progress.phase, 0)
+    is_cleared = is_update_cleared(
+        context.planned, outcome, progress.version, is_refused=context.host.shell.is_refused
+    )
+    end = NodeEnd(outcome, progress.phase, is_update_cleared=is_cleared)
+    context.remember(context.planned, end)
     message = error.message
     left_cordoned = False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):

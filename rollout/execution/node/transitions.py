@@ -19,7 +19,6 @@ in the boot from before, and it is not asked to reboot under them.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
 from rollout.model.plan import ExclusionReason, PlannedNode
@@ -128,12 +127,12 @@ def may_be_given_back(outcome: Outcome, phase: Phase) -> bool:
     return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
 
 
-def blamed(
+def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool
-) -> PlannedNode:
-    """Return the node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
+) -> bool:
+    """Whether a failure says nothing against the staged update.
 
-    Nor is any, where keys or credentials are why its host was not seen to be back (`is_refused`).
+    The host runs that `version` now, or keys or credentials keep rollout out (`is_refused`).
     """
-    is_taken = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
-    return replace(planned, staged_version="") if is_taken or is_refused else planned
+    runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
+    return runs_update or is_refused

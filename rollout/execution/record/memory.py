@@ -27,10 +27,10 @@ from rollout.gather.cluster.documents import (
 )
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import Outcome, Phase, VersionHeld
+from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import Rules, boot_objection
-from rollout.planning.eligibility.memory import Ended, noted, why_held
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted, why_held
 from rollout.ports import ClusterApi
 
 Change = Callable[[Memory], Memory]
@@ -164,14 +164,18 @@ class RunMemory:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
-    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
-        """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
-        name = planned.name
+    def note(self, planned: PlannedNode, end: NodeEnd) -> None:
+        """Remember a node's end; a second time changes nothing."""
         version = planned.staged_version
-        end = Ended(
-            name, version, outcome, phase, self.run, self.limit, self._is_despite(name), unmoved
+        ended = EndedNode(
+            node=planned.name,
+            version=version,
+            end=end,
+            run=self.run,
+            limit=self.limit,
+            despite_hold=self._is_despite(planned.name),
         )
-        change = partial(noted, end=end, now=self._now)
+        change = partial(noted, ended=ended, now=self._now)
         with self._lock:
             before = self._seen
             if self._seen_at > float("-inf") and change(before) == before:

@@ -28,6 +28,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import asked_for
+from rollout.planning.eligibility.memory import NodeEnd
 from rollout.planning.eligibility.pools import pools_of
 
 
@@ -250,7 +251,7 @@ class Run:
             result = NodeResult(
                 context.name, Outcome.FAILED, phase, context.seconds, message, left_cordoned=True
             )
-            self.memory.note(planned, result.outcome, phase)
+            self.memory.note(planned, NodeEnd(result.outcome, phase))
         if result.waits:
             self.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result

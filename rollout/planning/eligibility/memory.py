@@ -43,22 +43,33 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
+class NodeEnd:
+    """How a node's run ended.
+
+    `unmoved` is how many proven reboots in a row, including this one, have changed nothing.
+    `is_update_cleared`: whatever failed, it was not the staged update.
+    """
+
+    outcome: Outcome
+    phase: Phase
+    unmoved: int = 0
+    is_update_cleared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndedNode:
+    """A node that has ended in a rollout. `version` is the staged one, empty if none was known.
 
     `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held
-    versions too. `unmoved` is how many proven reboots in a row, with this one, have changed
-    nothing.
+    versions too.
     """
 
     node: str
     version: str
-    outcome: Outcome
-    phase: Phase
+    end: NodeEnd
     run: str
     limit: int
     despite_hold: bool = False
-    unmoved: int = 0
 
 
 def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
@@ -120,49 +131,55 @@ def pause_after(failures: int) -> timedelta:
     return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
 
 
-def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
-    """Return the memory with a node's end in it; the same where it was noted before, or tells nothing."""
+def noted(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
+    """Return the memory with a node's end. Unchanged if it was noted before, or is no failure."""
+    end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
-        return _succeeded(memory, end)
-    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(
-        end.node
-    ) > _LONGEST_NAME:
+        return _succeeded(memory, ended)
+    is_failure = end.outcome not in _NO_FAILURES or _has_given_reboot_up(ended)
+    if not is_failure or len(ended.node) > _LONGEST_NAME:
         return memory
-    before = memory.nodes.get(end.node)
-    if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
+    before = memory.nodes.get(ended.node)
+    if before is not None and (before.run, before.outcome) == (ended.run, end.outcome):
         return memory
-    blamed = end.version if _is_of_the_version(end) else ""
-    count = 1 + (before.failures if before else 0)
-    failures = NodeFailures(count, whole_second(now), end.outcome.value, end.run, blamed)
-    nodes = _latest({**memory.nodes, end.node: failures})
-    versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
+    is_versions = _is_update_at_fault(ended)
+    failures = NodeFailures(
+        failures=1 + (before.failures if before else 0),
+        at=whole_second(now),
+        outcome=end.outcome.value,
+        run=ended.run,
+        version=ended.version if is_versions else "",
+    )
+    nodes = _latest({**memory.nodes, ended.node: failures})
+    versions = _with_failure(memory.versions, ended, now) if is_versions else memory.versions
     return replace(memory, nodes=nodes, versions=versions)
 
 
-def _is_wish_given_up(end: Ended) -> bool:
-    """Whether a host has asked for a reboot and given it up: one that goes on so would be drained again and again."""
-    return end.outcome is Outcome.ABORTED and is_fleetlock_run(end.run)
+def _has_given_reboot_up(ended: EndedNode) -> bool:
+    """Whether a host has asked for a reboot and given it up. It counts, so that it is not drained again and again."""
+    return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
-def _is_of_the_version(end: Ended) -> bool:
-    """Whether the update may be to blame: the node went down for it, and did not come back with it, or not well."""
-    return is_version(end.version) and (
-        end.outcome in _OF_THE_VERSION
-        or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
-    )
+def _is_update_at_fault(ended: EndedNode) -> bool:
+    """Whether the update may be at fault: the node went down for it, and did not come back with it, or not well."""
+    end = ended.end
+    if end.is_update_cleared or not is_version(ended.version):
+        return False
+    is_failed_check = end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED
+    return end.outcome in _OF_THE_VERSION or is_failed_check
 
 
 def _with_failure(
-    versions: Mapping[str, VersionFailures], end: Ended, now: datetime
+    versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
-    if end.version not in versions and _is_full(versions):
+    if ended.version not in versions and _is_full(versions):
         return versions
-    known = versions.get(end.version, VersionFailures((), ""))
-    nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
-    is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
+    known = versions.get(ended.version, VersionFailures((), ""))
+    nodes = tuple(dict.fromkeys((*known.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
+    is_held = len(nodes) >= min(ended.limit, MOST_NODES_OF_VERSION)
     held_since = known.held_since or (whole_second(now) if is_held else "")
     return _bounded(
-        {**versions, end.version: VersionFailures(nodes, whole_second(now), held_since)}
+        {**versions, ended.version: VersionFailures(nodes, whole_second(now), held_since)}
     )
 
 
@@ -186,18 +203,18 @@ def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFai
     return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
 
 
-def _succeeded(memory: Memory, end: Ended) -> Memory:
+def _succeeded(memory: Memory, ended: EndedNode) -> Memory:
     """Its failures are over; and where it was taken despite the hold of its version, so is the hold."""
-    memory = replace(memory, nodes=_without(memory.nodes, end.node))
-    known = memory.versions.get(end.version)
+    memory = replace(memory, nodes=_without(memory.nodes, ended.node))
+    known = memory.versions.get(ended.version)
     if known is None:
         return memory
-    if end.despite_hold and known.held_since:
-        return released_version(memory, end.version)
-    nodes = tuple(node for node in known.nodes if node != end.node)
+    if ended.despite_hold and known.held_since:
+        return released_version(memory, ended.version)
+    nodes = tuple(node for node in known.nodes if node != ended.node)
     if not nodes and not known.held_since:
-        return replace(memory, versions=_without(memory.versions, end.version))
-    return replace(memory, versions={**memory.versions, end.version: replace(known, nodes=nodes)})
+        return replace(memory, versions=_without(memory.versions, ended.version))
+    return replace(memory, versions={**memory.versions, ended.version: replace(known, nodes=nodes)})
 
 
 def released_version(memory: Memory, version: str) -> Memory:
