@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
-from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.reporting import Reporter
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import (
     NodeFinished,
@@ -62,19 +62,19 @@ BLOCKED = "DrainBlocked"
 class NodeEvents:
     """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
 
-    `report` tells the observer and the Nodes. What is not written yet has `closing_seconds` at the
+    `report` tells the observers and the Nodes. What is not written yet has `closing_seconds` at the
     end.
     """
 
     api: ClusterApi
     run: str
     nodes: Sequence[PlannedNode]
-    observer: Observer
+    observers: Sequence[Observer]
     clock: Clock
     closing_seconds: float = 3.0
 
     def __post_init__(self) -> None:
-        self.report = Reporter(Observers((self.observer, self)), self.clock)
+        self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
         self._held: dict[str, str] = {}

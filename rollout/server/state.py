@@ -1,14 +1,14 @@
 """What the parts of a server share: its settings and its world, the slots as it knows them, and who holds the Lease."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import NO_LEASE, Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
@@ -194,7 +194,7 @@ class Troubles:
 class World:
     """What a server goes by and what it needs of the world; what its parts know of nodes, slots and the Lease.
 
-    `watched` gives whoever hears of one node's way, for as long as that takes. `count` counts an
+    `watched` yields the observers of one node's run, for as long as that takes. `count` counts an
     answer, by the request (`pre-reboot` or `steady-state`) and its kind.
     """
 
@@ -202,7 +202,7 @@ class World:
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
-    watched: Callable[[RolloutPlan], AbstractContextManager[Observer]]
+    watched: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
@@ -230,7 +230,7 @@ class World:
     @property
     def quiet(self) -> Reporter:
         """Tell nobody."""
-        return Reporter(Observers(()), self.clock)
+        return Reporter((), self.clock)
 
     @property
     def patient_api(self) -> ClusterApi:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError, SshError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import Observers, OutageNotice
+from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.drain.task import NodeTask, Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.lease import Holder
@@ -104,12 +104,10 @@ class SlotRunner:
             node, slot, settings.selection, settings.policy, world.clock.now(), self._cluster
         )
         begun = {slot.node: slot.run} if node.annotations.get(marks.RUN) == slot.run else {}
-        with world.watched(plan) as observer:
-            ports = Ports(
-                world.api, NoShell(), world.clock, Observers((observer, self)), world.gates
-            )
+        with world.watched(plan) as observers:
+            ports = Ports(world.api, NoShell(), world.clock, (*observers, self), world.gates)
             with NodeEvents(
-                world.api, plan.plan_id, plan.nodes, ports.observer, world.clock
+                world.api, plan.plan_id, plan.nodes, ports.observers, world.clock
             ) as events:
                 cluster = PatientApi(world.api, world.clock, OutageNotice(events.report))
                 whole = len(selected(cluster.ask(read_nodes), settings.selection))

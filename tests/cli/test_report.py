@@ -12,9 +12,8 @@ from typing import cast
 import pytest
 
 from rollout.adapters.journal import JournalFile, Record
-from rollout.cli.stages.observers import _Journalled
+from rollout.cli.stages.observers import _Journal
 from rollout.errors import ExitCode
-from rollout.execution.base.reporting import Observers
 from rollout.lab.scenario import load_scenario
 from rollout.model.progress import Notice
 from tests.cli.conftest import Command
@@ -302,9 +301,7 @@ class SlowDisk:
 def test_a_journal_is_written_in_the_order_in_which_it_is_told() -> None:
     disk = SlowDisk()
     at = datetime(2026, 11, 24, tzinfo=UTC)
-    journal = _Journalled(
-        Observers(()), Path("journal"), cast("JournalFile", disk), [], is_held=True
-    )
+    journal = _Journal(Path("journal"), cast("JournalFile", disk), [], has_plan=True)
 
     def tell(message: str) -> threading.Thread:
         thread = threading.Thread(target=journal.notify, args=(Notice(at, message),), daemon=True)

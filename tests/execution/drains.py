@@ -50,7 +50,7 @@ def task_of(
     """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
     clock = FasterClock(speed)
     planned = PlannedNode(node, "b", f"uid-{node}", "1", "2", 0, 0)
-    report = Reporter(observer, clock)
+    report = Reporter((observer,), clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
     return NodeTask(planned, "run-1", cluster, unfenced, report, policy=Policy(drain=drain))
 

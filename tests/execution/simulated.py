@@ -107,7 +107,7 @@ class World(AbstractContextManager["World"]):
     def __post_init__(self) -> None:
         self._under_way: list[tuple[float, str]] = []
         self.cluster = PatientApi(None, self.clock)  # type: ignore[arg-type]
-        self.report = Reporter(self, self.clock)
+        self.report = Reporter((self,), self.clock)
         self.stop = SimulatedStop(self)
 
     def notify(self, event: StepEvent) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import give_back
@@ -105,7 +105,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def context(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> NodeContext:
     clock = SystemClock()
     cluster = PatientApi(cast("ClusterApi", api), clock)
-    report = Reporter(Observers(()), clock)
+    report = Reporter((), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
     ways = {

@@ -37,7 +37,7 @@ def writing(
     api: ClusterApi, closing_seconds: float = 10, run: str = "run-1", told: Recorder | None = None
 ) -> NodeEvents:
     return NodeEvents(
-        api, run, [NODE], told or Recorder(), SystemClock(), closing_seconds=closing_seconds
+        api, run, [NODE], [told] if told else [], SystemClock(), closing_seconds=closing_seconds
     )
 
 

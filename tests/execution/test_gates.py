@@ -87,7 +87,7 @@ def plan_with(gates: GatePolicy) -> RolloutPlan:
 
 def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[PolicyGates, Notes]:
     notes = Notes()
-    report = Reporter(notes, clock)
+    report = Reporter((notes,), clock)
     cluster = PatientApi(NoApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
     return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
 

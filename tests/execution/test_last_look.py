@@ -130,7 +130,7 @@ def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_r
     stolen = Stolen(api, lambda: setattr(fence, "good", 0))
     planned = PlannedNode(NODE, "b", f"uid-{NODE}", "1", "2", 0, 0)
     cluster = PatientApi(cast("ClusterApi", stolen), SystemClock())
-    writing = NodeTask(planned, "run-1", cluster, fence, Reporter(Recorder(), SystemClock()))
+    writing = NodeTask(planned, "run-1", cluster, fence, Reporter((), SystemClock()))
     before = stored(server, NODES, NODE)
     with pytest.raises(FencedError):
         mark_phase(writing, Phase.REBOOTING)

@@ -482,7 +482,7 @@ def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
         host = Answers(
             [None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready))
         )
-        ports = Ports(api, cast("Any", host), SystemClock(), recorder)
+        ports = Ports(api, cast("Any", host), SystemClock(), (recorder,))
         return abort({NODE: Host(NODE, "127.0.0.1")}, ports, RunOptions(1, "ann"), wait=0)
 
     return run

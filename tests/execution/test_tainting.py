@@ -74,7 +74,7 @@ def tainting(server: FakeServer, recorder: Recorder) -> Callable[[int], Tainting
 
     def made(times: int) -> Tainting:
         clock = SystemClock()
-        report = Reporter(recorder, clock)
+        report = Reporter((recorder,), clock)
         cluster = PatientApi(Contended(server, times), clock, OutageNotice(report))
         return Tainting(cluster, unfenced, report, StopRequest())
 

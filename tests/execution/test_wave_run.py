@@ -21,7 +21,7 @@ from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.policy import Policy
-from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent, WaveSettling
+from rollout.model.progress import NodeResult, Outcome, Phase, WaveSettling
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
@@ -199,11 +199,6 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
 # When the next may begin: so many good looks in a row.
 
 
-class Silent:
-    def notify(self, event: StepEvent) -> None:
-        pass
-
-
 class Looks(Settler):
     """Counts the looks, and finds the given ones bad."""
 
@@ -223,7 +218,7 @@ def test_good_looks_have_to_follow_one_another(
     checks: int, bad: tuple[int, ...], looks: int
 ) -> None:
     clock = PassingClock()
-    report = Reporter(Silent(), clock)
+    report = Reporter((), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
     settler = Looks(PatientApi(None, clock), report, policy)  # type: ignore[arg-type]
@@ -235,7 +230,7 @@ def test_good_looks_have_to_follow_one_another(
 
 
 def settler(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> Settler:
-    report = Reporter(recorder, clock)
+    report = Reporter((recorder,), clock)
     policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
     return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy)
 

@@ -22,7 +22,6 @@ from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution import lease
 from rollout.execution.base import deadline
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.base.reporting import Observers
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock
 from rollout.execution.rollout.abort import abort
@@ -261,7 +260,7 @@ class Asking(RuleBasedStateMachine):
             api,
             SystemClock(),
             self.notices.append,
-            lambda _plan: nullcontext(Observers(())),
+            lambda _plan: nullcontext(()),
             lambda _request, _kind: None,
         )
         ending = under_way(world)
@@ -402,7 +401,7 @@ class Asking(RuleBasedStateMachine):
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
         options = RunOptions(4, "ann", lease_seconds=1, force_unlock=self.cluster.lease_run())
-        ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), Observers(()))
+        ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), ())
         with_rebooting = set(self.granted)
         try:
             abort({}, ports, options, wait=0)

@@ -18,7 +18,6 @@ from rollout.cli.stages import gather, observers, plan, refusals
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.deadline import StopRequest
-from rollout.execution.base.reporting import Unfailing
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of
@@ -189,8 +188,8 @@ def abort(
         consent.ask(f"{what} {session.place}")
     targets = gather.ask_hosts(session, gather.read_nodes(session.api), named=())
     stop = StopRequest()
-    progress = Unfailing(PlainLines(sys.stderr, rephrase=as_started))
-    ports = Ports(session.api, session.shell, wiring.system_clock(), progress)
+    progress = PlainLines(sys.stderr, rephrase=as_started)
+    ports = Ports(session.api, session.shell, wiring.system_clock(), (progress,))
     options = run_options(session, len(targets.selected))
     with stopped_by_signals(stop, meaning="no further node is returned"):
         aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)

@@ -11,7 +11,7 @@ from rollout.cli.program import as_started
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Run, Session
-from rollout.cli.stages.observers import journalled, notified
+from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.stages.plan import conceded
 from rollout.cli.terminal import (
     error_console,
@@ -22,7 +22,7 @@ from rollout.cli.terminal import (
 )
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
-from rollout.execution.base.reporting import Observers, Unfailing
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -31,7 +31,7 @@ from rollout.execution.rollout.run import run_plan
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.model.progress import NotStarted, RunResult
 from rollout.ports import Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
@@ -105,29 +105,23 @@ def _summary(result: RunResult, session: Session, took: float = 0.0) -> str:
 
 
 def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
-    """Run it, told to its metrics, its journal, notifications, silences, and whoever shows it.
-
-    An operating process may run in a pod, whose log outlives it and its files: the lines are a
-    journal, too.
-    """
     session = run.session
+    # An unattended process may run in a pod, whose log outlives its files.
     lines = shown if session.unattended and isinstance(shown, JsonLines) else None
     command: Command = (
         "operate" if session.unattended else "apply" if run.inherited is None else "resume"
     )
-    # told last is whoever shows the run: what fails of it fails after the others have heard
-    all_of = Observers(tuple(map(Unfailing, filter(None, (session.metrics, shown)))))
     with (
-        journalled(
-            all_of, run.plan, command, session.settings, process=session.process, lines=lines
+        run_journal(
+            run.plan, command, session.settings, process=session.process, lines=lines
         ) as journal,
         stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
-        _notified(run, journal, stop) as notified_too,
-        wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silencing,
+        _notifications(run, stop) as notifier,
+        wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silences,
     ):
-        _notify_conceded(run, journal)
-        # alerts are silenced before anybody else hears that a node begins
-        observers = Observers((*([Unfailing(silencing)] if silencing else []), notified_too))
+        # Alerts are silenced before anyone hears that a node is started.
+        observers = _present(silences, journal, session.metrics, shown, notifier)
+        _report_accepted(run, Reporter(observers, wiring.system_clock()))
         ports = Ports(
             session.api,
             session.shell,
@@ -139,12 +133,15 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
         return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
-def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
+def _present(*observers: Observer | None) -> Sequence[Observer]:
+    return [observer for observer in observers if observer is not None]
+
+
+def _notifications(run: Run, stop: StopRequest) -> AbstractContextManager[Observer | None]:
     session = run.session
-    return notified(
-        observer,
-        session.settings,
+    return run_notifications(
         run.plan,
+        session.settings,
         is_stopped=lambda: stop.requested,
         resumed=run.inherited is not None,
         unattended=session.unattended,
@@ -153,20 +150,19 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 
 
 def nothing_done(run: Run, stop: StopRequest) -> RunResult:
-    """Tell of a run without nodes: people have seen all of it in the plan, but of an operating process.
+    """Report a run without nodes, of which people have seen all in the plan unless it is unattended.
 
-    Whoever reads the lines still gets a plan and a summary.
+    JSON lines still get a plan and a summary.
     """
     session = run.session
     result = RunResult((), excluded=run.plan.excluded)
-    shown: Observer = JsonLines(sys.stdout, wiring.now()) if session.as_json else Observers(())
-    observers = Observers((*map(Unfailing, filter(None, [session.metrics])), shown))
-    _notify_conceded(run, observers)
-    observers.notify(PlanReady(wiring.now(), run.plan))
-    observers.notify(RunFinished(wiring.now(), result))
-    if result.not_done:
-        with _notified(run, Observers(()), stop) as notified_alone:
-            notified_alone.notify(RunFinished(wiring.now(), result))
+    lines = JsonLines(sys.stdout, wiring.now()) if session.as_json else None
+    with _notifications(run, stop) if result.not_done else nullcontext() as notifier:
+        observers = _present(session.metrics, lines, notifier)
+        report = Reporter(observers, wiring.system_clock())
+        _report_accepted(run, report)
+        report.plan(run.plan)
+        report.finished(result)
     if session.unattended and not session.as_json:
         reasons = {
             reason: number
@@ -179,10 +175,10 @@ def nothing_done(run: Run, stop: StopRequest) -> RunResult:
     return result
 
 
-def _notify_conceded(run: Run, observer: Observer) -> None:
-    """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
+def _report_accepted(run: Run, report: Reporter) -> None:
+    """Report the warnings that JSON lines would not show, and the journal with them."""
     for sentence in conceded(run) if run.session.as_json else ():
-        observer.notify(Notice(wiring.now(), sentence))
+        report.notice(sentence)
 
 
 def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
@@ -200,11 +196,12 @@ def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
     if run.session.as_json:
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)
-        _notify_conceded(run, lines)
-        lines.notify(PlanReady(now, run.plan))
+        report = Reporter((lines,), wiring.system_clock())
+        _report_accepted(run, report)
+        report.plan(run.plan)
         for node in rehearsed:
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
-        lines.notify(RunFinished(now, result))
+        report.finished(result)
     elif run.plan.waves:
         width = run.session.width
         said = rehearsal_text(rehearsed, width) if asks_server else NOT_REHEARSED
@@ -213,11 +210,11 @@ def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
 
 
 def tell_nothing(*why: str) -> None:
-    """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
-    lines = JsonLines(sys.stdout, wiring.now())
+    """Write the JSON lines of a run that has no plan: their readers wait for the last line."""
+    report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in why:
-        lines.notify(Notice(wiring.now(), sentence))
-    lines.notify(RunFinished(wiring.now(), RunResult(())))
+        report.notice(sentence)
+    report.finished(RunResult(()))
 
 
 @contextmanager

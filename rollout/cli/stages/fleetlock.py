@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -13,10 +13,9 @@ from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.execute import display
-from rollout.cli.stages.observers import journalled, name_of, notified
+from rollout.cli.stages.observers import name_of, run_journal, run_notifications
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
-from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
 
@@ -63,7 +62,7 @@ def serve(settings: Settings) -> None:
     with display(
         as_json=settings.output.as_json, live=False, names_pods=settings.output.verbose > 0
     ) as shown:
-        observed = partial(_observed, settings, Observers((Unfailing(metrics), Unfailing(shown))))
+        observed = partial(_observers, settings, (metrics, shown))
         gates = wiring.gates(settings, policy.gates.alerts)
         world = World(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
         listening = Listening(*parsed_address(options.listen), options.tls_cert, options.tls_key)
@@ -92,10 +91,12 @@ def serve(settings: Settings) -> None:
 
 
 @contextmanager
-def _observed(settings: Settings, shown: Observer, plan: RolloutPlan) -> Iterator[Observer]:
-    """Have journal, notifications, and whoever shows it hear of one node's way, as of any rollout."""
+def _observers(
+    settings: Settings, shown: Sequence[Observer], plan: RolloutPlan
+) -> Iterator[Sequence[Observer]]:
     with (
-        journalled(shown, plan, "fleetlock", settings) as journal,
-        notified(journal, settings, plan, unattended=True) as observers,
+        run_journal(plan, "fleetlock", settings) as journal,
+        run_notifications(plan, settings, unattended=True) as notifier,
     ):
-        yield observers
+        observers = (journal, *shown, notifier)
+        yield [observer for observer in observers if observer is not None]

@@ -20,7 +20,6 @@ from rollout.cli import failures, wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
-from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.notification import Note, NotifyEvent, written
@@ -57,50 +56,52 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 
 
 @dataclass(slots=True)
-class _Journalled:
-    """Writes down, until that fails, of which it warns once; and tells one observer. For many threads.
+class _Journal:
+    """Writes each event until writing fails, and then warns once. Safe for many threads.
 
-    The plan is the first to be told by whoever holds the lock, if any: before it nothing is
-    written, for the journal may be that of a rollout which another process is still at work on.
-    `waiting` is what comes before.
+    Nothing is written before the plan, which only the process that holds the lock announces: until
+    then the file may be the journal of a rollout that another process is working on. `waiting` are
+    the records until then.
     """
 
-    observer: Observer
     path: Path
-    journal: JournalFile | None
+    file: JournalFile | None
     waiting: list[Record]
-    is_held: bool = False
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    has_plan: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event."""
-        with self.turn:
-            self.is_held |= isinstance(event, PlanReady)
+        with self.lock:
+            if isinstance(event, PlanReady):
+                self.has_plan = True
             try:
-                if self.journal is not None:
-                    self.waiting.append(record_of(line(event)))
-                while self.journal is not None and self.is_held and self.waiting:
-                    self.journal.write(self.waiting.pop(0))
+                self._write(event)
             except OSError as error:
-                self.journal = None
+                self.file = None
                 say(f"warning: the journal {self.path} can no longer be written: {error.strerror}")
-        self.observer.notify(event)
+
+    def _write(self, event: StepEvent) -> None:
+        if self.file is None:
+            return
+        self.waiting.append(record_of(line(event)))
+        while self.has_plan and self.waiting:
+            self.file.write(self.waiting.pop(0))
 
 
 @contextmanager
-def journalled(
-    observer: Observer,
+def run_journal(
     plan: RolloutPlan,
     command: Command,
     settings: Settings,
     *,
     process: str = "",
     lines: JsonLines | None = None,
-) -> Iterator[Observer]:
-    """Yield the observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+) -> Iterator[Observer | None]:
+    """Yield an observer that writes the journal, or None if the journal cannot be created.
 
-    First stands who ran what, by which rules and which version of the program. `lines` that are to
-    be a journal, too, begin as it does.
+    The first record says who ran which command, with which policy and which version of rollout.
+    `process` is the process as named in the lock, if any. `lines` get the same first record: in a
+    pod, its log is the journal that outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = RunRecord(
@@ -119,14 +120,14 @@ def journalled(
         lines.write(first)
     path = settings.output.journal or journal_of(plan.plan_id)
     try:
-        journal = JournalFile(path)
+        file = JournalFile(path)
     except OSError as error:
         places = "XDG_STATE_HOME or --set output.journal names another place"
         say(f"warning: no journal is written to {path}: {error.strerror} ({places})")
-        yield observer
+        yield None
         return
-    with closing(journal):
-        yield _Journalled(observer, path, journal, [record_of(first)])
+    with closing(file):
+        yield _Journal(path, file, [record_of(first)])
 
 
 def note_abort(aborted: Aborted) -> None:
@@ -143,8 +144,8 @@ def note_abort(aborted: Aborted) -> None:
         versions=aborted.versions or UNSET,
     )
     try:
-        with closing(JournalFile(path)) as journal:
-            journal.write(record_of(record))
+        with closing(JournalFile(path)) as file:
+            file.write(record_of(record))
     except OSError as error:
         say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
 
@@ -192,24 +193,24 @@ class _Notifier:
 
 
 @contextmanager
-def notified(
-    observer: Observer,
-    settings: Settings,
+def run_notifications(
     plan: RolloutPlan,
+    settings: Settings,
     *,
     is_stopped: Callable[[], bool] = lambda: False,
     resumed: bool = False,
     unattended: bool = False,
     news: News | None = None,
-) -> Iterator[Observer]:
-    """Yield the observer, with notifications of what it is told of this plan's run; a defect of theirs costs only them.
+) -> Iterator[Observer | None]:
+    """Yield an observer that sends notifications of this rollout, or None if no URL is set.
 
-    `is_stopped`: whether its end was asked for. Leaving it waits a few seconds for those under way.
+    `is_stopped` tells whether someone has asked the rollout to stop. Leaving the context waits a
+    few seconds for the notifications that are being sent.
     """
     options = settings.notify
     places = destinations(options.url)
     if not places:
-        yield observer
+        yield None
         return
     held_after = float(options.held_after)
     noteworthy = Noteworthy(
@@ -218,7 +219,7 @@ def notified(
     with closing(Outbox(places, say)) as outbox:
         notifier = _Notifier(noteworthy, outbox, frozenset(options.on), is_stopped, news or News())
         try:
-            yield Observers((observer, Unfailing(notifier)))
+            yield notifier
         except BaseException as error:
             with suppress(Exception):
                 notifier.post(noteworthy.broken_off(error, wiring.now()))

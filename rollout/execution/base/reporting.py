@@ -28,39 +28,13 @@ _QUIET_SECONDS = 30.0
 
 
 @dataclass
-class Observers:
-    """Several observers as one, told in their order."""
+class Reporter:
+    """Stamps events with the time and tells each observer, in order. What is waited for is told once.
+
+    An observer that fails is told nothing more, and the rollout goes on without it.
+    """
 
     observers: Sequence[Observer]
-
-    def notify(self, event: StepEvent) -> None:
-        """Pass one event on to each."""
-        for observer in self.observers:
-            observer.notify(event)
-
-
-@dataclass
-class Unfailing:
-    """Passes events on until the observer fails; from then on the run goes unwatched, and `failure` says why."""
-
-    observer: Observer
-    failure: Exception | None = None
-
-    def notify(self, event: StepEvent) -> None:
-        """Take one event."""
-        if self.failure is not None:
-            return
-        try:
-            self.observer.notify(event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
-            self.failure = error
-
-
-@dataclass
-class Reporter:
-    """Stamps events with the time and hands them to the observer; what is waited for is told once, until it changes."""
-
-    observer: Observer
     clock: Clock
     _waits: dict[str, object] = field(default_factory=dict)
 
@@ -71,20 +45,18 @@ class Reporter:
 
     def plan(self, plan: RolloutPlan) -> None:
         """Tell of the plan that begins."""
-        self.observer.notify(PlanReady(self.now, plan))
+        self.tell(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
         """Tell of a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
-        self.observer.notify(
-            WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight)
-        )
+        self.tell(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
 
     def settling(self, index: int, waiting_for: str) -> None:
         """Tell what keeps the next wave waiting."""
         if self._is_new("", (index, waiting_for)):
-            self.observer.notify(WaveSettling(self.now, index, waiting_for))
+            self.tell(WaveSettling(self.now, index, waiting_for))
 
     def step(
         self,
@@ -106,7 +78,7 @@ class Reporter:
                 endings=told_endings,
                 version_staged=staged or UNSET,
             )
-            self.observer.notify(step)
+            self.tell(step)
 
     def _is_new(self, about: str, wait: object) -> bool:
         was = self._waits.get(about)
@@ -114,20 +86,24 @@ class Reporter:
         return was != wait
 
     def tell(self, event: StepEvent) -> None:
-        """Hand on an event that carries its time."""
-        self.observer.notify(event)
+        """Tell the observers an event that carries its time."""
+        for observer in self.observers:
+            try:
+                observer.notify(event)
+            except Exception:  # noqa: BLE001 - whatever it is, the nodes come first
+                self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
         """Tell of a node's end."""
-        self.observer.notify(NodeFinished.of(self.now, result))
+        self.tell(NodeFinished.of(self.now, result))
 
     def notice(self, message: str) -> None:
         """Something about the whole run."""
-        self.observer.notify(Notice(self.now, message))
+        self.tell(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
         """Tell of the end."""
-        self.observer.notify(RunFinished(self.now, result))
+        self.tell(RunFinished(self.now, result))
 
 
 @dataclass

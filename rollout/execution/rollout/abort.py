@@ -51,7 +51,7 @@ def abort(
     before the Lease is held.
     """
     stop = stop or StopRequest()
-    report = Reporter(ports.observer, ports.clock)
+    report = Reporter(ports.observers, ports.clock)
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
@@ -127,7 +127,7 @@ class _Undoing:
         attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
         with (
             NodeEvents(
-                self.ports.api, unfinished.run, planned, self.ports.observer, self.ports.clock
+                self.ports.api, unfinished.run, planned, self.ports.observers, self.ports.clock
             ) as events,
             self.ports.shell.attending(attended),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,

@@ -1,5 +1,6 @@
 """What a rollout is given: the outside world, and how this process runs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rollout.execution.base.deadline import PatientApi, StopRequest
@@ -16,12 +17,12 @@ from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The outside world of a rollout."""
+    """The outside world of a rollout. The observers hear of each event in this order."""
 
     api: ClusterApi
     shell: HostExecutor
     clock: Clock
-    observer: Observer
+    observers: Sequence[Observer]
     gates: GatePorts = field(default_factory=GatePorts)
 
 

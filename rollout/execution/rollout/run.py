@@ -374,7 +374,7 @@ def run_plan(
     or where the record of what is gone on with is another by now; and `InterruptedRunError` where
     `stop` is wished for before anything has begun.
     """
-    events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observer, ports.clock)
+    events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observers, ports.clock)
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(events.report))
     with lease_lock(cluster, options, plan.plan_id, events.report, stop) as lock, events:
         run = Run(
