@@ -1,21 +1,15 @@
-"""Files of this machine: whose word one is, how one is opened to write, or written whole, and temporary folders.
+"""Files of this machine: who may change one, and how to write one.
 
-Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root,
-and nobody else may write the file or its folder. A sticky folder (/tmp) is one that others may
-write: the file in it may be theirs. A group counts as nobody else where it is the reader's own, as
-on systems that give each user one (umask 002).
+Who may change a file follows OpenSSH's rule for its users' files: the owner must be this user or
+root, and nobody else may write the file or its folder. In a sticky folder such as /tmp, others may
+still have put the file there. A user's own group (umask 002) counts as the user.
 
-To write: first opened, then judged, so that no other user decides what is written to. The way to a
-file is walked folder by folder, each held open and no link followed by the kernel, so that nothing
-that is judged can be replaced before it is used. The rules are those of Linux's
-`fs.protected_symlinks`, `fs.protected_hardlinks` and `fs.protected_regular` (sysctl/fs.rst in its
-documentation), which are off in many containers, and unknown elsewhere: in a folder that all may
-write, nothing of others is followed or written, only of the user, of root and of the folder's
-owner, and nothing that has a further name elsewhere.
-
-Written whole, or not at all: what is not a regular file is written through, as a device or a pipe.
-A link's target is replaced, not the link. An existing file keeps its mode, a new one has what the
-umask leaves.
+A file is opened first and checked afterwards, so no other user can choose what is written to. The
+path is walked folder by folder, each held open, and the kernel follows no link. The rules are those
+of Linux's `fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst in
+the kernel's documentation), which many containers turn off: in a folder that everybody may write,
+only entries of this user, root and the folder's owner are followed or written, and no file that has
+a second name.
 """
 
 import errno
@@ -39,14 +33,16 @@ _OWNER_ONLY = 0o600
 _OWNERS_FOLDER = 0o700
 _NEW_MODE = 0o666
 _PROC = Path("/proc")
-# Linux can hold a folder open that may be searched but not listed.
+# O_PATH opens a folder that may be searched but not listed. Only Linux has it.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether nobody but the user of this process and root is in the group: by its name and its members."""
-    if gid == _ROOT or gid != os.getegid():
-        return gid == _ROOT
+    """Return whether the group is root's, or has the user's name and no other member."""
+    if gid == _ROOT:
+        return True
+    if gid != os.getegid():
+        return False
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
         group = grp.getgrgid(gid)
@@ -56,9 +52,9 @@ def _is_own_group(gid: int) -> bool:
 
 
 def distrust(path: Path) -> str:
-    """Why a file is not the word of this process's user or root alone; empty where it is. Raises `OSError`.
+    """Return why others than this user and root may control a file; empty if they cannot.
 
-    Judged are the file, which may be no link, and its folder.
+    The file must not be a link. `OSError` if it cannot be looked at.
     """
     folder = path.absolute().parent.resolve()
     return _objection(folder / path.name) or _objection(folder)
@@ -75,7 +71,7 @@ def distrust_named(path: Path) -> str:
     for _ in range(_MOST_LINKS):
         folder = place.parent.resolve()
         entry = folder / place.name
-        if why := _way_in_for_others(folder, entry):
+        if why := _access_of_others(folder, entry):
             return why
         if not entry.is_symlink():
             return ""
@@ -83,7 +79,7 @@ def distrust_named(path: Path) -> str:
     return f"{path} has too many links"
 
 
-def _way_in_for_others(folder: Path, entry: Path) -> str:
+def _access_of_others(folder: Path, entry: Path) -> str:
     """Return how others may replace or write this entry of a folder; empty if they may not."""
     if _is_read_only(folder):
         return ""
@@ -94,10 +90,8 @@ def _way_in_for_others(folder: Path, entry: Path) -> str:
         if not folder_state.st_mode & stat.S_ISVTX:
             return _may_be_written(f"the folder {folder}", folder_state)
         if entry_state.st_uid not in (os.geteuid(), _ROOT):
-            return (
-                f"{entry} belongs to {user_name(entry_state.st_uid)}, in a folder that others may"
-                " write"
-            )
+            owner = user_name(entry_state.st_uid)
+            return f"{entry} belongs to {owner}, in a folder that others may write"
     is_link = stat.S_ISLNK(entry_state.st_mode)
     if not is_link and _is_open_to_others(entry_state):
         return _may_be_written(str(entry), entry_state)
@@ -109,7 +103,7 @@ def _may_be_written(what: str, state: os.stat_result) -> str:
 
 
 def is_writable_by_others(path: Path) -> bool:
-    """Whether others than the owner may write a file. A group with no other member does not count."""
+    """Return whether others than the owner may write a file, apart from the user's own group."""
     return _is_open_to_others(path.stat())
 
 
@@ -129,12 +123,12 @@ def _objection(place: Path) -> str:
 
 
 def _is_read_only(place: Path) -> bool:
-    """Whether the filesystem is mounted read-only."""
+    """Return whether the file system is mounted read-only."""
     return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
 def user_name(uid: int) -> str:
-    """Their name, or their number where they have none."""
+    """Return a user's name, or the number of a user without one."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -143,16 +137,19 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """A name in a folder that is held open as `folder`; `path` is how it is told. All raise `OSError`."""
+    """An entry of an open folder. `folder` is its descriptor, `path` the entry's name in messages.
+
+    Every method raises `OSError`, and `PermissionError` for what another user has put there.
+    """
 
     folder: int
     name: str
     path: Path
 
     def state(self) -> os.stat_result | None:
-        """Look what is there, None for nothing; `PermissionError` where another user has laid it."""
+        """Return what the entry is; None if there is none."""
         try:
-            state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_kernels)
+            state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
         if self.name != ".." and self._is_shared and (reason := self._objection(state)):
@@ -162,46 +159,44 @@ class OutputPlace:
         return state
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """Open the file, then judge it; `flags` may not truncate it. What is another's is not waited for."""
+        """Open the file, then check it. `flags` must not truncate it."""
         self.state()
-        # a pipe that is put in its place meanwhile would hold this process up
-        waiting = os.O_NONBLOCK if self._is_shared else 0
-        descriptor = os.open(
-            self.name, flags | self._no_link | waiting | os.O_CLOEXEC, mode, dir_fd=self.folder
-        )
+        # Opening a pipe that someone puts in its place meanwhile must not block.
+        non_blocking = os.O_NONBLOCK if self._is_shared else 0
+        flags |= self._no_link | non_blocking | os.O_CLOEXEC
+        descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
         try:
             if self._is_shared:
                 os.set_blocking(descriptor, True)
-                self._judge_open(descriptor)
+                self._check_open(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _judge_open(self, descriptor: int) -> None:
-        """Judged by name once more: a look says that what is open stands here, and nowhere else.
+    def _check_open(self, descriptor: int) -> None:
+        """Check that the open file is still the one that has this name, and no other name.
 
-        Several looks: a further name that goes between the kernel's finding of a file and its
-        counting of names is missed by one.
+        One check could miss a second name that is removed while the kernel opens the file.
         """
         for _ in range(_LOOKS):
             state = self.state()
             if state is None or not os.path.samestat(state, os.fstat(descriptor)):
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
-    def entered(self, *, make: bool) -> int:
-        """Open the folder of this name; make it before, where there is none."""
+    def open_folder(self, *, make: bool) -> int:
+        """Open the folder of this name; with `make` create it first if it does not exist."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
     def target(self) -> Path | None:
-        """Where a link leads; None for what is no link, and for those that only the kernel can follow."""
+        """Return where a link leads; None if it is no link, or one that only the kernel follows."""
         state = self.state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # what is judged stays: in a sticky folder, nobody else can put another in its place
+        # The checked link cannot be replaced: in a sticky folder nobody else may rename it.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
@@ -209,77 +204,77 @@ class OutputPlace:
         return bool(os.fstat(self.folder).st_mode & stat.S_IWOTH)
 
     @property
-    def _is_kernels(self) -> bool:
-        """Whether links in the folder lead to what has no path, as /proc/self/fd's do."""
+    def _is_in_proc(self) -> bool:
+        """Whether links in the folder may lead to something without a path, like /proc/self/fd."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
     def _no_link(self) -> int:
-        return 0 if self._is_kernels else os.O_NOFOLLOW
+        return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _objection(self, state: os.stat_result) -> str:
-        """Why what stands in a folder that all may write is not to be used; empty where it is."""
+        """Return why an entry of a folder that all may write must not be used; empty if it may."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
         if state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode):
             return "has another name as well (a hard link)"
-        return (
-            ""
-            if folder.st_mode & stat.S_ISVTX or not stat.S_ISLNK(state.st_mode)
-            else "may be replaced by anybody"
-        )
+        if stat.S_ISLNK(state.st_mode) and not folder.st_mode & stat.S_ISVTX:
+            return "may be replaced by anybody"
+        return ""
 
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
-    """Where the way to a file ends, walked as the kernel does; `OSError`, as for what other users have laid on it."""
+    """Walk a path as the kernel does, and yield its last entry."""
     at = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
-    ahead = list(reversed(path.absolute().parts[1:]))
+    remaining = list(reversed(path.absolute().parts[1:]))
     try:
-        while ahead:
-            place = OutputPlace(folder, name := ahead.pop(), at / name)
+        while remaining:
+            name = remaining.pop()
+            place = OutputPlace(folder, name, at / name)
             target = place.target()
-            if target is None and not ahead:
-                yield place
-                return
             if target is None:
+                if not remaining:
+                    yield place
+                    return
                 at = place.path
-                folder = _instead(folder, place.entered(make=make_folders))
+                folder = _replace_descriptor(folder, place.open_folder(make=make_folders))
                 continue
-            if (links := links + 1) > _MOST_LINKS:
+            links += 1
+            if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if target.is_absolute():
                 at = Path("/")
-                folder = _instead(folder, os.open("/", _FOLDER))
-            ahead.extend(part for part in reversed(target.parts) if part != "/")
+                folder = _replace_descriptor(folder, os.open("/", _FOLDER))
+            remaining.extend(part for part in reversed(target.parts) if part != "/")
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     finally:
         os.close(folder)
 
 
-def _instead(folder: int, other: int) -> int:
-    os.close(folder)
-    return other
+def _replace_descriptor(old: int, new: int) -> int:
+    os.close(old)
+    return new
 
 
 def open_output(path: Path, flags: int) -> int:
-    """Open a file of its owner's alone to write to, made with its folders where there is none."""
+    """Open a file for writing; a new one and its new folders are accessible to the owner only."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
 
 def output_file(written: str) -> Path:
-    """Return the path of an output file; `ValueError` for a folder, since `Path` drops its final slash."""
+    """Return the path of an output file; `ValueError` for a folder, since `Path` drops its slash."""
     if names_folder(written):
         raise ValueError(f"{written} names a folder. Name a file in it.")
     return Path(written)
 
 
 def names_folder(written: str) -> bool:
-    """Whether the text ends in a slash, which `Path` would drop."""
+    """Return whether the text ends in a slash, which `Path` would drop."""
     return written.endswith((os.sep, os.altsep or os.sep))
 
 
@@ -295,13 +290,12 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"cannot make the folder {path}: {error.strerror}", hint="Name another folder."
-        ) from error
+        message = f"cannot make the folder {path}: {error.strerror}"
+        raise InputError(message, hint="Name another folder.") from error
 
 
 def check_target(path: Path | None) -> None:
-    """`InputError` where a file cannot be written there; asked before the work that would be lost."""
+    """Check that a file can be written, before work that would be lost; `InputError` if not."""
     if path is None:
         return
     if path.is_dir():
@@ -317,9 +311,10 @@ def check_target(path: Path | None) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file so that nobody ever sees half of it: beside it first, then in its place; `InputError`.
+    """Write a file so that no reader ever sees half of it; `InputError` if it cannot be written.
 
-    `mode` is that of a new file, whatever the umask.
+    A link's target is replaced, not the link. A device or a pipe is written to. An existing file
+    keeps its mode; a new one has `mode`, or what the umask leaves.
     """
     try:
         with output_place(path) as place:
@@ -340,12 +335,11 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 def _replace(
     place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None
 ) -> None:
-    """Write beside it, under a name that nobody can foresee, and put it in its place."""
-    beside = f".rollout-{secrets.token_hex(8)}"
+    """Write a file with an unpredictable name in the same folder, and rename it."""
+    temporary = f".rollout-{secrets.token_hex(8)}"
     folder = place.folder
-    descriptor = os.open(
-        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder
-    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _NEW_MODE, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
@@ -358,26 +352,26 @@ def _replace(
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        os.replace(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
 @contextmanager
 def scratch_for(purpose: str) -> Iterator[None]:
-    """Raise `InputError`, which says what for, where `tempfile` is asked for a folder within and finds none."""
+    """Raise `InputError` that names the purpose if `tempfile` finds no folder to write to."""
     try:
         yield
     except FileNotFoundError as error:
         if error.filename is not None:
             raise
-        # `tempfile`'s own complaint, which lists the places that it has tried
+        # Without a file name it is the error of `tempfile`, which lists the folders it has tried.
         raise InputError(
             f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
             hint=(
-                "Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir"
-                " at /tmp)."
+                "Set TMPDIR to a writable folder; in a container, mount a volume such as an"
+                " emptyDir at /tmp."
             ),
         ) from error
