@@ -147,7 +147,7 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
         with pytest.raises(ApiError) as first:
             api.get("/x")
         api.get("/known")
-        with pytest.raises(ApiUnavailableError, match="does not accept now") as later:
+        with pytest.raises(ApiUnavailableError, match="accepted before are refused") as later:
             api.get("/x")
     assert (is_passing(first.value), is_passing(later.value)) == (False, True)
     assert (later.value.status, later.value.hint) == (401, first.value.hint)
@@ -221,7 +221,7 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         assert refused(api).status == 0
         early = refused(api)
         assert (type(early), early.status) == (ApiUnavailableError, 403)
-        assert "still refuses: nodes is forbidden" in early.message
+        assert "still refuses requests: nodes is forbidden" in early.message
         assert refused(api).has_cause("NamespaceTerminating")
         later = time.monotonic() + 61
         monkeypatch.setattr("rollout.adapters.kube.session.time.monotonic", lambda: later)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.clock import ServerTime
-from rollout.adapters.kube.answers import continue_token
+from rollout.adapters.kube.answers import check_answer
 from rollout.errors import ApiUnavailableError
 from tests.scripted_api import Exchange, client, scripted
 
@@ -49,7 +49,7 @@ def of(kind: str, version: str = "v1", **more: Any) -> dict[str, Any]:
 def test_answers_of_an_api_server_are_believed(
     method: str, path: str, body: dict[str, Any]
 ) -> None:
-    assert continue_token(json.dumps(body).encode(), method, path) == ""
+    assert check_answer(json.dumps(body).encode(), method, path) == ""
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_whatever_else_says_200_is_a_server_that_is_away(
     with pytest.raises(
         ApiUnavailableError, match=f"the answer to {method} {path} is not what"
     ) as caught:
-        continue_token(text, method, path)
+        check_answer(text, method, path)
     assert caught.value.status == 200
 
 

@@ -416,4 +416,4 @@ def test_else_it_is_loaded_whole(otherwise: str) -> None:
 def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.json({})) as server, pytest.raises(ApiError) as caught:
         client(tmp_path, server.url.replace("http:", "https:")).get("/x")
-    assert "https:// may have to be http://" in caught.value.hint
+    assert "does not speak TLS on this port" in caught.value.hint

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 from typing_extensions import override
 
-from rollout.adapters.kube.answers import continue_token
+from rollout.adapters.kube.answers import check_answer
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import Answer
@@ -136,7 +136,7 @@ class FakeCluster:
         token = ""
         while True:
             body = self._body("GET", path, {**asked, "continue": token} if token else asked)
-            token = continue_token(body, "GET", path)
+            token = check_answer(body, "GET", path)
             yield body
             if not token:
                 return

@@ -1,13 +1,11 @@
-"""Which answers are believed: the sole place where bodies of successful answers come in; and why there was none.
+"""Check successful answers of the API server, and translate exchanges that brought no answer.
 
-A proxy, a login page, or a connection that is cut answers 200 as well. What such an answer says
-must not be taken for an empty list or a done deed, and must not surface as a decoder's complaint:
-it is an API server that is away for the moment. So every body is looked over once, whole, for being
-JSON and of the kind that was asked for; a list's continue token is read on the same way, so that
-large pages are not gone through once more.
+A proxy or a login page answers 200 as well, and a connection may break in the middle of an answer.
+Such an answer must not be taken for an empty list or a completed change. It counts as an API server
+that is unavailable for the moment. So every body must be JSON of the requested kind. The continue
+token of a list is read in the same pass, so that large pages are decoded only once here.
 
-Exchanges that never came to an answer are told as errors of our tree here, too; answers with a
-status that is none of success are read by `rollout.gather.cluster.failure`.
+Answers with a status of failure are read by `rollout.gather.cluster.failure`.
 """
 
 import ssl
@@ -27,21 +25,17 @@ _SUCCESS = b'"Success"'
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
 _REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
 _CA_HINT = (
-    "The kubeconfig's certificate-authority is not the one that signed it, or the address is"
-    " another's."
+    "Check certificate-authority in the kubeconfig, and whether the address is that of this server."
 )
 _DATE_HINT = (
-    "Check this machine's clock (timedatectl), then until when the server's certificate is valid."
+    "Check this machine's clock (timedatectl), then the expiry of the server's certificate."
 )
-_PLAIN_HINT = (
-    "The server does not speak TLS on this port: https:// may have to be http://, or the port is"
-    " wrong."
-)
+_PLAIN_HINT = "The server does not speak TLS on this port. Check the port, or write http://."
 _CLIENT_CERT_HINT = (
-    "The server asks for another client certificate than the kubeconfig's user has: renew it."
+    "The server rejects the client certificate of the kubeconfig's user. Renew the certificate."
 )
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
-# Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
+# Parts of OpenSSL's messages: the ssl module has no exception classes for these failures.
 _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
 _BY_DATE = ("certificate has expired", "certificate is not yet valid")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
@@ -53,9 +47,9 @@ _ALERTS = (
     "ALERT_HANDSHAKE_FAILURE",
 )
 _BROKEN = (http.ProtocolError, http.DecodeError)
-# The first that fits, with a sentence and a hint.
+# Exception classes with a message and a hint. The first match counts.
 _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
-    (http.NameResolutionError, "the name of {server} cannot be resolved", _DNS_HINT),
+    (http.NameResolutionError, "the host name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
     (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
     (http.ConnectTimeoutError, "no connection to {server}: it did not answer in time", _REACH_HINT),
@@ -72,11 +66,11 @@ class _Body(wire.Wire, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"")
 
 
-def continue_token(body: bytes, method: str, path: str) -> str:
-    """Return the token of the page that follows, empty where none does.
+def check_answer(body: bytes, method: str, path: str) -> str:
+    """Check a body, and return the token of the next page; empty if there is none.
 
     Raises:
-        ApiUnavailableError: The body is no answer of an API server to this request.
+        ApiUnavailableError: The body is not an API server's answer to this request.
     """
     request = f"{method} {path}"
     try:
@@ -84,38 +78,43 @@ def continue_token(body: bytes, method: str, path: str) -> str:
     except NOT_READ as error:
         raise garbled(request, error) from error
     if not _is_answer(read, method, path):
-        raise garbled(
-            request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})"
-        )
+        kind = read.kind or "unknown"
+        raise garbled(request, f"it is of kind {kind} ({read.api_version or 'no version'})")
     return read.metadata.continue_token
 
 
 def _is_answer(read: _Body, method: str, path: str) -> bool:
-    """Whether it is what a path (`/api/VERSION/…`, `/apis/GROUP/VERSION/…`) is about; others are of no kind."""
+    """Return whether a body has the kind that its path asks for.
+
+    Paths are `/api/VERSION/…` and `/apis/GROUP/VERSION/…`. Answers to other paths have no kind.
+    """
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
         return True
-    at = 1 if root == "api" else 2
-    version = "/".join(parts[:at])
-    rest = parts[at:]
-    in_namespace = rest[:1] == ["namespaces"] and len(rest) > 2  # noqa: PLR2004 - else it is the namespace itself
-    resource, name, subresource = (*(rest[2:] if in_namespace else rest), "", "", "")[:3]
+    version_parts = 1 if root == "api" else 2
+    version = "/".join(parts[:version_parts])
+    rest = parts[version_parts:]
+    # `namespaces/NAME` alone is the namespace itself.
+    if rest[:1] == ["namespaces"] and len(rest) > 2:  # noqa: PLR2004
+        rest = rest[2:]
+    resource, name, subresource = (*rest, "", "", "")[:3]
     if not resource:
         return read.kind == _DISCOVERY
     if subresource and read.kind.lower() == subresource:
         return True
     if read.kind == "Status":
-        # The answer to a deed that leaves no object, or not this one, behind.
+        # A request that leaves no object behind, or that acts on another one.
         return (method == "DELETE" or bool(subresource)) and bytes(read.status) == _SUCCESS
-    is_list = method == "GET" and not name
-    kind = read.kind.removesuffix("List") if is_list and read.kind.endswith("List") else read.kind
-    return (
-        read.api_version == version and _plural(kind) == resource and (kind != read.kind) == is_list
-    )
+    kind = read.kind
+    if method == "GET" and not name:
+        if not kind.endswith("List"):
+            return False
+        kind = kind.removesuffix("List")
+    return read.api_version == version and _plural(kind) == resource
 
 
 def _plural(kind: str) -> str:
-    """Return the resource of a kind, by the rule that Kubernetes' own clients guess it by."""
+    """Return the resource of a kind, by the rule of Kubernetes' code generators."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
@@ -130,42 +129,36 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
         (sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds)
     )
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
-    return ApiUnavailableError(
-        sentence.format(server=server, request=request, cause=cause), hint=hint
-    )
+    message = sentence.format(server=server, request=request, cause=cause)
+    return ApiUnavailableError(message, hint=hint)
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Whether the connection ended without a word: of a TLS error that is only one kind."""
+    """Return whether the server closed the connection without an answer."""
     return isinstance(error, http.ProtocolError) or isinstance(_innermost(error), ssl.SSLEOFError)
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
-    unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)
-    return unread and isinstance(error, _BROKEN)
+    """Return whether a stream ended within a chunk, which urllib3 reports as an invalid number."""
+    invalid = isinstance(error, http.InvalidChunkLength)
+    return isinstance(error, _BROKEN) and (invalid or isinstance(_innermost(error), ValueError))
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
     text = str(error)
+    cause = _cause(error)
     if _VERIFICATION in text:
         hint = _DATE_HINT if any(marker in text for marker in _BY_DATE) else _CA_HINT
-        return ApiError(
-            f"the certificate of {server} cannot be verified: {_cause(error)}", hint=hint
-        )
+        return ApiError(f"the certificate of {server} cannot be verified: {cause}", hint=hint)
     if any(marker in text for marker in _NOT_TLS):
-        return ApiError(f"no TLS with {server}: {_cause(error)}", hint=_PLAIN_HINT)
+        return ApiError(f"no TLS with {server}: {cause}", hint=_PLAIN_HINT)
     if any(marker in text for marker in _ALERTS):
-        return ApiError(
-            f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT
-        )
-    return ApiUnavailableError(
-        f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT
-    )
+        return ApiError(f"{server} ended the TLS handshake: {cause}", hint=_CLIENT_CERT_HINT)
+    return ApiUnavailableError(f"the TLS connection to {server} broke: {cause}", hint=_REACH_HINT)
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason, without the names of client classes around it."""
+    """Return the innermost reason, without the client's class names around it."""
     inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__

@@ -1,8 +1,8 @@
-"""The API server, through the `kubernetes` package: its credentials and connections, not its models.
+"""The API server, with the credentials and connections of the `kubernetes` package.
 
-Requests are raw: bodies come back as the bytes that arrived, and what is read out of them is the
-caller's choice. Retrying is the caller's too, who knows the deadline; only a kept connection that
-turns out to be dead is replaced here, because that says nothing about the server.
+Bodies are returned as the bytes that arrived, because callers decode only the few fields they use.
+Callers also retry, because they know the deadline. Only a GET over a connection that breaks before
+the answer is repeated here.
 """
 
 import logging
@@ -21,7 +21,7 @@ import urllib3.exceptions
 
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
-from rollout.adapters.kube.answers import continue_token, exchange_error, is_broken_off
+from rollout.adapters.kube.answers import check_answer, exchange_error, is_broken_off
 from rollout.adapters.kube.session import Access, Recovery, Session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
@@ -44,7 +44,10 @@ _WATCH_SLACK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to connect, and to wait for the next bytes; a body may take `body_patience` times the latter in all."""
+    """Seconds to connect and to wait for the next bytes.
+
+    A whole body may take `body_patience` times `read`.
+    """
 
     connect: float = 5.0
     read: float = 30.0
@@ -63,31 +66,31 @@ class _Request:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
-    def named(self) -> str:
-        """Return the request for the log: a page's token is long, and says nothing."""
-        query = {**self.query, **({"continue": "more"} if "continue" in self.query else {})}
+    def for_log(self) -> str:
+        """Return the request with its query, without the long continue token."""
+        query = dict(self.query)
+        if "continue" in query:
+            query["continue"] = "more"
         return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
 
     def url(self, server: str) -> str:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
 
     def headers(self) -> dict[str, str]:
-        return {
+        headers = {
             "Accept": _JSON,
             "Accept-Encoding": self.encoding,
             "User-Agent": USER_AGENT,
-            **(
-                {}
-                if self.body is None
-                else {"Content-Type": _PATCH if self.method == "PATCH" else _JSON}
-            ),
         }
+        if self.body is not None:
+            headers["Content-Type"] = _PATCH if self.method == "PATCH" else _JSON
+        return headers
 
 
 def connect(
     kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
-    """Read the kubeconfig and make a client; nothing is sent yet.
+    """Read the kubeconfig and make a client. Nothing is sent yet.
 
     Args:
         kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's
@@ -96,7 +99,7 @@ def connect(
         timeouts: How long to wait for the server.
 
     Raises:
-        KubeconfigError: It cannot be used.
+        KubeconfigError: The kubeconfig cannot be used.
     """
     access = Access(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -109,7 +112,7 @@ class KubeApi:
     _access: Access
     _timeouts: Timeouts
     _recovery: Recovery
-    _time_there: ServerTime
+    _server_time: ServerTime
 
     @property
     def server(self) -> str:
@@ -117,108 +120,110 @@ class KubeApi:
         return self._access.session.server
 
     def server_time(self) -> datetime | None:
-        """Return the API server's clock, in UTC, late by up to a second or two; None before it has answered."""
-        return self._time_there.now()
+        """Return the API server's clock in UTC, up to two seconds late; None before any answer."""
+        return self._server_time.now()
 
     def within(self, seconds: float) -> "KubeApi":
-        """Return the same server by the same login, each answer awaited for that long and no longer."""
-        hurried = Timeouts(
-            min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1
+        """Return a client of the same session that waits at most this long for each answer."""
+        timeouts = Timeouts(
+            connect=min(self._timeouts.connect, seconds),
+            read=min(self._timeouts.read, seconds),
+            body_patience=1,
         )
-        return replace(self, _timeouts=hurried)
+        return replace(self, _timeouts=timeouts)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
-        """Body of a GET."""
+        """Return the body of a GET."""
         return self._fetch("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between.
+        """Yield the bodies of a list's pages; `ApiGoneError` if the continue token expires.
 
-        The next page is fetched while the one before is read.
+        The next page is fetched while the caller reads the one before.
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _Request("GET", path, parameters, self._timeouts.read)
-        body, token = self._believed(request)
+        body, token = self._exchange(request)
         while token:
             request = replace(request, query={**parameters, "continue": token})
-            following = in_background(partial(self._believed, request), "next page")
+            next_page = in_background(partial(self._exchange, request), "next page")
             yield body
-            body, token = following.result()
+            body, token = next_page.result()
         yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a POST of `body` as JSON."""
+        """Return the body of the answer to a POST of `body` as JSON."""
         return self._fetch("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a PUT."""
+        """Return the body of the answer to a PUT."""
         return self._fetch("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a JSON merge patch."""
+        """Return the body of the answer to a JSON merge patch."""
         return self._fetch("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """Body of the answer to a DELETE with `body` as its DeleteOptions."""
+        """Return the body of the answer to a DELETE with `body` as its DeleteOptions."""
         return self._fetch("DELETE", path, None, body)
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Lines of a watch that the server ends after `seconds`; leaving the context, from any thread, ends it at once.
+        """Return the lines of a watch with bookmarks, which the server ends after `seconds`.
 
-        Bookmarks are asked for. A lost connection raises `ApiUnavailableError` out of the
-        iteration.
+        Leaving the context, from any thread, ends it at once. A lost connection raises
+        `ApiUnavailableError` from the iteration.
         """
-        request = _Request(
-            "GET",
-            path,
-            {
-                "allowWatchBookmarks": "true",
-                **query,
-                "watch": "true",
-                "timeoutSeconds": str(max(1, round(seconds))),
-            },
-            read_timeout=seconds + _WATCH_SLACK,
-            encoding="identity",
-        )
+        parameters = {
+            "allowWatchBookmarks": "true",
+            **query,
+            "watch": "true",
+            "timeoutSeconds": str(max(1, round(seconds))),
+        }
+        read_timeout = seconds + _WATCH_SLACK
+        request = _Request("GET", path, parameters, read_timeout, encoding="identity")
         return WatchStream(
             lambda: self._answer(request), lambda error: self._failed(error, request)
         )
 
     def _fetch(self, method: str, path: str, query: Query | None, body: object = None) -> bytes:
-        return self._believed(_Request(method, path, query or {}, self._timeouts.read, body))[0]
+        request = _Request(
+            method=method,
+            path=path,
+            query=query or {},
+            read_timeout=self._timeouts.read,
+            body=body,
+        )
+        return self._exchange(request)[0]
 
-    def _believed(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of the page that follows, of an answer that an API server may have given."""
+    def _exchange(self, request: _Request) -> tuple[bytes, str]:
+        """Return a checked body, and the token of the next page."""
         response = self._answer(request)
-        at = self._time_there.reading()
+        at = self._server_time.reading()
         try:
             body = self._read(response)
-            token = continue_token(body, request.method, request.path)
+            token = check_answer(body, request.method, request.path)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._failed(error, request, status=response.status) from error
         except ApiUnavailableError:
             self._recovery.was_away()
             raise
-        self._time_there.hear(response.headers, at)
+        self._server_time.hear(response.headers, at)
         return body, token
 
     def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
-        """Return what a broken exchange means; with a `status` where the server had begun to answer."""
+        """Return the error of a broken exchange; `status` is 0 if the server had not answered."""
         self._recovery.was_away()
         failed = exchange_error(error, self.server, str(request))
         failed.status = status
         return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Read a whole body, within a deadline of its own: a server may say a byte now and then for ever."""
+        """Read a whole body. Its deadline also holds for a server that sends single bytes."""
+        deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
-            body = b"".join(
-                _chunks(
-                    response, time.monotonic() + self._timeouts.read * self._timeouts.body_patience
-                )
-            )
+            body = b"".join(_chunks(response, deadline))
         except BaseException:
             response.close()
             raise
@@ -226,7 +231,7 @@ class KubeApi:
         return body
 
     def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
-        """Return a successful answer, its body unread; anything else is raised."""
+        """Return a successful answer whose body is not read yet; raise any other."""
         session = self._access.session
         response = self._send(session, request)
         if response.status == _UNAUTHORIZED:
@@ -240,7 +245,7 @@ class KubeApi:
     def _send(
         self, session: Session, request: _Request, *, again: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send it; a read once more where the connection ends without a word, kept or new."""
+        """Send a request, and a GET once more if the connection ends without an answer."""
         try:
             return self._transmit(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -269,9 +274,8 @@ class KubeApi:
             outcome = type(error).__name__
             raise
         finally:
-            _LOG.debug(
-                "%s: %s, %.0f ms", request.named(), outcome, (time.monotonic() - begun) * 1000
-            )
+            milliseconds = (time.monotonic() - begun) * 1000
+            _LOG.debug("%s: %s, %.0f ms", request.for_log(), outcome, milliseconds)
         return response
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:

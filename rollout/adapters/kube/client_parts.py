@@ -1,15 +1,15 @@
-"""The parts of the `kubernetes` package that are used here, loaded without the rest of it, and its programs bounded.
+"""Import only what is used of the `kubernetes` package, and limit its credential programs.
 
-The package imports all of itself with its first part: models, dynamic client, websockets, and with
-them pydantic, requests and OAuth, which takes four times as long as everything that a command
-needs. Here its packages stand empty while its loaders of kubeconfigs and its connections are
-imported; what those only may need one day (OpenID Connect renews tokens by requests_oauthlib) is
-imported when it is called. Nothing of that stays in `sys.modules`: whoever imports `kubernetes`
-gets all of it, as ever. A version of the package that cannot be taken apart so is imported whole.
+Importing any part of the package imports all of it, with pydantic, requests and OAuth: 49 MB instead
+of 29 MB, and twice the CPU time of a short command. So empty packages take the place of the real
+ones while the kubeconfig loader and the connections are imported. What they need only rarely
+(OpenID Connect renews tokens with requests_oauthlib) is imported when it is called. Afterwards
+`sys.modules` is as it was, so a later `import kubernetes` gets the whole package. If a version of
+the package cannot be loaded like this, it is imported whole.
 
-For programs that give credentials (`exec` in a kubeconfig) the package waits for ever, while every
-request waits for it: one that hangs in the middle of a night would take the lock with it, and leave
-nodes as they are. A person at a terminal may be asked, but at the beginning only.
+The package waits without limit for programs that print credentials (`exec` in a kubeconfig), and
+every request waits for the program. One that hangs at night would make a rollout lose its lock. So
+programs have a deadline here, and only the first may use the terminal.
 """
 
 import importlib
@@ -32,46 +32,46 @@ from rollout.adapters.secrets import child_environment
 
 _LOG = logging.getLogger("rollout.api")
 _PACKAGE = "kubernetes"
-_LATER: Mapping[str, Mapping[str, str]] = {
+_LAZY: Mapping[str, Mapping[str, str]] = {
     "kubernetes.client": {"ApiClient": "kubernetes.client.ApiClient"},
     "requests_oauthlib": {"OAuth2Session": "requests_oauthlib.OAuth2Session"},
     "oauthlib": {"oauth2": "oauthlib.oauth2"},
     "oauthlib.oauth2": {},
 }
 _EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
-_TURN = threading.Lock()
+_LOCK = threading.Lock()
 
 _EXEC_INFO = "KUBERNETES_EXEC_INFO"
-_SENTENCE = "no answer within {:.0f}s"
-# Seconds that a program has for its answer; those of cloud providers take one to ten.
+# Seconds that a program may take. Those of cloud providers take one to ten.
 LOGIN_LIMIT = 30.0
 _PAUSE = 30.0
 
 
 def client_parts() -> SimpleNamespace:
-    """Return its modules, imported once: `configuration`, `rest`, and to log in `kube_config`, `incluster_config`.
+    """Return the modules `configuration`, `rest`, `kube_config` and `incluster_config`.
 
-    `programs` is what runs the programs that give credentials.
+    They are imported once. `programs` runs the programs that print credentials.
     """
-    with _TURN:
-        return _loaded()
+    with _LOCK:
+        return _load()
 
 
 @cache
-def _loaded() -> SimpleNamespace:
+def _load() -> SimpleNamespace:
     if _PACKAGE in sys.modules:
-        return _imported()
+        return _import_parts()
     try:
-        with _alone():
-            return _imported()
+        with _empty_packages():
+            return _import_parts()
     except Exception as error:  # noqa: BLE001 - whatever another version does, it can be imported whole
         _LOG.info("the kubernetes package is loaded whole: %s", error)
-        return _imported()
+        return _import_parts()
 
 
-def _imported() -> SimpleNamespace:
-    from kubernetes.client import configuration, rest  # noqa: PLC0415 - not before its packages are in place
-    from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415 - as above
+def _import_parts() -> SimpleNamespace:
+    # Not at the top: the empty packages must be in place first.
+    from kubernetes.client import configuration, rest  # noqa: PLC0415
+    from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415
 
     programs = Programs()
     vars(exec_provider)["subprocess"] = programs
@@ -84,8 +84,8 @@ def _imported() -> SimpleNamespace:
     )
 
 
-class _Later:
-    """Something that is imported when it is called, or something of it is asked for."""
+class _LazyObject:
+    """Stands in for an object that is imported when it is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -98,9 +98,9 @@ class _Later:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Have empty packages in the places of the real ones; afterwards the import system knows of none of it."""
-    known = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+def _empty_packages() -> Iterator[None]:
+    """Put empty packages in place of the real ones, and restore `sys.modules` afterwards."""
+    before = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
     stand_ins = _stand_ins()
     sys.modules.update(stand_ins)
     try:
@@ -108,34 +108,34 @@ def _alone() -> Iterator[None]:
         vars(stand_ins["kubernetes.client"])["Configuration"] = configuration.Configuration
         yield
     finally:
-        for name in filter(_is_ours, tuple(sys.modules)):
-            del sys.modules[name]
-        sys.modules.update(known)
+        for name in tuple(sys.modules):
+            if _is_replaced(name):
+                del sys.modules[name]
+        sys.modules.update(before)
 
 
-def _is_ours(name: str) -> bool:
-    return name.partition(".")[0] == _PACKAGE or name in _LATER
+def _is_replaced(name: str) -> bool:
+    return name.partition(".")[0] == _PACKAGE or name in _LAZY
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Return the packages without anything in them but their folders, and what is imported later."""
+    """Return modules that know only their folder, and those whose objects are imported later."""
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("it is no package")
-    modules = {name: ModuleType(name) for name in (*_EMPTY, *_LATER)}
+    modules = {name: ModuleType(name) for name in (*_EMPTY, *_LAZY)}
     folders = specification.submodule_search_locations
     for name in _EMPTY:
         below = name.split(".")[1:]
         vars(modules[name])["__path__"] = ["/".join((folder, *below)) for folder in folders]
-    for name, values in _LATER.items():
-        vars(modules[name]).update(
-            {attribute: _Later(place) for attribute, place in values.items()}
-        )
+    for name, objects in _LAZY.items():
+        for attribute, origin in objects.items():
+            vars(modules[name])[attribute] = _LazyObject(origin)
     return modules
 
 
 class Programs:
-    """Runs them in the package's place, as its `subprocess`: without our secrets, and not for ever."""
+    """Takes the place of `subprocess` in the package: hides our secrets and sets a deadline."""
 
     PIPE = subprocess.PIPE
 
@@ -144,43 +144,47 @@ class Programs:
         self._hung_until: dict[str, float] = {}
 
     def ask_nothing(self) -> None:
-        """Keep the terminal from programs, as `interactiveMode: Never` wants it."""
+        """Keep programs from the terminal, for `interactiveMode: Never`."""
         self._may_ask = False
 
     def Popen(  # noqa: N802
-        self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **given: Any
+        self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **options: Any
     ) -> Any:
-        """Return what answers as a process that has ended; one that has just hung is not waited for again."""
+        """Run the program to its end, and return an object with the results of its process.
+
+        `TimeoutError` for a program that hangs, or that hung less than `_PAUSE` seconds ago.
+        """
         environment = child_environment(env)
         if self._may_ask:
             self._may_ask = False
-            asking = subprocess.Popen(arguments, env=environment, cwd=cwd, **given)  # noqa: S603 - the operator's
-            stdout, stderr = asking.communicate()
-            # What went to the terminal is None here, which the package cannot take.
-            return _ended((stdout or "", stderr or ""), asking.returncode)
+            process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603 - the operator's
+            stdout, stderr = process.communicate()
+            # A stream that went to the terminal is None, which the package does not expect.
+            return _ended_process((stdout or "", stderr or ""), process.returncode)
         environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
+        hung = TimeoutError(f"no answer within {LOGIN_LIMIT:.0f}s")
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
-            raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT))
+            raise hung
         try:
             done = run_program(arguments, seconds=LOGIN_LIMIT, environment=environment, folder=cwd)
         except subprocess.TimeoutExpired:
             self._hung_until[arguments[0]] = time.monotonic() + _PAUSE
-            # not the exception's own words: they have the arguments, which may hold secrets
-            raise TimeoutError(_SENTENCE.format(LOGIN_LIMIT)) from None
-        printed = tuple(stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
-        return _ended(printed, done.returncode)
+            # The message of this exception holds the arguments, which may be secret.
+            raise hung from None
+        stdout = done.stdout.decode(errors="replace")
+        stderr = done.stderr.decode(errors="replace")
+        return _ended_process((stdout, stderr), done.returncode)
 
 
-def _ended(printed: tuple[str, ...], status: int) -> Any:
-    """Return what answers as a process that has ended."""
+def _ended_process(printed: tuple[str, str], status: int) -> Any:
     return SimpleNamespace(communicate=lambda: printed, wait=lambda: status)
 
 
 def _without_terminal(info: str) -> str:
-    """Return what a program is told of its run, with nobody there to be asked.
+    """Return the exec info of a program with `interactive` false.
 
-    The package goes by stdout, though what counts is whether the program gets our stdin.
+    The package sets it by whether stdout is a terminal, but the program does not get our stdin.
     """
-    told = json.loads(info)
-    told["spec"]["interactive"] = False
-    return json.dumps(told)
+    document = json.loads(info)
+    document["spec"]["interactive"] = False
+    return json.dumps(document)

@@ -1,7 +1,7 @@
-"""Which kubeconfig, which context, and whether it can work: checked before any client library sees it.
+"""Choose and check a kubeconfig and a context before the client library sees them.
 
-The library reports a missing name as a missing key, and silently goes on without a user that does
-not exist. An operator is told the file, the name, and what else there is.
+The library reports a missing name as a missing key, and silently continues without a user that does
+not exist. Here the error names the file, the name, and the names that exist.
 """
 
 import os
@@ -27,7 +27,7 @@ _SHOWN = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 
 
-# The auth providers that the client library can use. It ignores any other without a word.
+# The auth providers that the client library knows. It silently ignores others.
 _AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
 # The characters of a header's name that client-go leaves as they are.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
@@ -74,7 +74,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     extensions: tuple[Any, ...] | None = None
 
     def impersonation(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers that ask the API server to act as another user, as client-go sends them."""
+        """Return the impersonation headers, as client-go sends them."""
         headers = []
         if self.impersonate:
             headers.append(("Impersonate-User", self.impersonate))
@@ -102,7 +102,7 @@ class Context(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A named entry of any section. It has the one field that belongs to its section.
+    """A named entry of any section, with the one field that belongs to its section.
 
     A user is read only if the context names it, so unknown fields of other users do no harm.
     """
@@ -124,11 +124,10 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What was chosen, ready for the library.
+    """The chosen context, with its cluster and user.
 
-    `origin` are the files, for messages; `program` gives the credentials, None where none does;
-    `proxy` is the cluster entry's own, empty where it names none, and `server` its address.
-    `impersonation` are the headers that ask for another identity.
+    `origin` names the files in messages. `program` prints the credentials, if any program does.
+    `proxy` and `server` are those of the cluster entry. `impersonation` holds headers.
     """
 
     files: tuple[Path, ...]
@@ -142,28 +141,30 @@ class Login:
 
 
 class _Merged:
-    """The files as one: of entries of one name the first counts, as for kubectl."""
+    """Several files as one. As for kubectl, the first entry of a name counts."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
-        read = [_read(path) for path in reversed(files)]
-        self.current = next(
-            (file.current_context for file in reversed(read) if file.current_context), None
-        )
-        self.contexts = {
-            entry.name: entry.context or Context() for file in read for entry in file.contexts or ()
-        }
-        self.clusters = {
-            entry.name: entry.cluster or Cluster() for file in read for entry in file.clusters or ()
-        }
-        self.users = {entry.name: entry.user or {} for file in read for entry in file.users or ()}
+        self.current: str | None = None
+        self.contexts: dict[str, Context] = {}
+        self.clusters: dict[str, Cluster] = {}
+        self.users: dict[str, Mapping[str, Any]] = {}
+        # Entries of earlier files replace those of later ones.
+        for path in reversed(files):
+            file = _read(path)
+            self.current = file.current_context or self.current
+            for entry in file.contexts or ():
+                self.contexts[entry.name] = entry.context or Context()
+            for entry in file.clusters or ():
+                self.clusters[entry.name] = entry.cluster or Cluster()
+            for entry in file.users or ():
+                self.users[entry.name] = entry.user or {}
 
     def __str__(self) -> str:
-        """For messages."""
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
-        """Return the context of this name, else the current one, with its cluster and user."""
+        """Return the login of the context of this name, or of the current one."""
         name = name or self.current
         if name is None:
             raise self._incomplete(f"{self} has no current context")
@@ -201,15 +202,15 @@ class _Merged:
         )
 
     def _user(self, name: str) -> User:
-        """Return the user of this name; `KubeconfigError` for anything in it that would be ignored."""
+        """Return the user of this name; `KubeconfigError` for a field that would be ignored."""
         try:
             user = msgspec.convert(self.users[name], User)
         except msgspec.ValidationError as error:
             raise KubeconfigError(
                 f"user {name!r} of {self}: {error}",
                 hint=(
-                    "rollout refuses fields that it does not know, because they may say who it is"
-                    " to be. Remove the field, or choose another context."
+                    "rollout rejects unknown fields because they may select another identity."
+                    " Remove the field, or choose another context."
                 ),
             ) from error
         if problem := _problem_of_user(user):
@@ -220,17 +221,14 @@ class _Merged:
 
     def _incomplete(self, message: str) -> KubeconfigError:
         names = list(self.contexts)
-        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        hint = (
-            f"Name one with --context: {shown}."
-            if names
-            else f"It has no context at all. {_CHOOSE}"
-        )
-        return KubeconfigError(message, hint=hint)
+        if not names:
+            return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE}")
+        listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        return KubeconfigError(message, hint=f"Name one with --context: {listed}.")
 
 
 def _problem_of_user(user: User) -> str:
-    """Return what prevents this user from logging in as its entry says; empty if nothing does."""
+    """Return why this user cannot log in as its entry says; empty if it can."""
     if user.impersonation() and not user.impersonate:
         return (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -239,19 +237,19 @@ def _problem_of_user(user: User) -> str:
     provider = user.auth_provider.name if user.auth_provider else ""
     if provider and provider not in _AUTH_PROVIDERS:
         return f"logs in through the auth-provider {provider!r}, which rollout does not know"
-    is_asking = user.exec is not None and user.exec.interactive_mode == "Always"
-    if is_asking and not (sys.stdin is not None and sys.stdin.isatty()):
+    needs_terminal = user.exec is not None and user.exec.interactive_mode == "Always"
+    if needs_terminal and not (sys.stdin is not None and sys.stdin.isatty()):
         return "logs in through a program with interactiveMode Always, and stdin is not a terminal"
     return ""
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
-    """Choose and check; `KubeconfigError` says what is missing and what there is."""
+    """Choose a context and check it; `KubeconfigError` if it cannot be used."""
     return _Merged(_paths(kubeconfig)).choose(context)
 
 
 def in_cluster() -> bool:
-    """Whether this runs in a pod without any kubeconfig."""
+    """Return whether this runs in a pod without any kubeconfig."""
     if os.environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
         return False
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
@@ -267,7 +265,7 @@ def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
     )
     if not listed:
         return (_existing(Path(_DEFAULT).expanduser()),)
-    # As kubectl does, files of the list that do not exist are passed over, but not all of them.
+    # As kubectl does, skip files of the list that do not exist, but not all of them.
     return tuple(path for path in listed if path.exists()) or (_existing(listed[0]),)
 
 
@@ -314,26 +312,22 @@ def _check_token_file(path: Path) -> None:
 
 
 def _place(error: Exception) -> str:
-    """Where and what, without the line itself, which may hold a token."""
+    """Return where and what the error is, without the line itself, which may hold a token."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
-    return (
-        type(error).__name__
-        if isinstance(error, UnicodeDecodeError)
-        else " ".join(str(error).split())
-    )
+    if isinstance(error, UnicodeDecodeError):
+        return type(error).__name__
+    return " ".join(str(error).split())
 
 
 def _problem(server: str) -> str:
-    """Say what is wrong with a server's address, without its secrets; empty for one that is right."""
+    """Return what is wrong with a server's address, without its password; empty if nothing is."""
     if not server:
         return "no server address"
     with suppress(ValueError):
         parts = urlsplit(server)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return (
-                "a user and password in its server address: they belong to the user"
-                if "@" in parts.netloc
-                else ""
-            )
+            if "@" in parts.netloc:
+                return "a user and password in its server address: they belong to the user"
+            return ""
     return f"the server address {without_userinfo(server)!r}, which is not a URL"

@@ -1,14 +1,12 @@
-"""Credentials and connections out of a kubeconfig, by way of the `kubernetes` package.
+"""Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs
-that are run included. It says what went wrong with a program only to the log, so the log is
-listened to while it works. It is slow to import, hence in parts, and only when a cluster is really
-asked for.
+The package's loader knows every way to log in that kubectl knows. It reports a program that fails
+only in the log, so the log is read while the loader works.
 
-Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as
-the process ends: a killed one would leave them for ever. Here they are read into memory, and the
-files removed, before anything is sent. Files that the kubeconfig names are read for each
-connection, as they may be replaced meanwhile.
+The loader writes certificates and keys of a kubeconfig into temporary files, and removes them when
+the process ends, but not when it is killed. So they are read into memory here, and the files are
+removed before anything is sent. Files that the kubeconfig names are read for each connection,
+because they may be replaced.
 """
 
 import logging
@@ -43,7 +41,7 @@ from rollout.model.tool_output import last_words
 
 _UNAUTHORIZED = 401
 _MOST_HEARD = 100
-# So many are kept for reuse; more are made where more threads ask at once.
+# Connections kept for reuse. More are opened when more threads send requests.
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
@@ -62,8 +60,8 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 class Session:
     """A connection to an API server, with its credentials and the impersonated user.
 
-    `context` is the kubeconfig's, empty in a pod without one. `impersonation` are headers; a name
-    may stand there several times.
+    `context` is the kubeconfig's, empty in a pod without one. `impersonation` holds headers, whose
+    names may repeat.
     """
 
     server: str
@@ -76,10 +74,10 @@ class Session:
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
         """Add the credentials to these headers, and renew them first if they are about to expire.
 
-        `ApiUnavailableError` where they cannot be sent: a file or program that gives others later
-        is waited for.
+        `ApiUnavailableError` if no header can carry them: their file or program may give others
+        later.
         """
-        with self.renewing, _no_file_left(), _listening():
+        with self.renewing, _no_file_left(), _error_log():
             settings = self.configuration.auth_settings()
         complete = HTTPHeaderDict(headers)
         try:
@@ -87,22 +85,26 @@ class Session:
                 if item["value"]:
                     complete[item["key"]] = header_value(item["value"])
         except ValueError as error:
-            message = f"the kubeconfig's credentials cannot be sent: they have {error}"
             raise ApiUnavailableError(
-                message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT
+                f"the kubeconfig's credentials cannot be sent: they have {error}",
+                status=_UNAUTHORIZED,
+                hint=_CREDENTIALS_HINT,
             ) from None
         for name, value in self.impersonation:
             complete.add(name, value)
         return complete
 
     def without_credentials(self, body: bytes) -> bytes:
-        """Return what a server has answered, should it have sent back what it was sent."""
-        sent = [value.split()[-1] for value in self.configuration.api_key.values() if value.split()]
-        return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
+        """Remove the credentials from an answer: a server may send back what it was sent."""
+        secrets = []
+        for value in self.configuration.api_key.values():
+            secrets += value.split()[-1:]
+        text = masked(body.decode(errors="surrogateescape"), secrets)
+        return text.encode(errors="surrogateescape")
 
 
 def open_session(kubeconfig: Path | None, context: str | None) -> Session:
-    """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
+    """Find the kubeconfig, log in and prepare connections. Nothing is sent to the server yet."""
     if kubeconfig is None and in_cluster():
         return _session(_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
@@ -112,25 +114,24 @@ def open_session(kubeconfig: Path | None, context: str | None) -> Session:
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
-    """Return the headers that ask for another identity; `KubeconfigError` where one cannot be sent."""
+    """Return the impersonation headers; `KubeconfigError` if one of them cannot be sent."""
     try:
         return tuple((name, header_value(value)) for name, value in login.impersonation)
     except ValueError as error:
-        message = (
-            f"user {login.user!r} of {login.origin} impersonates someone whose name has {error}"
-        )
         raise KubeconfigError(
-            message, hint="Write names with ASCII characters, on one line."
+            f"user {login.user!r} of {login.origin} impersonates someone whose name has {error}",
+            hint="Write names with ASCII characters, on one line.",
         ) from None
 
 
 @contextmanager
 def _no_file_left() -> Iterator[None]:
-    """Remove the files that the package has put a kubeconfig's certificates and keys into, whatever happens."""
+    """Remove the files into which the package has written certificates and keys."""
     try:
         yield
     finally:
-        client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001 - else it does so at the end alone
+        # The package itself does so only when the process ends.
+        client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001
 
 
 def _service_account(context: str | None) -> Any:
@@ -154,16 +155,17 @@ def _configuration(login: Login) -> Any:
     with (
         _translated(login.origin),
         scratch_for("a kubeconfig with certificates in it"),
-        _listening() as heard,
+        _error_log() as records,
     ):
-        loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001 - only it knows when credentials expire
+        # Only the loader knows when the credentials expire.
+        loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001
             filename=os.pathsep.join(str(path) for path in login.files),
             active_context=login.context,
         )
         loader.load_and_set(configuration)
         Renewal(loader).watch_over(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
-        why = f": {last_words(heard[-1].getMessage())}" if heard else ""
+        why = f": {last_words(records[-1].getMessage())}" if records else ""
         raise KubeconfigError(
             f"{login.program.command} gave no credentials{why}",
             hint=login.program.install_hint
@@ -173,10 +175,10 @@ def _configuration(login: Login) -> Any:
 
 
 class Renewal:
-    """Renews credentials that say when they expire, shortly before they do.
+    """Renews credentials shortly before they expire.
 
-    The library renews them five minutes before that. Those that live for less than five minutes it
-    would renew for every request, running their program each time.
+    The package renews them five minutes before, so it would run the program of credentials that
+    live less than five minutes for every request.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -184,7 +186,7 @@ class Renewal:
         self._due: datetime | None = None
 
     def watch_over(self, configuration: Any) -> None:
-        """Renew these credentials when they are due. Credentials without an expiry are renewed after a 401."""
+        """Renew these credentials when they are due; those without an expiry only after a 401."""
         self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
         configuration.refresh_api_key_hook = self._renew_if_due
 
@@ -206,8 +208,8 @@ def _session(configuration: Any, *, proxy: str) -> Session:
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = _CONNECTIONS
-    configuration.socket_options = _kept_alive()
-    # What is missing for SOCKS is told by an error of ours.
+    configuration.socket_options = _keep_alive_options()
+    # An error of ours says what is missing for SOCKS.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     is_of_environment = configuration.proxy and not proxy
     with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
@@ -215,32 +217,31 @@ def _session(configuration: Any, *, proxy: str) -> Session:
     if in_memory is not None:
         pool.connection_pool_kw["ssl_context"] = in_memory
     if not configuration.verify_ssl:
-        # The operator asked for it in the kubeconfig; a warning a request helps nobody.
+        # The kubeconfig says so. A warning for each request would not help.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
     return Session(configuration.host, pool, configuration)
 
 
-def _kept_alive() -> list[tuple[int, int, int]]:
-    """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
-    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-    known = [name for name in wanted if hasattr(socket, name)]
-    options = [(socket.IPPROTO_TCP, getattr(socket, name), wanted[name]) for name in known]
-    return [
-        *HTTPConnection.default_socket_options,
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        *options,
-    ]
+def _keep_alive_options() -> list[tuple[int, int, int]]:
+    """Return socket options that keep an idle watch open through NAT, and notice a dead peer."""
+    options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    seconds = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    for name, value in seconds.items():
+        # Not every system has all of them.
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
-    """Return what connections are made with where certificates stand in the kubeconfig; None where files have them.
+    """Return the TLS context if the kubeconfig holds certificates itself; None if it names files.
 
-    An unusable certificate is met here, by its name, and not in the middle of a request.
+    Also checks the certificates, so that an unusable one is reported before the first request.
     """
     context = create_urllib3_context(
         cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     )
-    # An empty passphrase keeps OpenSSL from asking for one on the terminal.
+    # With an empty passphrase OpenSSL does not ask for one on the terminal.
     load_chain = partial(context.load_cert_chain, keyfile=configuration.key_file, password="")
     for kind, path, load in (
         ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
@@ -255,12 +256,15 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
-    if not client_parts().kube_config._temp_files:  # noqa: SLF001 - the names of the files that it has written
+    # The files that the package has written.
+    if not client_parts().kube_config._temp_files:  # noqa: SLF001
         return None
     if configuration.verify_ssl and not configuration.ssl_ca_cert:
         context.load_default_certs()
-    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
-    # One that is reached by TLS shows a certificate of the same authorities, as with kubectl.
+    configuration.ssl_ca_cert = None
+    configuration.cert_file = None
+    configuration.key_file = None
+    # As with kubectl, the same authorities sign the certificate of an HTTPS proxy.
     configuration.proxy_ssl_context = context
     return context
 
@@ -275,22 +279,22 @@ def _check_credentials(configuration: Any) -> None:
 
 
 def _choose_proxy(configuration: Any, proxy: str) -> None:
-    """Go through the kubeconfig's proxy always; through the environment's, as Go does, to other machines only."""
+    """Set the proxy: the kubeconfig's, else the environment's except for the local machine.
+
+    Go makes the same exception. As for kubectl and curl, HOST:PORT means an HTTP proxy.
+    """
     if proxy:
         configuration.proxy = proxy
-    else:
-        configuration.no_proxy = ",".join(
-            part for part in (configuration.no_proxy, _LOOPBACK) if part
-        )
-        # Chosen by us, though it is the one from the environment: that would be looked through at
-        # each request. It may be a host and a port alone: HTTP's, as for kubectl and curl.
-        if configuration.proxy and "://" not in configuration.proxy:
-            configuration.proxy = f"http://{configuration.proxy}"
+        return
+    exceptions = [configuration.no_proxy, _LOOPBACK]
+    configuration.no_proxy = ",".join(filter(None, exceptions))
+    if configuration.proxy and "://" not in configuration.proxy:
+        configuration.proxy = f"http://{configuration.proxy}"
 
 
 @contextmanager
 def _translated(origin: str) -> Iterator[None]:
-    """Whatever the loader raises, for it raises anything, as one error that names the file."""
+    """Turn whatever the loader raises into a `KubeconfigError` that names the file."""
     try:
         yield
     except InputError:
@@ -298,11 +302,10 @@ def _translated(origin: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != _SOCKS:
             raise
-        message = (
-            f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not"
-            " installed"
-        )
-        raise KubeconfigError(message, hint=f"{sys.executable} -m pip install PySocks") from error
+        raise KubeconfigError(
+            f"{origin} cannot be used: a SOCKS proxy needs PySocks, which is not installed",
+            hint=f"{sys.executable} -m pip install PySocks",
+        ) from error
     except Exception as error:
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
@@ -311,8 +314,8 @@ def _translated(origin: str) -> Iterator[None]:
 
 
 @contextmanager
-def _listening() -> Iterator[list[logging.LogRecord]]:
-    """Collect what is logged as an error; with a handler of ours in place it is not printed either."""
+def _error_log() -> Iterator[list[logging.LogRecord]]:
+    """Collect what is logged as an error, instead of printing it."""
     listener = BufferingHandler(_MOST_HEARD)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
@@ -323,15 +326,13 @@ def _listening() -> Iterator[list[logging.LogRecord]]:
 
 
 class Access:
-    """The session in use.
+    """The session in use, opened at once and again when the server rejects its credentials.
 
-    It is opened at once, and again when the server no longer accepts the credentials, which a
-    rollout of many hours may well outlive. Where that fails it may succeed later, when the network
-    of its program is back or somebody has logged in anew: that is told as a server that is away,
-    for whoever asks to wait out.
+    A rollout of many hours may outlive its credentials. A renewal that fails may succeed later, so
+    it raises `ApiUnavailableError`, which callers wait out.
 
-    The context is the one that was chosen at first, whatever the kubeconfig's current one is by
-    then, and the server stays the same: a rollout never goes on in another cluster.
+    A renewal keeps the context that was chosen first, and refuses another server: a rollout never
+    continues in another cluster.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
@@ -343,29 +344,31 @@ class Access:
 
     @property
     def session(self) -> Session:
-        """The latest."""
+        """The latest session."""
         return self._session
 
     def renewed(self, refused: Session) -> Session:
-        """Return a session with fresh credentials, made once however many threads were refused."""
+        """Return a session with new credentials; threads that were refused together share it."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
             return self._session
 
     def _login_anew(self) -> Session:
-        """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
+        """Return a new session. A login that has just failed is not repeated for each thread."""
         if time.monotonic() >= self._locked_out_until:
             try:
-                return self._same_server()
+                return self._open_again()
             except KubeconfigError as error:
-                self._refusal, self._locked_out_until = error, time.monotonic() + _LOGIN_PAUSE
-        message = f"the credentials have expired and cannot be renewed: {self._refusal.message}"
+                self._refusal = error
+                self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
         raise ApiUnavailableError(
-            message, status=_UNAUTHORIZED, hint=self._refusal.hint
+            f"the credentials have expired and cannot be renewed: {self._refusal.message}",
+            status=_UNAUTHORIZED,
+            hint=self._refusal.hint,
         ) from self._refusal
 
-    def _same_server(self) -> Session:
+    def _open_again(self) -> Session:
         first = self._session
         session = open_session(self._kubeconfig, first.context or None)
         if session.server != first.server:
@@ -381,15 +384,13 @@ class Access:
 
 
 class Recovery:
-    """Hears of exchanges that failed; judges refusals by how long ago the last one did. For many threads.
+    """Decides whether a refusal is final or may pass. Safe for many threads.
 
-    An API server that starts refuses everybody for a moment: it listens before it has read who may
-    do what, so that users whose rights stand in the cluster are told 403 (and service accounts 401)
-    which they are granted right after.
+    An API server that starts listens before it has read the cluster's roles. For a moment it
+    answers 403 to users, and 401 to service accounts, that it accepts right after.
 
-    Credentials that a server has accepted are no mistake of whoever runs this: refused later, they
-    have expired or were replaced, or what the server asks about them is away. They may be accepted
-    again, once an operator has seen to that.
+    Credentials that were accepted once are not a mistake of the user. They may have expired, or the
+    server cannot reach what it asks about them, and an operator may fix either.
     """
 
     def __init__(self) -> None:
@@ -397,30 +398,33 @@ class Recovery:
         self._is_known = False
 
     def was_accepted(self) -> None:
-        """Hear that the server knows the caller."""
+        """Note that the server has accepted the credentials."""
         self._is_known = True
 
     def was_away(self) -> None:
-        """Hear that the server did not answer, or broke off, or said that it cannot."""
+        """Note that the server did not answer, or answered that it is unavailable."""
         self._away_at = time.monotonic()
 
     def judge(self, error: ApiError) -> ApiError:
-        """Return the refusal, or that the server is not to be relied on yet; one with a cause is about the object."""
+        """Return the refusal, or an `ApiUnavailableError` if it may pass.
+
+        A refusal with causes concerns the object, so it is final.
+        """
         if isinstance(error, ApiUnavailableError):
             self.was_away()
             return error
         if error.status == _UNAUTHORIZED and self._is_known:
-            return _passing(
-                error, "what the API server has accepted before, it does not accept now"
+            return _unavailable(
+                error, "credentials that the API server accepted before are refused"
             )
         if error.status not in _REFUSALS or error.causes:
             return error
         if time.monotonic() - self._away_at <= _STARTING_SECONDS:
-            return _passing(error, "the API server was unavailable, and still refuses")
+            return _unavailable(error, "the API server was unavailable and still refuses requests")
         return error
 
 
-def _passing(error: ApiError, why: str) -> ApiUnavailableError:
+def _unavailable(error: ApiError, why: str) -> ApiUnavailableError:
     return ApiUnavailableError(
         f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint
     )

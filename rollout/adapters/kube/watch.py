@@ -1,8 +1,7 @@
-"""A watch's lines, endable at any moment.
+"""The lines of a watch, which any thread can end at any moment.
 
 A thread that waits in a socket for the next event cannot be told to stop, and closing the socket
-under it does not wake it: only shutting the socket's reading side down does. That is what leaving
-the context does, from any thread.
+does not wake it. Only shutting down the socket's reading side does.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ _LEAVING = 1.0
 
 
 class WatchStream:
-    """The lines of one watch; entering the context sends the request."""
+    """The lines of one watch. Entering the context sends the request, leaving it ends the watch."""
 
     def __init__(
         self,
@@ -56,20 +55,18 @@ class WatchStream:
     def _next_chunk(self) -> bytes:
         try:
             with self._reading:
-                return (
-                    b"" if self._closed or self._response is None else self._response.read1(_CHUNK)
-                )
+                if self._closed or self._response is None:
+                    return b""
+                return self._response.read1(_CHUNK)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # What a reader meets whose socket is shut under it is no failure: somebody asked for
-            # the end.
+            # Another thread has ended the watch and shut the socket down.
             if self._closed:
                 return b""
             raise self._translate(error) from error
 
     def _cut(self, response: urllib3.BaseHTTPResponse) -> None:
-        """Wake a reader, let it leave, then close: what it is inside of may not be taken apart."""
-        # RuntimeError, ValueError: the stream had ended by itself, and its connection is another's
-        # by now.
+        """Wake a reader, wait until it has left the response, then close the response."""
+        # RuntimeError and ValueError mean that the stream had ended, and its connection is reused.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
         if self._reading.acquire(timeout=_LEAVING):
