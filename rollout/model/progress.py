@@ -32,6 +32,25 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
+class Edge(StrEnum):
+    """A move of a node from one phase to another. `execution/node/transitions` has the table."""
+
+    CORDONED = "cordoned"
+    DRAIN_STARTED = "drain-started"
+    EVICTED = "evicted"
+    REBOOT_REQUESTED = "reboot-requested"
+    BOOTED = "booted"
+    READY = "ready"
+    PROVEN = "proven"
+    REFILLED = "refilled"
+    RESTAGED = "restaged"
+    RETURNED = "returned"
+    FAILED = "failed"
+    TAKEN_UP = "taken-up"
+    TAKEN_UP_UNCORDONED = "taken-up-uncordoned"
+    TAKEN_UP_REBOOTING = "taken-up-rebooting"
+
+
 class Outcome(StrEnum):
     """How a node's run ended."""
 
@@ -87,7 +106,8 @@ class NodeResult:
     that failed. `reason` is the exclusion that a skipped one would be now, None where there is none
     like it. `waits`: this is no end, as it was refused right before its cordon, and is to be asked
     about again. `needed_drain_seconds` is the drain timeout with which the node's pods would have
-    had time to terminate; 0 if a longer one would not help, or none is needed.
+    had time to terminate; 0 if a longer one would not help, or none is needed. `edge` is the node's
+    last move, None if its Node was left as it is.
     """
 
     node: str
@@ -102,6 +122,7 @@ class NodeResult:
     reason: ExclusionReason | None = None
     waits: bool = False
     needed_drain_seconds: int = 0
+    edge: Edge | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -236,13 +257,14 @@ class WaveSettling(Line, frozen=True, tag="wave_settling"):
 
 
 class NodeStep(Line, frozen=True, tag="step"):
-    """A node entered a phase, or something worth telling happened within it."""
+    """A node entered a phase by an `edge`, or something worth telling happened within it."""
 
     node: str
     phase: Phase
     detail: str = ""
     endings: Mapping[str, float] | UnsetType = UNSET
     version_staged: str | UnsetType = UNSET
+    edge: Edge | UnsetType = UNSET
 
 
 class PodBlocked(Line, frozen=True, tag="blocked"):
@@ -314,7 +336,8 @@ class PodsEvicted(Line, frozen=True, tag="evicted"):
 class NodeFinished(Line, frozen=True, tag="node_finished"):
     """A node's run ended.
 
-    The last three fields stand in it only where it did not succeed.
+    `ssh_error`, `conditions` and `console` are set only if it did not succeed. `edge` is the node's
+    last move, unset if its Node was left as it is.
     """
 
     node: str
@@ -328,6 +351,7 @@ class NodeFinished(Line, frozen=True, tag="node_finished"):
     ssh_error: str | UnsetType = UNSET
     conditions: tuple[NodeCondition, ...] | UnsetType = UNSET
     console: str | UnsetType = UNSET
+    edge: Edge | UnsetType = UNSET
 
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
@@ -346,6 +370,7 @@ class NodeFinished(Line, frozen=True, tag="node_finished"):
             ssh_error=seen.ssh_error if seen else UNSET,
             conditions=seen.conditions if seen else UNSET,
             console=seen.console if seen else UNSET,
+            edge=result.edge or UNSET,
         )
 
     @property

@@ -125,7 +125,10 @@ class SummaryLine(Line, frozen=True, tag="summary"):
 
 
 class RunRecord(Line, frozen=True, kw_only=True, tag="run"):
-    """A process begins to work on the rollout; the lines that it writes follow."""
+    """A process begins to work on the rollout; the lines that it writes follow.
+
+    Percentages of the policy are of the `selected` nodes.
+    """
 
     format_version: str = ""
     run: str
@@ -136,6 +139,7 @@ class RunRecord(Line, frozen=True, kw_only=True, tag="run"):
     policy: Mapping[str, Any] = {}
     process: str | UnsetType = UNSET
     cluster_name: str | UnsetType = UNSET
+    selected: int | UnsetType = UNSET
 
 
 class AbortedRecord(Line, frozen=True, tag="aborted"):

@@ -34,7 +34,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import moment, timestamp
 from rollout.server.nodes import facts_of, staged_on, version_of
@@ -114,7 +114,7 @@ class HeldSlot:
             else:
                 break
         mark_phase(context, Phase.DRAINED)
-        return progress.to(Phase.DRAINED)
+        return progress.move(Edge.EVICTED)
 
     def _closing(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
         """Take a step during which a grant may be given: a node is given back only once none can be any more.
@@ -134,19 +134,19 @@ class HeldSlot:
                 and node.annotations.get(marks.PHASE) == Phase.REBOOTING
             ):
                 self.reopen()
-                return progress.to(Phase.REBOOTING)
+                return progress.move(Edge.REBOOT_REQUESTED)
             if progress.phase is Phase.REBOOTING and (node.is_ready or self.now.released):
                 node = self._after_last_grant(context)
                 if not (node.is_ready or self.now.released):
                     # it goes down now
                     self.reopen()
-                    return progress
+                    return replace(progress, edge=None)
             if _has_rebooted(context, node) and _is_same(context, node):
                 self.reopen()
                 mark_phase(context, Phase.REBOOTING)
-                return (
-                    progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
-                )
+                if progress.phase is Phase.REBOOTING:
+                    return replace(progress, edge=None)
+                return progress.move(Edge.REBOOT_REQUESTED)
             if (
                 isinstance(error, GivenUpError)
                 and progress.phase is Phase.REBOOTING
@@ -218,11 +218,11 @@ class HeldSlot:
             if self.now.released:
                 raise GivenUpError
             if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
-                return progress.to(Phase.REBOOTING)
+                return progress.move(Edge.REBOOT_REQUESTED)
             if _has_rebooted(context, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
                 mark_phase(context, Phase.REBOOTING)
-                return progress.to(Phase.REBOOTING)
+                return progress.move(Edge.REBOOT_REQUESTED)
             try:
                 refill.check()
             except RefilledError as error:
@@ -248,7 +248,7 @@ class HeldSlot:
                     )
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
-                return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
+                return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
             if self.now.released or (node.is_ready and self.now.returned):
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.now.closing:
@@ -275,7 +275,7 @@ class HeldSlot:
         for node in self._looks(context, Awaited.READY, context.policy.ready_timeout):
             if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
                 mark_phase(context, Phase.READY)
-                return replace(progress, boot=_boot_of(node)).to(Phase.READY)
+                return replace(progress, boot=_boot_of(node)).move(Edge.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
         raise _not_ready(
             context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}"
@@ -310,7 +310,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         raise NotStartedError(withheld.why, withheld.reason)
     context.gates.before_node(at_version(context, staged_on(node)))
     claim(context, "", facts)
-    return replace(progress, marked=True).to(Phase.CORDONED)
+    return replace(progress, marked=True).move(Edge.CORDONED)
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:

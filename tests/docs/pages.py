@@ -32,6 +32,8 @@ PLACES: Mapping[str, str] = {
     "blockers": "json.md",
     "warnings": "json.md",
     "outcomes": "json.md",
+    "phases": "concepts.md",
+    "moves": "json.md",
     "rights": "security.md",
     "commands": "configuration.md",
     "metrics": "metrics-and-notifications.md",

@@ -13,10 +13,11 @@ from rollout.cli.main import program
 from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.cli.settings.values import Setting, written
 from rollout.errors import ExitCode
+from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
-from rollout.model.progress import Outcome
+from rollout.model.progress import Edge, Outcome, Phase
 from rollout.report.metric_families import Families
 from rollout.server.protocol import Kind
 
@@ -24,7 +25,15 @@ from rollout.server.protocol import Kind
 _WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
     Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
 )
-_KINDS: Sequence[type[Enum]] = (ExitCode, ExclusionReason, BlockerKind, WarningKind, Outcome, Kind)
+_KINDS: Sequence[type[Enum]] = (
+    ExitCode,
+    ExclusionReason,
+    BlockerKind,
+    WarningKind,
+    Outcome,
+    Edge,
+    Kind,
+)
 
 
 def words(kind: type[Enum], heading: str) -> str:
@@ -33,6 +42,31 @@ def words(kind: type[Enum], heading: str) -> str:
         (heading, "means"),
         [(f"`{word}`", meaning) for word, meaning in _WORDS[kind.__name__].items()],
     )
+
+
+def phases() -> str:
+    """The transition table as a diagram, without what another process does, and without loops."""
+    moves = [
+        f"{phase} --> {target}: {edge}"
+        for phase, edges in TABLE.items()
+        for edge, target in edges.items()
+        if edge not in TAKEN_UP and target is not phase
+    ]
+    lines = [f"[*] --> {Phase.PENDING}", *moves, f"{Phase.DONE} --> [*]", f"{Phase.FAILED} --> [*]"]
+    return "\n".join(("```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"))
+
+
+def moves() -> str:
+    """The transition table with what each edge means."""
+    rows = []
+    for word, meaning in _WORDS["Edge"].items():
+        by_target: dict[Phase, list[str]] = {}
+        for phase, edges in TABLE.items():
+            if Edge(word) in edges:
+                by_target.setdefault(edges[Edge(word)], []).append(f"`{phase}`")
+        for target, phases_before in by_target.items():
+            rows.append((f"`{word}`", ", ".join(phases_before), f"`{target}`", meaning))
+    return _table(("edge", "from", "to", "means"), rows)
 
 
 def reasons() -> str:
@@ -226,6 +260,8 @@ def fleetlock_answers() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    "phases": phases,
+    "moves": moves,
     "flags": flags,
     "exit codes": lambda: words(ExitCode, "exit code"),
     "reasons": reasons,

@@ -113,7 +113,12 @@ def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
     )
     with (
         run_journal(
-            run.plan, command, session.settings, process=session.process, lines=lines
+            run.plan,
+            command,
+            session.settings,
+            process=session.process,
+            selected=run.selected,
+            lines=lines,
         ) as journal,
         stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
         _notifications(run, stop) as notifier,

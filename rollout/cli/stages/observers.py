@@ -95,11 +95,13 @@ def run_journal(
     settings: Settings,
     *,
     process: str = "",
+    selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
     """Yield an observer that writes the journal, or None if the journal cannot be created.
 
     The first record says who ran which command, with which policy and which version of rollout.
+    Percentages of the policy are of the `selected` nodes, None if their number is unknown.
     `process` is the process as named in the lock, if any. `lines` get the same first record: in a
     pod, its log is the journal that outlives its files.
     """
@@ -115,6 +117,7 @@ def run_journal(
         cluster_name=settings.cluster.name,
         policy=document["policy"],
         process=process or UNSET,
+        selected=UNSET if selected is None else selected,
     )
     if lines is not None:
         lines.write(first)

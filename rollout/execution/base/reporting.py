@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
+    Edge,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -66,8 +67,12 @@ class Reporter:
         endings: tuple[tuple[str, float], ...] = (),
         *,
         staged: str = "",
+        edge: Edge | None = None,
     ) -> None:
-        """Report a node's progress. `staged` is the staged version if it is not the planned one."""
+        """Report a node's progress. `staged` is the staged version if it is not the planned one.
+
+        `edge` is the move by which the node has entered the phase.
+        """
         if self._is_new(node, (phase, detail, endings)):
             told_endings = dict(endings) if endings else UNSET
             step = NodeStep(
@@ -77,6 +82,7 @@ class Reporter:
                 detail=detail,
                 endings=told_endings,
                 version_staged=staged or UNSET,
+                edge=edge or UNSET,
             )
             self.tell(step)
 

@@ -17,7 +17,7 @@ from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
-from rollout.model.progress import Phase
+from rollout.model.progress import Edge, Phase
 
 # Seconds that a permit is left to a drain which is to go first.
 _MOST_DEFERENCE = 3.0
@@ -133,9 +133,10 @@ class NodeTask:
         endings: tuple[tuple[str, float], ...] = (),
         *,
         staged: str = "",
+        edge: Edge | None = None,
     ) -> None:
-        """Report the node's progress. `staged` is the staged version if it is not the planned one."""
-        self.report.step(self.name, phase, detail, endings, staged=staged)
+        """Report the node's progress, as `Reporter.step` does."""
+        self.report.step(self.name, phase, detail, endings, staged=staged, edge=edge)
 
     def node(self, deadline: Deadline | None = None) -> Node:
         """Return the Node as it is now; an outage is waited out until the deadline."""

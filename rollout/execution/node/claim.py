@@ -40,7 +40,7 @@ from rollout.model.host import HostFacts, HostObservation
 from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding, targets_on
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.soft_taint import without_soft_taint
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
@@ -229,17 +229,17 @@ def take_up(context: NodeContext) -> Progress:
             f"{why}: nothing was done to it",
             hint=UNCLEAR_HINT.format(name=node.name),
         )
-    marked = Progress(
+    phase = Phase(node.annotations[marks.PHASE])
+    progress = Progress(
+        phase=phase,
         staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
         marked=True,
+        in_doubt=phase is Phase.REBOOTING,
         targets=targets_on(node),
     )
-    phase = Phase(node.annotations[marks.PHASE])
-    if (
-        context.own is not None
-        and phase in AFTER_REBOOT
-        and node.boot_id == context.planned.boot_id
-    ):
+    if phase not in AFTER_REBOOT:
+        return progress.move(_edge_before_reboot(context.host, node, phase))
+    if context.own is not None and node.boot_id == context.planned.boot_id:
         message = (
             f"its reboot may have been requested, and {context.own.presence}: its cordon and its"
             " marks stay"
@@ -247,17 +247,18 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(
             Outcome.STRANDED, message, hint="Go on from another node: rollout resume."
         )
-    if phase in AFTER_REBOOT:
-        return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
-    return replace(marked, phase=_by_boot(context.host, node, phase))
+    return progress.move(Edge.TAKEN_UP)
 
 
-def _by_boot(host: NodeHost, node: Node, phase: Phase) -> Phase:
-    """Before the reboot, or after one that nobody has asked for: a host that has rebooted needs no other."""
+def _edge_before_reboot(host: NodeHost, node: Node, phase: Phase) -> Edge:
+    """Return how a node is taken up whose reboot nobody has requested, or that has failed.
+
+    A host that has rebooted by itself needs no other reboot.
+    """
     facts = look_once(host)
-    rebooted = facts is not None and not in_boot_before(host, facts)
-    if rebooted or (facts is None and phase is Phase.FAILED):
-        return Phase.REBOOTING
-    if phase is Phase.PENDING or (phase is Phase.FAILED and not node.unschedulable):
-        return Phase.PENDING
-    return Phase.CORDONED
+    has_rebooted = facts is not None and not in_boot_before(host, facts)
+    if has_rebooted or (facts is None and phase is Phase.FAILED):
+        return Edge.TAKEN_UP_REBOOTING
+    if phase is Phase.FAILED and not node.unschedulable:
+        return Edge.TAKEN_UP_UNCORDONED
+    return Edge.TAKEN_UP

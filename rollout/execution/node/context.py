@@ -13,7 +13,7 @@ from rollout.execution.node.transitions import (
     GivenUpError,
     NodeFailure,
     NodeRemovedError,
-    advance,
+    follow,
 )
 from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
@@ -23,7 +23,7 @@ from rollout.model.detection import Source
 from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
@@ -252,6 +252,7 @@ class Progress:
     note: what to report of a node that succeeds.
     unmoved: how many reboots in a row, including this one, have changed nothing.
     endings: seconds that pods took to end in the last drain, by owner.
+    edge: the move by which the node entered the phase, None if it was reported before.
     """
 
     phase: Phase = Phase.PENDING
@@ -265,10 +266,11 @@ class Progress:
     note: str = ""
     unmoved: int = 0
     endings: tuple[tuple[str, float], ...] = ()
+    edge: Edge | None = None
 
-    def to(self, phase: Phase) -> "Progress":
-        """Return the same, one phase on."""
-        return replace(self, phase=advance(self.phase, phase))
+    def move(self, edge: Edge) -> "Progress":
+        """Return the progress after this move; a move that is not in the table is a defect."""
+        return replace(self, phase=follow(self.phase, edge), edge=edge)
 
     @property
     def version(self) -> str:

@@ -28,13 +28,13 @@ from rollout.execution.node.staged import RestagedError, admit_anew, check_stage
 from rollout.execution.node.transitions import (
     AFTER_REBOOT,
     BEFORE_REBOOT,
-    NEXT,
     GivenUpError,
     NodeFailure,
     NodeRemovedError,
     NotStartedError,
     RefusedError,
     WithheldError,
+    follow,
     is_update_cleared,
     may_be_given_back,
     outcome_of,
@@ -49,7 +49,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.model.progress import Edge, Findings, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 
@@ -77,11 +77,16 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
     try:
         if context.is_taken_up:
             progress = take_up(context)
-        while NEXT[progress.phase]:
+        while progress.phase is not Phase.DONE:
             if context.watched is None and progress.phase is not Phase.PENDING:
                 context = replace(context, watched=stack.enter_context(watched_node(context)))
             endings = progress.endings if progress.phase is Phase.DRAINED else ()
-            context.step(progress.phase, endings=endings, staged=_new_version(context, progress))
+            context.step(
+                progress.phase,
+                endings=endings,
+                staged=_new_version(context, progress),
+                edge=progress.edge,
+            )
             step = steps[progress.phase]
             current = _current(context, progress)
             progress = step(until_given_back(current, progress.phase), progress)
@@ -94,7 +99,7 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
         return _with_findings(
             context, _failed(current, progress, _explained(current, progress, error))
         )
-    context.step(progress.phase, staged=_new_version(context, progress))
+    context.step(progress.phase, staged=_new_version(context, progress), edge=progress.edge)
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
     context.remember(_current(context, progress).planned, end)
     return NodeResult(
@@ -104,6 +109,7 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
         seconds=context.seconds,
         message=progress.note,
         version=progress.version,
+        edge=progress.edge,
     )
 
 
@@ -149,9 +155,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         raise NotStartedError(withheld.why, withheld.reason)
     context.gates.before_node(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
-    return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(
-        Phase.CORDONED
-    )
+    admitted = replace(progress, staged_version=staged_version, targets=targets, marked=True)
+    return admitted.move(Edge.CORDONED)
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
@@ -187,7 +192,8 @@ def _with_restaging(progress: Progress) -> Progress:
     """Count that the host has staged another version; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
-    return replace(progress, restagings=progress.restagings + 1, endings=())
+    counted = replace(progress, restagings=progress.restagings + 1, endings=())
+    return counted.move(Edge.RESTAGED)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
@@ -203,7 +209,7 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
         check(context, before, BEFORE, Phase.CORDONED)
         _check_window(context, "while its checks ran", Outcome.SKIPPED)
     _mark_draining(context)
-    return progress.to(Phase.DRAINING)
+    return progress.move(Edge.DRAIN_STARTED)
 
 
 def _mark_draining(context: NodeContext) -> None:
@@ -246,7 +252,7 @@ def _wait(
 def _drain(context: NodeContext, progress: Progress) -> Progress:
     endings = drain(context)
     mark_phase(context, Phase.DRAINED)
-    return replace(progress, endings=endings).to(Phase.DRAINED)
+    return replace(progress, endings=endings).move(Edge.EVICTED)
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
@@ -265,7 +271,7 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
         return drain_again(context, progress, error)
     except RestagedError:
         return _with_restaging(progress)
-    return progress.to(Phase.REBOOTING)
+    return progress.move(Edge.REBOOT_REQUESTED)
 
 
 def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
@@ -277,7 +283,7 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
         return _with_restaging(_look_at_staged(context, progress))
     booted = replace(progress, boot=boot)
     after_rejoin(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
-    return booted.to(Phase.BOOTED)
+    return booted.move(Edge.BOOTED)
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
@@ -286,7 +292,8 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
         raise refilled
     context.step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
-    return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
+    counted = replace(progress, drains=progress.drains + 1, in_doubt=False)
+    return counted.move(Edge.REFILLED)
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
@@ -295,7 +302,7 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
         mark_phase(context, Phase.READY)
 
     after_rejoin(context, progress, Phase.BOOTED, act)
-    return progress.to(Phase.READY)
+    return progress.move(Edge.READY)
 
 
 def _finish(context: NodeContext, progress: Progress) -> Progress:
@@ -319,9 +326,8 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     await_own_pods(context, context.policy.settle_timeout)
     before = give_back(context, Outcome.SUCCEEDED, version)
     unmoved = unmoved_by_now(context, before, version)
-    return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(
-        Phase.DONE
-    )
+    note = _unmoved(context, progress, unmoved)
+    return replace(progress, unmoved=unmoved, note=note).move(Edge.PROVEN)
 
 
 def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
@@ -392,15 +398,20 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     context.remember(context.planned, end)
     message = error.message
     left_cordoned = False
+    edge: Edge | None = None
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         # What a host runs is unknown if it is not back, or if its reboot is not proven.
         is_unknown = outcome is Outcome.NOT_BACK or (
             outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
         )
         version = progress.version or ("" if is_unknown else context.planned.running_version)
+        is_returned = may_be_given_back(outcome, progress.phase)
+        move = Edge.RETURNED if is_returned else Edge.FAILED
+        follow(progress.phase, move)
         try:
-            left_cordoned = not may_be_given_back(outcome, progress.phase)
-            (leave_failed if left_cordoned else give_back)(context, outcome, version)
+            (give_back if is_returned else leave_failed)(context, outcome, version)
+            left_cordoned = not is_returned
+            edge = move
         except (MarksGoneError, ApiNotFoundError):
             left_cordoned = stays_cordoned(context)
         except RolloutError as further:
@@ -420,6 +431,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
         left_cordoned=left_cordoned,
         reason=reason,
         needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
+        edge=edge,
     )
 
 

@@ -1,52 +1,106 @@
-"""The phases of a node's run, as one table; and a node's failure with its outcome, which decides who gets it back.
+"""The transition table of a node's run; and a node's failure with its outcome, which decides whether it is returned.
 
-Everything that decides where a node may go next is here; whatever is not in the table is a defect
-and raises. A phase is written on the Node before the act that it names, so that a crash at any
-point leaves enough to go on from:
+Every move of a node is an edge in `TABLE`. A move that is not in the table is a defect and raises.
+A phase is written on the Node before the act that it names, so that a crash at any point leaves
+enough to continue:
 
-    pending    nothing touched yet
-    cordoned   unschedulable, by us or before us
+    pending    nothing of this rollout is on the node
+    cordoned   unschedulable, by rollout or before it
     draining   its pods are being evicted
-    drained    nothing is left on it that has to go
-    rebooting  the reboot has been, or is about to be, asked for
-    booted     the host is up with another boot id
+    drained    every pod that had to leave is gone
+    rebooting  the reboot was requested, or is about to be
+    booted     the host is up with another boot ID
     ready      the kubelet of that boot reports Ready
     done       proven, and back in service
-    failed     ended; its last result says how
+    failed     it stays cordoned; its last result says why
 
-Two ways lead back to draining: pods have come to a drained node, or to one whose host still answers
-in the boot from before, and it is not asked to reboot under them.
+Three rules are visible in the table:
+
+1. Only `proven` leads to done, and only after `booted` and `ready`.
+2. Only a drained node's reboot is requested. The other way to rebooting is `taken-up-rebooting`: the
+   host has rebooted by itself, or a failed one does not answer.
+3. A node that is not proven is either `returned` (rollout removes its cordon and its marks) or has
+   `failed`. Until its reboot is requested, it can always be returned.
+
+A process that takes a node up knows which act was about to begin, not whether it happened. So the
+node continues at a phase from which everything is proven again.
 """
 
 from collections.abc import Mapping
 
 from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
 from rollout.model.plan import ExclusionReason, PlannedNode
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Edge, Outcome, Phase
 
-NEXT: Mapping[Phase, frozenset[Phase]] = {
-    Phase.PENDING: frozenset({Phase.CORDONED, Phase.FAILED}),
-    Phase.CORDONED: frozenset({Phase.DRAINING, Phase.FAILED}),
-    Phase.DRAINING: frozenset({Phase.DRAINED, Phase.FAILED}),
-    Phase.DRAINED: frozenset({Phase.REBOOTING, Phase.DRAINING, Phase.FAILED}),
-    Phase.REBOOTING: frozenset({Phase.BOOTED, Phase.DRAINING, Phase.FAILED}),
-    Phase.BOOTED: frozenset({Phase.READY, Phase.FAILED}),
-    Phase.READY: frozenset({Phase.DONE, Phase.FAILED}),
-    Phase.DONE: frozenset(),
-    Phase.FAILED: frozenset(),
+TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
+    Phase.PENDING: {
+        Edge.CORDONED: Phase.CORDONED,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.TAKEN_UP: Phase.PENDING,
+        Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
+    },
+    Phase.CORDONED: {
+        Edge.DRAIN_STARTED: Phase.DRAINING,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.TAKEN_UP: Phase.CORDONED,
+        Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
+    },
+    Phase.DRAINING: {
+        Edge.EVICTED: Phase.DRAINED,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.TAKEN_UP: Phase.CORDONED,
+        Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
+    },
+    Phase.DRAINED: {
+        Edge.REBOOT_REQUESTED: Phase.REBOOTING,
+        Edge.REFILLED: Phase.DRAINING,
+        Edge.RESTAGED: Phase.DRAINED,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.TAKEN_UP: Phase.CORDONED,
+        Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
+    },
+    Phase.REBOOTING: {
+        Edge.BOOTED: Phase.BOOTED,
+        Edge.REFILLED: Phase.DRAINING,
+        Edge.RESTAGED: Phase.REBOOTING,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.FAILED: Phase.FAILED,
+        Edge.TAKEN_UP: Phase.REBOOTING,
+    },
+    Phase.BOOTED: {
+        Edge.READY: Phase.READY,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.FAILED: Phase.FAILED,
+        Edge.TAKEN_UP: Phase.REBOOTING,
+    },
+    Phase.READY: {
+        Edge.PROVEN: Phase.DONE,
+        Edge.RETURNED: Phase.PENDING,
+        Edge.FAILED: Phase.FAILED,
+        Edge.TAKEN_UP: Phase.REBOOTING,
+    },
+    Phase.DONE: {},
+    Phase.FAILED: {
+        Edge.RETURNED: Phase.PENDING,
+        Edge.TAKEN_UP: Phase.CORDONED,
+        Edge.TAKEN_UP_UNCORDONED: Phase.PENDING,
+        Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
+    },
 }
 
-# Until its reboot is asked for, a node can be given back as it was.
+# Until its reboot is requested, a node can be returned as it was.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
 # From here on it may be in another boot, and has to be proven.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
+# A node is taken up by one of these.
+TAKEN_UP = frozenset({Edge.TAKEN_UP, Edge.TAKEN_UP_UNCORDONED, Edge.TAKEN_UP_REBOOTING})
 
 
-def advance(current: Phase, following: Phase) -> Phase:
-    """Return the following phase, if the table allows it; any other is a defect of this program."""
-    if following not in NEXT[current]:
-        raise AssertionError(f"{current} does not lead to {following}")
-    return following
+def follow(phase: Phase, edge: Edge) -> Phase:
+    """Return the phase that this edge leads to; an edge that does not start here is a defect."""
+    if edge not in TABLE[phase]:
+        raise AssertionError(f"no edge {edge} starts at the phase {phase}")
+    return TABLE[phase][edge]
 
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.

@@ -18,7 +18,7 @@ from rollout.execution.events import NodeEvents
 from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import MarksGoneError, give_back, leave_aborted, why_lost
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_of
 from rollout.execution.record.slots import change_slots
@@ -29,7 +29,7 @@ from rollout.model.fleetlock import NO_SLOTS
 from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
-from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.model.progress import Edge, NodeResult, Outcome, Phase
 from rollout.model.timestamps import whole_second
 
 _AT_ONCE = 8
@@ -170,13 +170,16 @@ class _Undoing:
         clock = self.ports.clock
         started = clock.monotonic()
         task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
+        edge: Edge | None = None
         message = version = ""
         try:
             self._check_stop()
             if begun.phase not in BEFORE_REBOOT:
                 self._await_safe(task)
             version = self._version_now(task)
+            follow(begun.phase, Edge.RETURNED)
             give_back(task, Outcome.ABORTED, version)
+            edge = Edge.RETURNED
         except (ApiNotFoundError, MarksGoneError) as error:
             # The cordon and the marks are gone with the Node.
             is_lost = bool(why_lost(task)[0])
@@ -191,6 +194,7 @@ class _Undoing:
             message=message,
             version=version,
             left_cordoned=bool(message),
+            edge=edge,
         )
         report.node_finished(result)
         return result
