@@ -119,9 +119,5 @@ class Memory:
             )
         return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
 
-    def why_paused(self, now: datetime | None) -> str:
-        """Why no node may begin now, as all are paused; empty where they may."""
-        return f"all nodes are {self.pause}" if self.pause and not self.pause.is_over(now) else ""
-
 
 NO_MEMORY = Memory()

@@ -1,6 +1,7 @@
 """Nodes that rollout does not reboot: they are about to be removed from the cluster, or have no Linux host."""
 
 from rollout.model.cluster import Node
+from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
 # Taints by which their owners say that the machine behind the Node is about to go, and who sets
 # them. The cluster autoscaler's DeletionCandidateOfClusterAutoscaler is not one of them: it marks
@@ -29,21 +30,23 @@ _VIRTUAL_TAINTS = frozenset(
 )
 
 
-def why_removed(node: Node) -> str:
-    """Return why the node is about to be removed; empty if no deletion or taint says so."""
+def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
+    """Return why the node is about to be removed; None if no deletion or taint says so."""
     if node.deleting:
-        return "the Node is being deleted"
-    taint = next((taint for taint in node.taints if taint.key in _REMOVAL_TAINTS), None)
-    return f"{_REMOVAL_TAINTS[taint.key]} is about to remove it: taint {taint.key}" if taint else ""
+        return NodeDeleting()
+    for taint in node.taints:
+        if remover := _REMOVAL_TAINTS.get(taint.key):
+            return NodeLeaving(remover, taint.key)
+    return None
 
 
-def why_unsupported(node: Node) -> str:
-    """Return why there is no host to ask over SSH; empty for a Linux host."""
+def why_unsupported(node: Node) -> VirtualNode | OtherSystem | None:
+    """Return why there is no host to ask over SSH; None for a Linux host."""
     if _is_virtual(node):
-        return "a virtual node: no host of its own is behind it"
+        return VirtualNode()
     systems = (node.operating_system, *(node.labels.get(label, "") for label in _OS_LABELS))
     other = next((system for system in systems if system and system.lower() != _LINUX), "")
-    return f"a {other.capitalize()} node: rollout reboots Linux hosts" if other else ""
+    return OtherSystem(other) if other else None
 
 
 def _is_virtual(node: Node) -> bool:

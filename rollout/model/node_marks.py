@@ -16,6 +16,13 @@ from typing import Any
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
+from rollout.model.finding import (
+    InvalidMark,
+    MissingMark,
+    NodePaused,
+    PausedByAnnotation,
+    UnknownMark,
+)
 from rollout.model.json_text import read_json
 from rollout.model.memory import Pause
 from rollout.model.own_pods import read_ready
@@ -26,8 +33,6 @@ from rollout.model.timestamps import moment
 # In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
 _LONGEST_MARK = 320
 _LONGEST_PAUSE = 2000
-# Characters of a mark that go into the sentence on what is wrong with it.
-_TOLD = 60
 _COUNT = re.compile(r"[0-9]{1,6}")
 # As long as the longest rest between two attempts, and a clock that is a day off.
 _IN_A_ROW = timedelta(days=3)
@@ -47,18 +52,18 @@ def is_begun(node: Node) -> bool:
     return any(name in node.annotations for name in marks.TRANSIENT)
 
 
-def misunderstanding(node: Node) -> str:
-    """Which annotation of ours is not understood; empty where all are, and where there is none."""
+def misunderstanding(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
+    """Return which annotation of rollout is not understood; None if all are."""
     ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
-    if stranger := min((name for name in ours if name not in marks.ON_NODE), default=""):
-        return f"its annotation {stranger} is unknown to this version of rollout"
+    if unknown := min((name for name in ours if name not in marks.ON_NODE), default=""):
+        return UnknownMark(unknown)
     for name in marks.TRANSIENT if is_begun(node) else ():
         value = node.annotations.get(name)
         if value is None and name in _NEEDED:
-            return f"its annotation {name} is missing"
+            return MissingMark(name)
         if value is not None and not _SOUND.get(name, _is_text)(value):
-            return f"its annotation {name} is {value[:_TOLD]!r}"
-    return ""
+            return InvalidMark(name, value)
+    return None
 
 
 def last_result(node: Node) -> Mapping[str, str]:
@@ -140,12 +145,12 @@ def pause_on(node: Node) -> Pause | None:
     )
 
 
-def why_paused(node: Node, now: datetime | None) -> str:
-    """Why no rollout may begin this node, by whose annotation; empty where it may. `now` by the API server's clock."""
+def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:
+    """Return which annotation keeps rollouts from the node; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
-        return f"paused by its annotation {marks.PAUSED}" if pause == Pause() else str(pause)
+        return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)
     for annotation in marks.RIVAL_PAUSES:
         if node.annotations.get(annotation) == "true":
-            return f"paused by its annotation {annotation}"
-    return ""
+            return PausedByAnnotation(annotation)
+    return None

@@ -7,7 +7,7 @@ pod away for good, as a cordon would.
 
 from dataclasses import dataclass
 
-from rollout.model.plan import ExclusionReason
+from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,9 @@ class OwnNode:
     is_only_place: bool = False
 
     @property
-    def reason(self) -> ExclusionReason:
-        """Deferred where a run from elsewhere can take it; else its own word."""
-        return ExclusionReason.OWN_NODE if self.is_only_place else ExclusionReason.DEFERRED
-
-    @property
-    def message(self) -> str:
-        """Why it is not taken, and by whom it will be."""
-        if self.is_only_place:
-            return (
-                f"{self.presence}, which no other node would take: run rollout from outside the"
-                " cluster"
-            )
-        return f"{self.presence}: the next run takes it, from another node"
+    def finding(self) -> OwnNodeOnly | OwnNodeDeferred:
+        """Return why this process does not reboot the node."""
+        return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)
 
     @property
     def marker(self) -> str:

@@ -188,7 +188,8 @@ class Exclusion:
     """A selected node that is not part of the plan.
 
     `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a
-    staged update.
+    staged update. `message` is `cause`, followed by `fix` in parentheses; plans of earlier versions
+    have only the message. `version` is the one that is held, empty for other reasons.
     """
 
     node: str
@@ -196,6 +197,9 @@ class Exclusion:
     message: str
     pool: str = ""
     update: UpdateStanding | None = None
+    cause: str = ""
+    fix: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

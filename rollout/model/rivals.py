@@ -3,8 +3,22 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-# In the sentence on a node in its hands: what follows is the command that removes its marks.
-IF_REMOVED = "if it was removed: "
+
+class Rival(StrEnum):
+    """Another reboot coordinator; the name for flags."""
+
+    FLUO = "fluo"
+    CLUO = "cluo"
+    KURED = "kured"
+    UPGRADE_CONTROLLER = "system-upgrade-controller"
+    CRO = "cro"
+    KRM = "krm"
+    FLEETLOCK = "fleetlock"
+    MCO = "mco"
+    BRUPOP = "brupop"
+    TUPPR = "tuppr"
+    LOCKSMITHD = "locksmithd"
+    ZINCATI = "zincati"
 
 
 class SelfReboot(StrEnum):

@@ -14,10 +14,12 @@ from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
 from rollout.model.text import counted, joined, or_nothing, printable, shell_word, version_step
 from rollout.model.timestamps import elapsed, seconds_since
-from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
+from rollout.planning.eligibility.memory import all_paused, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.sentences import capitalized, in_brief
+from rollout.wording import cause
+from rollout.wording.nodes import trouble
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
@@ -339,14 +341,14 @@ def _remembered(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
     """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
-    if why := memory.why_paused(now):
-        yield FollowUp(f"{printable(capitalized(why))}.", "rollout unpause --all")
+    if pause := all_paused(memory, now):
+        yield FollowUp(f"{printable(capitalized(cause(pause)))}.", "rollout unpause --all")
     if why := why_aborted(memory):
         yield FollowUp(f"No unattended pass starts a node: {printable(why)}.")
     if slip := memory.slip:
         yield FollowUp(printable(f"{slip} (known since {slip.since})."))
     for version in memory.versions:
-        if why := why_held(memory, version):
+        if held := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
-            sentence = f"{printable(capitalized(why))}; staged on {staged} of these."
+            sentence = f"{printable(capitalized(cause(held)))}; staged on {staged} of these."
             yield FollowUp(sentence, f"rollout release {shell_word(version)}", lead=AFTER_THE_CAUSE)

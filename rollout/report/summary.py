@@ -1,5 +1,6 @@
 """The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -8,7 +9,6 @@ from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
-from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import absences, capitalized, what_failed
 
@@ -256,10 +256,15 @@ def _go_on(result: RunResult) -> str:
     return "rollout resume" if left else "rollout apply"
 
 
+def _held_version(message: str) -> str:
+    match = re.search(r"\bversion (\S+) is held: ", message)
+    return match[1] if match else ""
+
+
 def _release(result: RunResult) -> str:
     """Return the command that ends the holds which keep nodes from being started; empty where none does."""
     held = [
-        held_version(node.message)
+        _held_version(node.message)
         for node in result.not_done
         if node.reason is ExclusionReason.VERSION_HELD
     ]

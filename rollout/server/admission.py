@@ -34,12 +34,14 @@ from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
 from rollout.planning.eligibility.judgement import Rules, why_maybe_held
+from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
 from rollout.server.protocol import Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
+from rollout.wording import text
 
 _NAMED = 3
 _FRESH_FORECAST = 2.0
@@ -196,8 +198,8 @@ class Admission:
             require_memory(memory)
         except BlockedError as error:
             raise Denied(Kind.API_ERROR, error.message) from error
-        if why := memory.why_paused(self._api.server_time()):
-            raise Denied(Kind.PAUSED, why)
+        if pause := all_paused(memory, self._api.server_time()):
+            raise Denied(Kind.PAUSED, text(pause))
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
@@ -213,8 +215,9 @@ class Admission:
                 _KINDS.get(objection.reason, Kind.NODE_EXCLUDED),
                 f"{node.name}: {objection.message}",
             )
-        if not facts.update.new_version and (why := why_maybe_held(facts.running_version, rules)):
-            raise Denied(Kind.VERSION_HELD, f"{node.name}: {why}")
+        is_unknown = not facts.update.new_version
+        if is_unknown and (held := why_maybe_held(facts.running_version, rules)):
+            raise Denied(Kind.VERSION_HELD, f"{node.name}: {text(held)}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:

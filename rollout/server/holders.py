@@ -31,6 +31,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, selected, staged_on
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import PATIENCE, World
+from rollout.wording import text
 
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 # Seconds that an answer may wait for the proof.
@@ -100,7 +101,7 @@ def _check_version(world: World, slot: Slot, node: Node) -> None:
     )
     rules = Rules(memory=memory, limit=limit, include_held=settings.policy.include_held)
     if found := boot_objection(node.name, slot.version, staged_on(node) or None, rules):
-        raise Denied(Kind.VERSION_HELD, f"{node.name}: {found[1]}")
+        raise Denied(Kind.VERSION_HELD, f"{node.name}: {text(found)}")
 
 
 def _check_slot(slot: Slot, node: Node) -> None:

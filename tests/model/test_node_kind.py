@@ -2,6 +2,7 @@
 
 import pytest
 
+from rollout.model.finding import NodeDeleting
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind
 from rollout.model.node_kind import why_removed, why_unsupported
 from rollout.model.placement import Taint
@@ -39,7 +40,7 @@ def test_a_candidate_for_removal_may_stay_and_is_planned(key: str) -> None:
 
 
 def test_a_node_with_a_deletion_timestamp_is_removed() -> None:
-    assert why_removed(node("w-1", deleting=True)) == "the Node is being deleted"
+    assert why_removed(node("w-1", deleting=True)) == NodeDeleting()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollout.model.finding import HeldVersion, UncountedVersion
 from rollout.model.memory import (
     LATEST_VERSIONS,
     MOST_NODES,
@@ -74,19 +75,21 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
     is_resting = seconds < pause_after(failures).total_seconds()
     assert bool(resting_until(memory, "w-1", now)) is is_resting
     found = objection("w-1", BAD, Rules(now, memory, unattended=True))
-    assert (found is not None and found[0] is ExclusionReason.FAILED_RECENTLY) is is_resting
+    assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_resting
     assert objection("w-1", BAD, Rules(now, memory)) is None
 
 
 def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
     one = after(end("w-1"), end("w-1", "run-2"))
-    assert why_held(one, BAD) == ""
+    assert why_held(one, BAD) is None
     assert why_held(one, BAD, 1)
     two = after(end("w-2", "run-3"), memory=one)
-    assert why_held(two, BAD).startswith(f"version {BAD} is held: it failed on 2 nodes, w-1, w-2")
+    held = why_held(two, BAD)
+    assert isinstance(held, HeldVersion)
+    assert held.nodes == ("w-1", "w-2")
     found = objection("w-9", BAD, Rules(NOW, two))
     assert found is not None
-    assert found[0] is ExclusionReason.VERSION_HELD
+    assert found.kind is ExclusionReason.VERSION_HELD
     assert objection("w-9", "4152.2.1", Rules(NOW, two)) is None
     assert objection("w-9", BAD, Rules(NOW, two, include_held=True)) is None
     assert objection("w-9", BAD, Rules(NOW, two, retried=frozenset({"w-9"}))) is None
@@ -137,9 +140,9 @@ def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() ->
     of_theirs = after(
         *(end(name, outcome=Outcome.SUCCEEDED) for name in ("w-1", "w-2")), memory=held
     )
-    assert why_held(of_theirs, BAD).startswith(
-        f"version {BAD} is held: it failed on nodes that have succeeded since, last"
-    )
+    still_held = why_held(of_theirs, BAD)
+    assert isinstance(still_held, HeldVersion)
+    assert not still_held.nodes
 
 
 def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -> None:
@@ -149,7 +152,7 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
         memory = noted(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
         found = objection("w-1", "4999.0.0", Rules(now, memory, unattended=True))
         assert found is not None
-        assert found[0] is ExclusionReason.FAILED_RECENTLY
+        assert found.kind is ExclusionReason.FAILED_RECENTLY
         now += rest * HOUR
         assert resting_until(memory, "w-1", now) == ""
 
@@ -174,7 +177,7 @@ def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
     memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
     found = objection("w-1", BAD, Rules(NOW, memory, include_held=True))
     assert found is not None
-    assert found[0] is ExclusionReason.PAUSED
+    assert found.kind is ExclusionReason.PAUSED
     assert objection("w-1", BAD, Rules(NOW + HOUR, memory)) is None
 
 
@@ -203,7 +206,7 @@ def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(
         {}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")}
     )
     assert bool(why_maybe_held(running, Rules(None, memory))) is is_held
-    assert why_maybe_held(running, Rules(None, memory, include_held=True)) == ""
+    assert why_maybe_held(running, Rules(None, memory, include_held=True)) is None
 
 
 def test_no_newer_version_pushes_a_held_one_out() -> None:
@@ -219,9 +222,10 @@ def test_no_newer_version_pushes_a_held_one_out() -> None:
     assert "4152.9.9" not in memory.versions, "one that is not held gives way"
     # what could not be remembered any more is not tried on others either
     assert f"5000.0.{2 * MOST_VERSIONS - 1}" not in memory.versions
-    assert why_held(memory, "6000.0.0").startswith("version 6000.0.0 is held: ")
+    assert isinstance(why_held(memory, "6000.0.0"), UncountedVersion)
     freed = released(memory, versions=[BAD], nodes=(), everything=False)
-    assert why_held(freed, "6000.0.0") == why_held(freed, BAD) == ""
+    assert why_held(freed, "6000.0.0") is None
+    assert why_held(freed, BAD) is None
     assert why_held(noted(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
 
 

@@ -46,6 +46,7 @@ from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, 
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
 from rollout.report.unfinished import heading, ways_out
+from rollout.wording import cause
 
 _RESUME = "rollout resume"
 _WHEN_FREE = "When the nodes above can take part"
@@ -141,8 +142,8 @@ def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Che
         own_command = bool(settings.reboot.command)
         on_hosts: list[Check] = []
         for node in meant:
-            if why := why_unsupported(node):
-                yield passed(CheckName.NODE, node.name, f"not asked: {why}")
+            if unsupported := why_unsupported(node):
+                yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
                 continue
             on_hosts += host_checks(
                 node.name, targets.observations.get(node.name), own_command=own_command

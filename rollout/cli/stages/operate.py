@@ -46,12 +46,13 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.model.timestamps import moment, timestamp
-from rollout.planning.eligibility.memory import why_aborted
+from rollout.planning.eligibility.memory import all_paused, why_aborted
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.finish_by import Finish, finish
 from rollout.ports import Clock, ClusterApi
 from rollout.report.notifications import slipped
 from rollout.report.unfinished import heading, ways_out
+from rollout.wording import text
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -222,7 +223,9 @@ class _Pass:
             require_memory(memory)
         schedule = Schedule.of(self.session.policy.gates.windows)
         now = self.session.api.server_time()
-        return memory.why_paused(now) or schedule.closed(wiring.now()) or why_aborted(memory)
+        if pause := all_paused(memory, now):
+            return text(pause)
+        return schedule.closed(wiring.now()) or why_aborted(memory)
 
     def _left(self, why: str) -> ExitCode:
         """Begin nothing, having held what that leaves against the date by which all is to be done."""

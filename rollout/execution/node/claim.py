@@ -46,6 +46,7 @@ from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.judgement import Rules
 from rollout.ports import ClusterApi
+from rollout.wording import cause
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks
 # at them.
@@ -190,8 +191,8 @@ def _ours_to_include(node: Node) -> bool:
 
 def _check_free(task: NodeTask, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
-    if why := misunderstanding(node):
-        raise NotStartedError(f"its marks are not understood: {why}", ExclusionReason.UNKNOWN_MARKS)
+    if mark := misunderstanding(node):
+        raise NotStartedError(f"its marks are not understood: {cause(mark)}", mark.kind)
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id:
@@ -223,10 +224,10 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(
             Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
         )
-    if why := misunderstanding(node):
+    if mark := misunderstanding(node):
         raise NodeFailure(
             Outcome.STRANDED,
-            f"{why}: nothing was done to it",
+            f"{cause(mark)}: nothing was done to it",
             hint=UNCLEAR_HINT.format(name=node.name),
         )
     phase = Phase(node.annotations[marks.PHASE])
@@ -241,7 +242,7 @@ def take_up(context: NodeContext) -> Progress:
         return progress.move(_edge_before_reboot(context.host, node, phase))
     if context.own is not None and node.boot_id == context.planned.boot_id:
         message = (
-            f"its reboot may have been requested, and {context.own.presence}: its cordon and its"
+            "its reboot may have been requested, and this process runs on it: its cordon and its"
             " marks stay"
         )
         raise NodeFailure(

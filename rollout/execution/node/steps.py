@@ -52,6 +52,7 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Findings, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
+from rollout.wording import text
 
 Step = Callable[[NodeContext, Progress], Progress]
 
@@ -128,7 +129,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.check()
     if context.own is not None:
-        raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
+        own = context.own.finding
+        raise NodeFailure(Outcome.SKIPPED, text(own), reason=own.kind)
     try:
         node, observation = _observed(context)
     except ApiNotFoundError as error:
@@ -198,7 +200,8 @@ def _with_restaging(progress: Progress) -> Progress:
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
-        raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
+        own = context.own.finding
+        raise NodeFailure(Outcome.ABORTED, text(own), reason=own.kind)
     wanted = context.policy.exclude_from_load_balancers
     if wanted and is_excluded(context.node()):
         _wait(context, wanted, f"waiting {wanted} for load balancers to leave the node out")

@@ -9,6 +9,7 @@ from rollout.execution.base.live_view import LiveView, watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Node
 from rollout.model.node_kind import why_removed
+from rollout.wording import text
 
 _FOREVER = 10.0 * 365 * 24 * 3600
 
@@ -35,7 +36,10 @@ class WatchedNode:
         if not self.view.news:
             return ""
         planned = next(filter(self._is_planned, self._nodes()), None)
-        return why_removed(planned) if planned else "its Node was deleted"
+        if planned is None:
+            return "its Node was deleted"
+        removal = why_removed(planned)
+        return text(removal) if removal else ""
 
     def _nodes(self) -> tuple[Node, ...]:
         nodes = self.view.items()

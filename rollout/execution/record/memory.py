@@ -30,8 +30,9 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import Rules, boot_objection
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted, why_held
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, noted, why_held
 from rollout.ports import ClusterApi
+from rollout.wording import cause, text
 
 Change = Callable[[Memory], Memory]
 
@@ -121,7 +122,8 @@ class RunMemory:
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
-        return self._now_remembered().why_paused(self.cluster.api.server_time())
+        pause = all_paused(self._now_remembered(), self.cluster.api.server_time())
+        return text(pause) if pause else ""
 
     def why_held(self, planned: PlannedNode) -> str:
         """Why this node may not begin for the version that it has staged; empty where it may."""
@@ -130,7 +132,7 @@ class RunMemory:
         if self._is_despite(planned.name):
             return ""
         held = why_held(self._now_remembered(), planned.staged_version, self.limit)
-        return f"{held}; rollout release {planned.staged_version}" if held else ""
+        return f"{cause(held)}; rollout release {planned.staged_version}" if held else ""
 
     def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
         """Return why a node may not be booted into the version that it has staged now; None if it may."""
@@ -145,7 +147,7 @@ class RunMemory:
             proven=self.proven,
         )
         found = boot_objection(planned.name, planned.running_version, version, rules)
-        return Withheld(found[1], found[0]) if found else None
+        return Withheld(text(found), found.kind) if found else None
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
@@ -182,9 +184,9 @@ class RunMemory:
                 return
             self._pending.append(change)
             self._write()
-            why = why_held(self._seen, version) if version in self._seen.versions else ""
-            if why and not why_held(before, version):
-                self._newly_held[version] = why
+            held = why_held(self._seen, version) if version in self._seen.versions else None
+            if held and not why_held(before, version):
+                self._newly_held[version] = cause(held)
 
     def _is_despite(self, node: str) -> bool:
         """Tell whether this node is taken although its version is held."""

@@ -25,6 +25,7 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
+from rollout.wording import cause
 
 _GONE = "its record is gone, or stands in another lock.namespace"
 _ABORTED = "it was aborted, which removed its record"
@@ -134,7 +135,9 @@ def assess(
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if is_begun(node)}
-    unclear = {name: why for name, node in marked.items() if (why := misunderstanding(node))}
+    unclear = {
+        name: cause(mark) for name, node in marked.items() if (mark := misunderstanding(node))
+    }
     begun = [
         _begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear
     ]

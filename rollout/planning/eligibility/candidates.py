@@ -4,12 +4,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import chain
 
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Source
+from rollout.model.finding import (
+    CordonedByOther,
+    ExcludedByFlag,
+    HostMismatch,
+    HostUnreachable,
+    LeftCordoned,
+    NodeFinding,
+    NodeNotReady,
+    NoHost,
+    NoSudo,
+    ProbeFailed,
+    RebootBlocked,
+    RebootNotNeeded,
+    RivalMark,
+    RivalOnHost,
+    RivalPod,
+    ShutdownInhibited,
+    ShutdownScheduled,
+    SourcesSilent,
+    StatusUnreported,
+)
 from rollout.model.host import (
     HostFacts,
     HostObservation,
@@ -23,18 +43,20 @@ from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
-from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
-from rollout.model.rivals import SELF_REBOOTS
+from rollout.model.reboot_request import detect_flag, unasked
+from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
-from rollout.planning.eligibility.judgement import Objection, Rules, objection
-from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
+from rollout.planning.eligibility.judgement import Rules, objection
+from rollout.planning.eligibility.memory import held_version
+from rollout.planning.eligibility.rivals import marks_on
+from rollout.wording import cause, fix, text
 
 # In these a reboot disturbs no update that is under way.
 _RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
 
-_REASONS = {
-    ProbeFailureKind.WRONG_HOST: ExclusionReason.WRONG_HOST,
-    ProbeFailureKind.UNREPORTED: ExclusionReason.UNKNOWN_STATUS,
+_PROBE_FINDINGS: Mapping[ProbeFailureKind, type[ProbeFailed]] = {
+    ProbeFailureKind.WRONG_HOST: HostMismatch,
+    ProbeFailureKind.UNREPORTED: StatusUnreported,
 }
 
 
@@ -83,192 +105,153 @@ def is_control_plane(node: Node, policy: Policy) -> bool:
 _parsed = lru_cache(maxsize=8)(parse_selector)
 
 
-def _excluded(candidate: Candidate) -> Objection | None:
-    if excluded_by_name(candidate.node.name, candidate.rules.selection):
-        return ExclusionReason.EXCLUDED, "left out by --exclude"
+def _excluded(candidate: Candidate) -> NodeFinding | None:
+    node = candidate.node
     policy = candidate.policy
-    if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(
-        candidate.node, policy
-    ):
-        return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
+    if excluded_by_name(node.name, candidate.rules.selection):
+        return ExcludedByFlag("--exclude")
+    if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(node, policy):
+        return ExcludedByFlag("--control-plane exclude")
     return None
 
 
-def _unsupported(candidate: Candidate) -> Objection | None:
-    why = why_unsupported(candidate.node)
-    return (ExclusionReason.UNSUPPORTED, why) if why else None
+def _unsupported(candidate: Candidate) -> NodeFinding | None:
+    return why_unsupported(candidate.node)
 
 
-def _deleting(candidate: Candidate) -> Objection | None:
-    why = why_removed(candidate.node)
-    return (ExclusionReason.DELETING, why) if why else None
+def _deleting(candidate: Candidate) -> NodeFinding | None:
+    return why_removed(candidate.node)
 
 
-def _not_ready(candidate: Candidate) -> Objection | None:
+def _not_ready(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if node.is_ready:
         return None
-    state = (
-        "its kubelet has stopped reporting"
-        if node.ready is ReadyState.UNKNOWN
-        else "it is not Ready"
-    )
-    return (
-        ExclusionReason.NOT_READY,
-        f"{state}{': ' + node.ready_message if node.ready_message else ''}",
-    )
+    return NodeNotReady(node.ready is ReadyState.UNKNOWN, node.ready_message)
 
 
-def _cordoned(candidate: Candidate) -> Objection | None:
+def _cordoned(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if not node.unschedulable or candidate.policy.include_cordoned:
         return None
     run = node.annotations.get(marks.RUN)
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
-        return (
-            ExclusionReason.LEFT_CORDONED,
-            (
-                f"cordoned by the unfinished rollout {run} in its phase"
-                f" {node.annotations.get(marks.PHASE, 'unknown')}"
-            ),
-        )
-    in_hand = next((sentence for _rival, sentence in marks_on(node)), "")
-    way = "--allow cordoned reboots it too, and leaves it cordoned"
-    return ExclusionReason.CORDONED, (
-        f"cordoned; {in_hand}" if in_hand else f"cordoned by an operator ({way})"
-    )
+        return LeftCordoned(run, node.annotations.get(marks.PHASE, "unknown"))
+    return CordonedByOther(next(marks_on(node), None))
 
 
-def _unknown_marks(candidate: Candidate) -> Objection | None:
-    if why := misunderstanding(candidate.node):
-        return (
-            ExclusionReason.UNKNOWN_MARKS,
-            f"{why}: another version of rollout may be working on it",
-        )
-    return None
+def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
+    return misunderstanding(candidate.node)
 
 
-def _paused(candidate: Candidate) -> Objection | None:
-    why = why_paused(candidate.node, candidate.rules.now)
-    return (ExclusionReason.PAUSED, why) if why else None
+def _paused(candidate: Candidate) -> NodeFinding | None:
+    return why_paused(candidate.node, candidate.rules.now)
 
 
-def _unheard(candidate: Candidate) -> Objection:
-    """Why there are no facts of its host."""
+def _without_facts(candidate: Candidate) -> NodeFinding:
+    """Return why the host gave no facts."""
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
-        return ExclusionReason.UNREACHABLE, "no host in the inventory matches this Node"
-    hint = f" ({observation.hint})" if observation.hint else ""
-    return _REASONS.get(observation.kind, ExclusionReason.UNREACHABLE), observation.message + hint
+        return NoHost()
+    failed = _PROBE_FINDINGS.get(observation.kind, HostUnreachable)
+    return failed(observation.message, observation.hint)
 
 
-def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
+def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     detection = facts.detection
     is_resting = facts.update.operation in _RESTING
-    if (
-        detection.needs_reboot
-        or detection.unanswered
-        or (is_resting and candidate.policy.reboot_idle)
-    ):
+    is_rebooted_idle = is_resting and candidate.policy.reboot_idle
+    if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
         return None
-    answers = [sign.detail for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
-    sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
-    way = _way_to_reboot(candidate.node, facts) if is_resting else ""
-    return ExclusionReason.NO_UPDATE, sentence + way
+    answers = (sign.detail for sign in detection.signs if sign.answer is Answer.NOT_NEEDED)
+    is_annotated = Source.ANNOTATION in unasked(candidate.node, facts)
+    flag = detect_flag(facts.sources, [Source.ANNOTATION]) if is_resting and is_annotated else ""
+    return RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
 
 
-def _way_to_reboot(node: Node, facts: HostFacts) -> str:
-    """How it would be rebooted anyway: by the annotation that stands on it, or just so."""
-    if Source.ANNOTATION in unasked(node, facts):
-        return (
-            " (its annotation reboot-needed counts with"
-            f" {detect_flag(facts.sources, [Source.ANNOTATION])})"
-        )
-    return " (--allow idle reboots it anyway)"
-
-
-def _unknown_status(candidate: Candidate, facts: HostFacts) -> Objection | None:
-    if not (silent := facts.detection.unanswered):
+def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    silent = facts.detection.unanswered
+    if not silent:
         return None
-    way = way_to_judge(facts, unasked(candidate.node, facts))
-    return ExclusionReason.UNKNOWN_STATUS, "; ".join(
-        (*(sign.detail for sign in silent), *([way] if way else []))
-    )
+    answers = tuple(sign.detail for sign in silent)
+    shows = unasked(candidate.node, facts)
+    flag = detect_flag(facts.sources, shows)
+    return SourcesSilent(answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine)
 
 
-def _remembered(candidate: Candidate, facts: HostFacts) -> Objection | None:
+def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     return objection(candidate.node.name, facts.detection.version, candidate.rules)
 
 
-def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
+def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     """Return what keeps the host from a plain reboot."""
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
-        return (
-            ExclusionReason.NO_SUDO,
-            facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot",
-        )
-    if by := facts.inhibited_by:
-        return (
-            ExclusionReason.INHIBITED,
-            f"its shutdown is blocked by {by} (see systemd-inhibit --list)",
-        )
-    if (why := facts.detection.blocked) and not by_own_command:
-        return ExclusionReason.INHIBITED, why
-    if pending := facts.shutdown_pending:
-        return ExclusionReason.SHUTDOWN_PENDING, f"{pending} (`shutdown -c` on the host cancels it)"
-    return None
+        return NoSudo(facts.host.user, facts.reboot_refusal)
+    if facts.inhibited_by:
+        return ShutdownInhibited(facts.inhibited_by)
+    if facts.detection.blocked and not by_own_command:
+        return RebootBlocked(facts.detection.blocked)
+    return ShutdownScheduled(facts.shutdown_pending) if facts.shutdown_pending else None
 
 
-def _rival(candidate: Candidate, facts: HostFacts) -> Objection | None:
+def _rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     ignored = candidate.policy.gates.ignored_rivals
-    marks = (mark for mark in _marks_of_rivals(candidate, facts) if mark[0] not in ignored)
-    return next(
-        ((ExclusionReason.RIVAL, f"{message}, or --allow {name}") for name, message in marks), None
-    )
+    found = (rival for rival in _rivals(candidate, facts) if rival.rival not in ignored)
+    return next(found, None)
 
 
-def _marks_of_rivals(candidate: Candidate, facts: HostFacts) -> Iterator[tuple[str, str]]:
+def _rivals(candidate: Candidate, facts: HostFacts) -> Iterator[RivalMark | RivalPod | RivalOnHost]:
     yield from marks_on(candidate.node)
     if candidate.upgraded_by:
-        yield (
-            UPGRADE_CONTROLLER,
-            f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}",
-        )
+        yield RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
     if facts.locksmithd_active:
-        way_out = "sudo systemctl mask --now locksmithd"
-        yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
+        yield RivalOnHost(Rival.LOCKSMITHD)
     if facts.zincati_reboots:
-        way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
-        yield (
-            ZINCATI,
-            f"Zincati runs on the host and reboots it by its strategy {facts.zincati} ({way_out})",
-        )
+        yield RivalOnHost(Rival.ZINCATI, facts.zincati)
     for rival in facts.reboots_itself:
-        act, way_out = SELF_REBOOTS[rival]
-        yield rival, f"{act} ({way_out})"
+        yield RivalOnHost(rival)
 
 
-def _own(candidate: Candidate, _facts: HostFacts) -> Objection | None:
+def _own(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
     own = candidate.rules.own
-    return (own.reason, own.message) if own and own.name == candidate.node.name else None
+    return own.finding if own and own.name == candidate.node.name else None
 
 
 _OF_NODES = (_excluded, _unsupported, _deleting, _not_ready, _unknown_marks, _cordoned, _paused)
 _OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _own)
 
 
-def exclusion(candidate: Candidate) -> Exclusion | None:
-    """Why this node does not take part, or None where it does."""
+def why_excluded(candidate: Candidate) -> NodeFinding | None:
+    """Return why this node does not take part, or None if it does."""
+    for of_node in _OF_NODES:
+        if finding := of_node(candidate):
+            return finding
     facts = candidate.facts
-    of_node = (rule(candidate) for rule in _OF_NODES)
-    of_host = (rule(candidate, facts) for rule in _OF_HOSTS) if facts else (_unheard(candidate),)
-    objection = next(filter(None, chain(of_node, of_host)), None)
-    if objection is None:
+    if facts is None:
+        return _without_facts(candidate)
+    for of_host in _OF_HOSTS:
+        if finding := of_host(candidate, facts):
+            return finding
+    return None
+
+
+def exclusion(candidate: Candidate) -> Exclusion | None:
+    """Return the plan's entry for a node that does not take part, or None if it does."""
+    finding = why_excluded(candidate)
+    if finding is None:
         return None
-    reason, message = objection
-    update = update_standing(candidate) if reason is ExclusionReason.NO_UPDATE else None
-    return Exclusion(candidate.node.name, reason, message, pool=candidate.pool, update=update)
+    is_idle = finding.kind is ExclusionReason.NO_UPDATE
+    return Exclusion(
+        node=candidate.node.name,
+        reason=finding.kind,
+        message=text(finding),
+        pool=candidate.pool,
+        update=update_standing(candidate) if is_idle else None,
+        cause=cause(finding),
+        fix=fix(finding),
+        version=held_version(finding),
+    )
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:

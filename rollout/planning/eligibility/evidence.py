@@ -4,7 +4,7 @@ Whatever is not understood proves nothing, and what is wrong with it is said.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -14,11 +14,12 @@ from rollout.errors import InputError
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
+from rollout.model.finding import EvidenceShort, NoEvidence
 from rollout.model.json_text import NOT_READ
 from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, is_version, joined, shortened
+from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import elapsed, moment, whole_second
 
 # Clocks of two clusters differ by seconds.
@@ -104,37 +105,31 @@ class Proven:
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
-    def why_lacking(self, version: str) -> str:
-        """Why no node may take this version yet, with what may be wrong with its evidence; empty where one may."""
+    def why_lacking(self, version: str) -> NoEvidence | EvidenceShort | None:
+        """Return why no node may take this version yet; None if nodes may."""
+        cluster = self.rules.cluster
         document = self.documents.get(version) if version else None
         if document is None:
-            known = shortened(sorted(self.documents)) or "none"
-            what = f"version {version}" if version else "a version that the host does not tell"
-            return joined(
-                "; ",
-                f"{what} has no evidence of {self.rules.cluster} (there is: {known})",
-                *self.problems,
-            )
-        if not (shortages := ", ".join(_shortages(document, self.rules))):
-            return ""
-        return f"version {version} is not proven in {self.rules.cluster} yet: {shortages}"
-
-
-def _shortages(document: Evidence, rules: EvidenceRules) -> Iterable[str]:
-    names = set(document.nodes) - set(document.failed)
-    if document.failed:
-        name, why = next(iter(document.failed.items()))
-        yield (
-            f"{counted(len(document.failed), 'node')} failed there ({excerpt(name)}:"
-            f" {excerpt(why)})"
+            return NoEvidence(version, cluster, tuple(sorted(self.documents)), self.problems)
+        nodes = len(set(document.nodes) - set(document.failed))
+        hours = _hours_proven(document)
+        is_enough = nodes >= self.rules.nodes and hours >= self.rules.hours
+        if is_enough and not document.failed:
+            return None
+        return EvidenceShort(
+            version,
+            cluster,
+            failed=document.failed,
+            nodes=(nodes, self.rules.nodes) if nodes < self.rules.nodes else None,
+            hours=(max(0, int(hours)), self.rules.hours) if hours < self.rules.hours else None,
         )
-    if len(names) < rules.nodes:
-        yield f"{len(names)} of {counted(rules.nodes, 'node')}"
+
+
+def _hours_proven(document: Evidence) -> float:
+    """Return how long the version had run when the evidence was made."""
     end = moment(document.made_at)
     last = moment(document.last_reboot)
-    hours = (end - last).total_seconds() / _HOUR if end and last else 0
-    if hours < rules.hours:
-        yield f"{max(0, int(hours))} of {rules.hours} h"
+    return (end - last).total_seconds() / _HOUR if end and last else 0
 
 
 def read_evidence(content: bytes) -> Evidence:

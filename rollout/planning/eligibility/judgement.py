@@ -5,14 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from rollout.model.finding import MaybeHeldVersion, NodeFinding
 from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
+from rollout.model.plan import PlannedNode, PlanWarning, WarningKind
 from rollout.model.policy import Selection
-from rollout.model.text import shell_word
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.memory import why_held, why_resting
+from rollout.planning.eligibility.memory import all_paused, why_held, why_resting
 from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
+from rollout.wording import cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +39,23 @@ class Rules:
     versions: KnownVersions = NO_VERSIONS
 
 
-Objection = tuple[ExclusionReason, str]
-
-
-def objection(node: str, version: str, rules: Rules) -> Objection | None:
-    """Why a node with this version staged is left out for what is remembered, or None."""
+def objection(node: str, version: str, rules: Rules) -> NodeFinding | None:
+    """Return what is remembered against a node with this version staged, or None."""
     memory = rules.memory
-    if why := memory.why_paused(rules.now):
-        return ExclusionReason.PAUSED, why
+    if pause := all_paused(memory, rules.now):
+        return pause
     if rules.include_held or node in rules.retried:
         return None
-    if why := why_held(memory, version, rules.limit):
-        return (
-            ExclusionReason.VERSION_HELD,
-            f"{why} (`rollout release {shell_word(version)}`, or --allow held)",
-        )
-    if rules.proven and (why := rules.proven.why_lacking(version)):
-        return ExclusionReason.UNPROVEN, why
-    if rules.unattended and (why := why_resting(memory, node, rules.now)):
-        return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
-    return None
+    if held := why_held(memory, version, rules.limit):
+        return held
+    if rules.proven and (lack := rules.proven.why_lacking(version)):
+        return lack
+    return why_resting(memory, node, rules.now) if rules.unattended else None
 
 
-def boot_objection(node: str, running: str, version: str | None, rules: Rules) -> Objection | None:
+def boot_objection(
+    node: str, running: str, version: str | None, rules: Rules
+) -> NodeFinding | None:
     """Return why a node in progress may not be booted into its staged version; None if it may.
 
     A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and
@@ -70,41 +65,42 @@ def boot_objection(node: str, running: str, version: str | None, rules: Rules) -
     if found := objection(node, version or "", rules):
         return found
     is_known = version is not None or node in rules.retried
-    why = "" if is_known else why_maybe_held(running, rules)
-    return (ExclusionReason.VERSION_HELD, why) if why else None
+    return None if is_known else why_maybe_held(running, rules)
 
 
 def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
-    """Yield what is remembered against nodes that are planned all the same: whoever begins them should know."""
+    """Yield what is remembered against planned nodes, so that whoever starts them knows."""
     for node in planned:
         subject = f"node/{node.name}"
-        if why := why_held(rules.memory, node.staged_version, rules.limit):
-            message = f"taken anyway, as asked for: {why}"
+        if held := why_held(rules.memory, node.staged_version, rules.limit):
+            message = f"taken anyway, as asked for: {cause(held)}"
             yield PlanWarning(node.name, subject, message, WarningKind.VERSION_HELD)
-        elif why := why_resting(rules.memory, node.name, rules.now):
-            message = f"`rollout operate` would leave it out: {why}"
+        elif resting := why_resting(rules.memory, node.name, rules.now):
+            message = f"`rollout operate` would leave it out: {cause(resting)}"
             yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
 
 
-def why_maybe_held(running: str, rules: Rules) -> str:
-    """Why a node is left out of whose staged version nobody tells: one that is held may be it.
+def why_maybe_held(running: str, rules: Rules) -> MaybeHeldVersion | None:
+    """Return why a node whose staged version is unknown is left out: it may be a held one.
 
-    A version that is older than the one it runs, or the same, does not wait there.
+    A version that is older than the running one, or the same, is not the staged one.
     """
     if rules.include_held:
-        return ""
+        return None
     for version in sorted(rules.memory.versions):
-        if not _is_past(version, running) and (why := why_held(rules.memory, version, rules.limit)):
-            way_out = f"`rollout release {shell_word(version)}`, or --allow held"
-            return f"{why}; it may be the one that waits here ({way_out})"
-    return ""
+        held = why_held(rules.memory, version, rules.limit)
+        if held and not _is_past(version, running):
+            return MaybeHeldVersion(held)
+    return None
 
 
 def _is_past(version: str, running: str) -> bool:
-    """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
-    parts, running_parts = (
-        [int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running)
-    )
-    return version == running or (
-        bool(parts) and len(parts) == len(running_parts) and parts <= running_parts
-    )
+    """Whether the version is no later than the running one; False if they cannot be compared."""
+    numbers = _numbers(version)
+    running_numbers = _numbers(running)
+    is_comparable = bool(numbers) and len(numbers) == len(running_numbers)
+    return version == running or (is_comparable and numbers <= running_numbers)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,18}", version)]

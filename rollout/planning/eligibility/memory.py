@@ -5,12 +5,19 @@ then for a day each time, until it succeeds, whatever it has staged meanwhile. A
 on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from rollout.model.finding import (
+    AllNodesPaused,
+    HeldVersion,
+    MaybeHeldVersion,
+    NodeFinding,
+    NodeResting,
+    UncountedVersion,
+)
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import (
     LATEST_VERSIONS,
@@ -23,7 +30,7 @@ from rollout.model.memory import (
     VersionFailures,
 )
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, is_version, shortened
+from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import moment, whole_second
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
@@ -72,48 +79,36 @@ class EndedNode:
     despite_hold: bool = False
 
 
-def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
-    """Why nodes with this version staged are left out; empty where they are not."""
+def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
+    """Return the pause of all nodes, if it counts at this time."""
+    pause = memory.pause
+    return AllNodesPaused(pause) if pause and not pause.is_over(now) else None
+
+
+def why_held(
+    memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION
+) -> HeldVersion | UncountedVersion | None:
+    """Return why nodes with this version staged are left out; None if they are not."""
     known = memory.versions.get(version)
-    if known is None and version and _is_full(memory.versions):
-        others = (
-            f"{MOST_VERSIONS - LATEST_VERSIONS} others are, and its failures could not be"
-            " remembered"
-        )
-        return f"version {version} is held: {others}; release some of these"
-    if known is None or not (known.held_since or len(known.nodes) >= limit):
-        return ""
-    nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, _TOLD_NODES)}"
-    where = nodes if known.nodes else "nodes that have succeeded since"
-    return f"version {version} is held: it failed on {where}, last {known.at}"
+    if known is None:
+        is_uncounted = bool(version) and _is_full(memory.versions)
+        return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
+    if known.held_since or len(known.nodes) >= limit:
+        return HeldVersion(version, known.nodes, known.at)
+    return None
 
 
-def held_version(why: str) -> str:
-    """Return the version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
-    match = re.search(r"\bversion (\S+) is held: ", why)
-    return match[1] if match else ""
+def held_version(finding: NodeFinding) -> str:
+    """Return the version whose hold the finding is about; empty for other findings."""
+    if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
+        return finding.version
+    return ""
 
 
-def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
-    """Why a node is not tried again yet; empty where it may be."""
+def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting | None:
+    """Return why a node is not tried again yet; None if it may be."""
     until = resting_until(memory, node, now)
-    if not until:
-        return ""
-    return f"it {trouble(memory.nodes[node])}: not tried again before {until}"
-
-
-def trouble(failures: NodeFailures, when: str = "") -> str:
-    """Return what makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
-
-    `when` is that time in other words.
-    """
-    times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
-    when = when or f"at {failures.at}"
-    if failures.outcome == Outcome.SUCCEEDED:
-        return f"was rebooted {when}, which again changed nothing{times}"
-    if failures.outcome == Outcome.ABORTED:
-        return f"gave its reboot up {when}{times}"
-    return f"failed {when} ({failures.outcome}{times})"
+    return NodeResting(node, memory.nodes[node], until) if until else None
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:

@@ -4,30 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.finding import RivalMark
 from rollout.model.plan import Blocker, BlockerKind
-from rollout.model.rivals import IF_REMOVED, Coordinator, SelfReboot
+from rollout.model.rivals import Coordinator, Rival, SelfReboot
 
-FLUO = "fluo"
-CLUO = "cluo"
-KURED = "kured"
-LOCKSMITHD = "locksmithd"
-UPGRADE_CONTROLLER = "system-upgrade-controller"
-CRO = "cro"
-KRM = "krm"
-FLEETLOCK = "fleetlock"
-ZINCATI = "zincati"
-MCO = "mco"
-BRUPOP = "brupop"
-TUPPR = "tuppr"
-_IN_THE_CLUSTER = (FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, MCO, BRUPOP, TUPPR)
-RIVALS = (*_IN_THE_CLUSTER, LOCKSMITHD, ZINCATI, *SelfReboot)
+RIVALS = (*Rival, *SelfReboot)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
-_WAYS_OUT = {
-    MCO: (
+_WAYS_OUT: Mapping[str, str] = {
+    Rival.MCO: (
         """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')"""
     ),
-    KURED: (
+    Rival.KURED: (
         "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
         + marks.KURED_LOCK
         + '=\'{{"nodeID":"manual"}}\'), or remove it'
@@ -56,11 +44,11 @@ def _rival(coordinator: Coordinator) -> Blocker:
     )
     acts = (
         "lets hosts reboot by themselves"
-        if coordinator.rival == FLEETLOCK
+        if coordinator.rival == Rival.FLEETLOCK
         else f"reboots nodes by itself{held}"
     )
     # nothing of MCO's own Deployments says that its pools are paused
-    joint = "and then" if coordinator.rival == MCO else "or"
+    joint = "and then" if coordinator.rival == Rival.MCO else "or"
     return Blocker(
         "",
         BlockerKind.RIVAL,
@@ -78,61 +66,38 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
     }
 
 
-def marks_on(node: Node) -> Iterator[tuple[str, str]]:
-    """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
-    for rival, sentence, *left in _marks_on(node):
-        fields = {"annotate": node.annotations, "label": node.labels}
-        commands = [
-            f"kubectl {verb} node {node.name}"
-            f" {' '.join(f'{name}-' for name in left if name in present)}"
-            for verb, present in fields.items()
-            if any(name in present for name in left)
-        ]
-        yield rival, f"{sentence} ({IF_REMOVED}{'; '.join(commands)})"
-
-
-def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
-    """Yield the coordinator, a sentence, and the names of the marks that say it."""
-    for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
-        held_by = [
-            prefix + word
-            for word in marks.OPERATOR_ANNOTATIONS
-            if node.annotations.get(prefix + word) == "true"
-        ]
-        held_by += [
-            label
-            for word in marks.OPERATOR_LABELS
-            if _asks_for_checks(node, label := prefix + word)
-        ]
-        if held_by:
-            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}", *held_by
+def marks_on(node: Node) -> Iterator[RivalMark]:
+    """Yield the marks that say that a coordinator works on the node."""
+    for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
+        words = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
+        names = [name for name in words if node.annotations.get(name) == "true"]
+        labels = (prefix + word for word in marks.OPERATOR_LABELS)
+        names += [label for label in labels if _asks_for_checks(node, label)]
+        if names:
+            yield _mark(node, rival, *names)
     if marks.KURED_IN_PROGRESS in node.annotations:
-        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}", marks.KURED_IN_PROGRESS
-    if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
-        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand
+        yield _mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
+    if names := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
+        yield _mark(node, Rival.CRO, *names)
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
-        yield (
-            KRM,
-            f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}",
-            marks.KRM_STATUS,
-        )
+        yield _mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":
-        yield TUPPR, f"tuppr is upgrading it: {marks.TUPPR_UPGRADING}", marks.TUPPR_UPGRADING
-    state, current, desired = (
-        node.annotations.get(n) for n in (marks.MCO_STATE, marks.MCO_CURRENT, marks.MCO_DESIRED)
-    )
+        yield _mark(node, Rival.TUPPR, marks.TUPPR_UPGRADING)
+    state = node.annotations.get(marks.MCO_STATE, "")
+    desired = node.annotations.get(marks.MCO_DESIRED)
     if state in marks.MCO_AT_WORK:
-        yield (
-            MCO,
-            f"the machine-config-operator updates it: {marks.MCO_STATE} is {state}",
-            marks.MCO_STATE,
-        )
-    elif desired and desired != current:
-        yield (
-            MCO,
-            f"the machine-config-operator updates it: {marks.MCO_DESIRED} is {desired}",
-            marks.MCO_DESIRED,
-        )
+        yield _mark(node, Rival.MCO, marks.MCO_STATE, value=state)
+    elif desired and desired != node.annotations.get(marks.MCO_CURRENT):
+        yield _mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired)
+
+
+def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
+    """Return the finding with the commands that remove these annotations and labels."""
+    commands = []
+    for verb, present in (("annotate", node.annotations), ("label", node.labels)):
+        if removals := [f"{name}-" for name in names if name in present]:
+            commands.append(f"kubectl {verb} node {node.name} {' '.join(removals)}")
+    return RivalMark(rival, names, value, tuple(commands))
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

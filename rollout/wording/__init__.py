@@ -1,0 +1,9 @@
+"""Make sentences of findings, for screens, JSON, annotations and Events.
+
+The modules beside `words` register the sentences of each kind.
+"""
+
+from rollout.wording import nodes as _nodes  # noqa: F401 - it registers its sentences
+from rollout.wording.words import cause, fix, text
+
+__all__ = ["cause", "fix", "text"]

@@ -1,0 +1,319 @@
+"""Why a node is left out of a plan, in words."""
+
+from collections.abc import Mapping
+
+from rollout.model.detection import Source
+from rollout.model.finding import (
+    AllNodesPaused,
+    CordonedByOther,
+    DrainBlocked,
+    EvidenceShort,
+    ExcludedByFlag,
+    HeldVersion,
+    InvalidMark,
+    LeftCordoned,
+    MaybeHeldVersion,
+    MissingMark,
+    NodeDeleting,
+    NodeLeaving,
+    NodeNotReady,
+    NodePaused,
+    NodeResting,
+    NoEvidence,
+    NoHost,
+    NoSudo,
+    OtherSystem,
+    OwnNodeDeferred,
+    OwnNodeOnly,
+    PausedByAnnotation,
+    ProbeFailed,
+    RebootBlocked,
+    RebootNotNeeded,
+    RivalMark,
+    RivalOnHost,
+    RivalPod,
+    ShutdownInhibited,
+    ShutdownScheduled,
+    SourcesSilent,
+    UncountedVersion,
+    UnknownMark,
+    VirtualNode,
+)
+from rollout.model.memory import NodeFailures
+from rollout.model.progress import Outcome
+from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
+from rollout.model.text import counted, excerpt, joined, shell_word, shortened
+from rollout.wording.words import Words, words
+
+# Nodes of a held version that are named, and characters of an invalid mark.
+_NAMED = 3
+_QUOTED = 60
+_OTHER_VERSION = "another version of rollout may be working on it"
+_OTHER_SOURCES = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
+
+
+@words.register
+def _(finding: ExcludedByFlag) -> Words:
+    return Words(f"left out by {finding.flag}")
+
+
+@words.register
+def _(_finding: VirtualNode) -> Words:
+    return Words("a virtual node: no host of its own is behind it")
+
+
+@words.register
+def _(finding: OtherSystem) -> Words:
+    return Words(f"a {finding.system.capitalize()} node: rollout reboots Linux hosts")
+
+
+@words.register
+def _(_finding: NodeDeleting) -> Words:
+    return Words("the Node is being deleted")
+
+
+@words.register
+def _(finding: NodeLeaving) -> Words:
+    return Words(f"{finding.remover} is about to remove it: taint {finding.taint}")
+
+
+@words.register
+def _(finding: NodeNotReady) -> Words:
+    state = "its kubelet has stopped reporting" if finding.is_silent else "it is not Ready"
+    return Words(joined(": ", state, finding.message))
+
+
+@words.register
+def _(finding: LeftCordoned) -> Words:
+    rollout = f"the unfinished rollout {finding.run}"
+    return Words(f"cordoned by {rollout} in its phase {finding.phase}")
+
+
+@words.register
+def _(finding: CordonedByOther) -> Words:
+    if finding.mark is None:
+        way = "--allow cordoned reboots it too, and leaves it cordoned"
+        return Words("cordoned by an operator", way)
+    mark = words(finding.mark)
+    return Words(f"cordoned; {mark.cause}", mark.fix)
+
+
+@words.register
+def _(finding: UnknownMark) -> Words:
+    annotation = f"its annotation {finding.annotation}"
+    return Words(f"{annotation} is unknown to this version of rollout", _OTHER_VERSION)
+
+
+@words.register
+def _(finding: MissingMark) -> Words:
+    return Words(f"its annotation {finding.annotation} is missing", _OTHER_VERSION)
+
+
+@words.register
+def _(finding: InvalidMark) -> Words:
+    value = finding.value[:_QUOTED]
+    return Words(f"its annotation {finding.annotation} is {value!r}", _OTHER_VERSION)
+
+
+@words.register
+def _(finding: NodePaused) -> Words:
+    return Words(str(finding.pause))
+
+
+@words.register
+def _(finding: PausedByAnnotation) -> Words:
+    return Words(f"paused by its annotation {finding.annotation}")
+
+
+@words.register
+def _(finding: AllNodesPaused) -> Words:
+    return Words(f"all nodes are {finding.pause}")
+
+
+@words.register
+def _(_finding: NoHost) -> Words:
+    return Words("no host in the inventory matches this Node")
+
+
+@words.register
+def _(finding: ProbeFailed) -> Words:
+    return Words(finding.message, finding.hint)
+
+
+@words.register
+def _(finding: RebootNotNeeded) -> Words:
+    cause = "; ".join(finding.answers) or "nothing is asked whether it needs a reboot"
+    if finding.detect_flag:
+        return Words(cause, f"its annotation reboot-needed counts with {finding.detect_flag}")
+    return Words(cause, "--allow idle reboots it anyway" if finding.may_reboot_idle else "")
+
+
+@words.register
+def _(finding: SourcesSilent) -> Words:
+    cause = "; ".join(finding.answers)
+    if finding.shows:
+        return Words(cause, f"it has {', '.join(finding.shows)}: {finding.detect_flag}")
+    if finding.lacks_engine:
+        sources = f"what else says that it needs a reboot: {_OTHER_SOURCES}"
+        return Words(cause, f"detect.sources names {sources}")
+    return Words(cause)
+
+
+@words.register
+def _(finding: HeldVersion) -> Words:
+    nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _NAMED)}"
+    where = nodes if finding.nodes else "nodes that have succeeded since"
+    cause = f"version {finding.version} is held: it failed on {where}, last {finding.at}"
+    return Words(cause, _release(finding.version))
+
+
+@words.register
+def _(finding: UncountedVersion) -> Words:
+    others = f"{finding.others} others are, and its failures could not be remembered"
+    cause = f"version {finding.version} is held: {others}; release some of these"
+    return Words(cause, _release(finding.version))
+
+
+@words.register
+def _(finding: MaybeHeldVersion) -> Words:
+    held = words(finding.held)
+    return Words(f"{held.cause}; it may be the one that waits here", held.fix)
+
+
+def _release(version: str) -> str:
+    return f"`rollout release {shell_word(version)}`, or --allow held"
+
+
+@words.register
+def _(finding: NoEvidence) -> Words:
+    version = finding.version
+    subject = f"version {version}" if version else "a version that the host does not tell"
+    known = shortened(finding.known) or "none"
+    lack = f"{subject} has no evidence of {finding.cluster} (there is: {known})"
+    return Words(joined("; ", lack, *finding.problems))
+
+
+@words.register
+def _(finding: EvidenceShort) -> Words:
+    subject = f"version {finding.version} is not proven in {finding.cluster} yet"
+    failures = _failures(finding.failed) if finding.failed else ""
+    nodes = ""
+    if finding.nodes:
+        proven, needed = finding.nodes
+        nodes = f"{proven} of {counted(needed, 'node')}"
+    hours = ""
+    if finding.hours:
+        passed, needed = finding.hours
+        hours = f"{passed} of {needed} h"
+    return Words(f"{subject}: {joined(', ', failures, nodes, hours)}")
+
+
+def _failures(failed: Mapping[str, str]) -> str:
+    name, why = next(iter(failed.items()))
+    return f"{counted(len(failed), 'node')} failed there ({excerpt(name)}: {excerpt(why)})"
+
+
+@words.register
+def _(finding: NodeResting) -> Words:
+    cause = f"it {trouble(finding.failures)}: not tried again before {finding.until}"
+    return Words(cause, f"rollout release --node {finding.node}")
+
+
+def trouble(failures: NodeFailures, when: str = "") -> str:
+    """Return what makes a node rest, as a clause after its name; `when` replaces the time.
+
+    For example: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+    """
+    times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
+    when = when or f"at {failures.at}"
+    if failures.outcome == Outcome.SUCCEEDED:
+        return f"was rebooted {when}, which again changed nothing{times}"
+    if failures.outcome == Outcome.ABORTED:
+        return f"gave its reboot up {when}{times}"
+    return f"failed {when} ({failures.outcome}{times})"
+
+
+@words.register
+def _(finding: NoSudo) -> Words:
+    return Words(finding.refusal or f"{finding.user} may not run systemctl reboot")
+
+
+@words.register
+def _(finding: ShutdownInhibited) -> Words:
+    return Words(f"its shutdown is blocked by {finding.holder}", "see systemd-inhibit --list")
+
+
+@words.register
+def _(finding: RebootBlocked) -> Words:
+    return Words(finding.answer)
+
+
+@words.register
+def _(finding: ShutdownScheduled) -> Words:
+    return Words(finding.schedule, "`shutdown -c` on the host cancels it")
+
+
+_MARKED = {
+    Rival.FLUO: "another reboot coordinator holds it",
+    Rival.CLUO: "another reboot coordinator holds it",
+    Rival.KURED: "kured is rebooting it",
+    Rival.CRO: "the coreos-reboot-operator is rebooting it",
+    Rival.KRM: "the reboot manager is rebooting it",
+    Rival.TUPPR: "tuppr is upgrading it",
+    Rival.MCO: "the machine-config-operator updates it",
+}
+
+
+@words.register
+def _(finding: RivalMark) -> Words:
+    marks = ", ".join(finding.marks)
+    what = f"{marks} is {finding.value}" if finding.value else marks
+    removal = f"if it was removed: {'; '.join(finding.commands)}"
+    return Words(f"{_MARKED[finding.rival]}: {what}", _or_allow(removal, finding.rival))
+
+
+@words.register
+def _(finding: RivalPod) -> Words:
+    cause = f"the system-upgrade-controller is at work on it: pod {finding.pod}"
+    return Words(cause, f"--allow {finding.rival}")
+
+
+@words.register
+def _(finding: RivalOnHost) -> Words:
+    match finding.rival:
+        case Rival.LOCKSMITHD:
+            act = "locksmithd runs on the host and reboots it by itself"
+            stop = "sudo systemctl mask --now locksmithd"
+        case Rival.ZINCATI:
+            act = f"Zincati runs on the host and reboots it by its strategy {finding.strategy}"
+            mask = "sudo systemctl mask --now zincati"
+            stop = f"rollout fleetlock has it ask before, or: {mask}"
+        case SelfReboot():
+            act, stop = SELF_REBOOTS[finding.rival]
+        case _:
+            raise NotImplementedError(finding.rival)
+    return Words(act, _or_allow(stop, finding.rival))
+
+
+def _or_allow(way_out: str, rival: str) -> str:
+    return f"{way_out}, or --allow {rival}"
+
+
+@words.register
+def _(finding: OwnNodeOnly) -> Words:
+    place = f"{_own_pod(finding.pod)}, which no other node would take"
+    return Words(f"{place}: run rollout from outside the cluster")
+
+
+@words.register
+def _(finding: OwnNodeDeferred) -> Words:
+    return Words(f"{_own_pod(finding.pod)}: the next run takes it, from another node")
+
+
+def _own_pod(pod: str) -> str:
+    return f"this process runs on it, in {f'the pod {pod}' if pod else 'a pod'}"
+
+
+@words.register
+def _(finding: DrainBlocked) -> Words:
+    return Words(f"left out by --skip blocked: {finding.object} {finding.message}")
