@@ -50,9 +50,6 @@ def test_every_flag_that_stands_on_our_side_exists() -> None:
     ours = {flag for _, here in rows() for flag in flags(here)}
     assert len(ours) > 8
     assert ours <= known
-    alike = [there for there, here in rows() if here.startswith("the same")]
-    assert alike
-    assert {flag for there in alike for flag in flags(there)} <= known
 
 
 def objects(check: Path) -> dict[str, dict[str, Any]]:
