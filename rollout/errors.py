@@ -18,7 +18,8 @@ the original as `__cause__`, which `-v` shows.
     │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
     │   └── TooManyRequestsError          429: a disruption budget, or flow control
     ├── SshError                      1   a host could not be asked
-    │   ├── SshUnreachableError           refused, no route, closed
+    │   ├── SshUnreachableError           no route, closed
+    │   │   └── SshRefusedError               nothing listens at its port
     │   ├── SshTimeoutError
     │   ├── SshAuthError
     │   └── HostKeyError                  unknown, or changed
@@ -179,6 +180,10 @@ class SshError(RolloutError):
 
 class SshUnreachableError(SshError):
     """The connection was refused, had no route, or broke."""
+
+
+class SshRefusedError(SshUnreachableError):
+    """Nothing listens at the host's SSH port."""
 
 
 class SshTimeoutError(SshError):

@@ -256,6 +256,13 @@ class WaveSettling(Line, frozen=True, tag="wave_settling"):
     waiting_for: str
 
 
+class Activity(StrEnum):
+    """What goes on within a phase, if programs may need to know."""
+
+    WAITING = "waiting"
+    HOST_DOWN = "host-down"
+
+
 class NodeStep(Line, frozen=True, tag="step"):
     """A node entered a phase by an `edge`, or something worth telling happened within it."""
 
@@ -265,6 +272,7 @@ class NodeStep(Line, frozen=True, tag="step"):
     endings: Mapping[str, float] | UnsetType = UNSET
     version_staged: str | UnsetType = UNSET
     edge: Edge | UnsetType = UNSET
+    activity: Activity | UnsetType = UNSET
 
 
 class PodBlocked(Line, frozen=True, tag="blocked"):

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import IO, Self
 
 from rollout.model.progress import (
+    Activity,
     NodeStep,
     Phase,
     PlanReady,
@@ -36,7 +37,6 @@ _QUIET_SECONDS = 60.0
 _UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
 # Where a wait may be long, and is somebody's wish.
 _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
-_WAITS = "waiting "
 
 
 class News:
@@ -74,8 +74,8 @@ class News:
         """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""
         before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
-            waits = event.phase in _BETWEEN and event.detail.startswith(_WAITS)
-            every = 0.0 if waits and before.detail != event.detail else DETAIL_SECONDS
+            is_wait = event.phase in _BETWEEN and event.activity is Activity.WAITING
+            every = 0.0 if is_wait and before.detail != event.detail else DETAIL_SECONDS
             return bool(event.detail) and self._is_due((event.node, ""), now, every)
         self._told[event.node, ""] = now
         return event.phase not in _UNTOLD

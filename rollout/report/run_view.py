@@ -9,8 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
+
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
+    Activity,
     NodeFinished,
     NodeStep,
     Notice,
@@ -44,6 +47,7 @@ class NodeView:
     wave: int = 0
     phase: Phase | None = None
     detail: str = ""
+    activity: Activity | UnsetType = UNSET
     since: datetime | None = None
     begun: float = 0.0
     entered: float = 0.0
@@ -66,6 +70,7 @@ class NodeView:
             if event.phase in PART_OF:
                 self.end = None
         self.detail = event.detail
+        self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
         self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
 

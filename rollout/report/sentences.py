@@ -9,6 +9,7 @@ from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
+    Activity,
     EvictedPod,
     Findings,
     NodeFinished,
@@ -32,9 +33,6 @@ from rollout.model.progress import (
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
-
-# of a host that does not answer yet, as the SSH executors tell it
-_SILENT = ("the connection was refused", "no answer within")
 
 # Of a sentence what `-o wide` and `doctor` tell: a key's fingerprint, the way out.
 _KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
@@ -124,8 +122,8 @@ def standing(view: RunView, now: float) -> str:
 
 
 def is_down(node: NodeStep | NodeView) -> bool:
-    """Whether its host is silent as one that reboots should be."""
-    return node.phase is Phase.REBOOTING and any(word in node.detail for word in _SILENT)
+    """Whether its host does not answer, as expected during a reboot."""
+    return node.phase is Phase.REBOOTING and node.activity is Activity.HOST_DOWN
 
 
 def phases(nodes: Iterable[NodeView]) -> str:

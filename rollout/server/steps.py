@@ -34,7 +34,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
-from rollout.model.progress import Edge, Outcome, Phase
+from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import moment, timestamp
 from rollout.server.nodes import facts_of, staged_on, version_of
@@ -213,7 +213,8 @@ class HeldSlot:
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
         """Until the host asks again; pods that come meanwhile are drained again, a slot it forgets is taken back."""
         refill = _Refill(context)
-        context.step(Phase.DRAINED, "waiting for its host to ask again")
+        detail = "waiting for its host to ask again"
+        context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._looks(context, Awaited.ASK, self.timeout):
             if self.now.released:
                 raise GivenUpError

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import DrainError, SshUnreachableError
+from rollout.errors import DrainError, SshRefusedError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
@@ -74,7 +74,7 @@ class Answers:
         self.asked += 1
         self.meanwhile()
         if answer is None:
-            raise SshUnreachableError("the connection was refused")
+            raise SshRefusedError("the connection was refused")
         return answer
 
     def run_if(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyte
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 from rich.console import Console
 
 from rollout.adapters.clock import SystemClock
@@ -17,6 +17,7 @@ from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
+    Activity,
     EvictedPod,
     NodeFinished,
     NodeResult,
@@ -112,7 +113,8 @@ def plain(events: Iterable[tuple[float, StepEvent]]) -> list[str]:
 
 def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> None:
     def step(phase: Phase, detail: str = "") -> NodeStep:
-        return NodeStep(AT, "node-1", phase, detail)
+        activity = Activity.WAITING if detail else UNSET
+        return NodeStep(AT, "node-1", phase, detail, activity=activity)
 
     waiting = "waiting for core (pts/0) to log out, 1h at most"
     told = plain(
@@ -382,16 +384,15 @@ def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:
     ] == ["…"]
 
 
-SILENT = "the connection was refused"
-
-
 def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_trouble_does_not() -> (
     None
 ):
     hands = Hands()
     live = LiveProgress(terminal(io.StringIO()), hands)
-    waiting = "waiting for the host: "
-    live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{SILENT}"))
+    down = NodeStep(
+        AT, "worker-1", Phase.REBOOTING, "waiting for the host", activity=Activity.HOST_DOWN
+    )
+    live.notify(down)
     hands.at = 12.0
     assert board(live, 120).rstrip().endswith("down for 12s")
     ready = EVENTS[0]
@@ -399,14 +400,10 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     known = TimeEstimate(60, ("a reboot takes 27s, the median of 3 in the local journals",))
     live.notify(replace(ready, plan=replace(ready.plan, estimate=known)))
     assert board(live, 120).rstrip().endswith("down for 12s, usually 27s")
-    down, refused = (
-        NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{why}") for why in (SILENT, "no key")
-    )
-    assert (sentence(down), sentence(refused)) == (
-        "worker-1: rebooting, still down",
-        "worker-1: rebooting, waiting for the host: no key",
-    )
-    live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}no SSH key is accepted"))
+    refused = NodeStep(AT, "worker-1", Phase.REBOOTING, "no SSH key is accepted")
+    assert sentence(down) == "worker-1: rebooting, still down"
+    assert sentence(refused) == "worker-1: rebooting, no SSH key is accepted"
+    live.notify(refused)
     assert "no SSH key is accepted" in " ".join(board(live, 120).split())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import paramiko
 
-from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import SshError, SshRefusedError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
 from rollout.model.text import excerpt
 from rollout.model.tool_output import last_words
@@ -77,6 +77,8 @@ def failure(
     if host.proxy and doing == AGREEING:
         ended = f"its jump host or proxy ended the connection{complained}"
         return SshUnreachableError(ended, hint=f"Try it by hand: {shlex.join(host.proxy)}")
+    if isinstance(error, ConnectionRefusedError):
+        return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
     sentence, hint = _cause(error, doing, host, greeting, offer)
     return SshUnreachableError(sentence, hint=hint)
 
@@ -85,10 +87,8 @@ def _cause(
     error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
-    port = f"Is sshd running at {host.address}, port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
-        (ConnectionRefusedError, ("the connection was refused", port)),
         (
             socket.gaierror,
             (f"the name {host.address} does not resolve", "Give its address in an inventory."),
@@ -110,7 +110,11 @@ def _cause(
         ),
     )
     cause = next((sentences for kind, sentences in causes if isinstance(error, kind)), None)
-    return cause or _ssh_cause(str(error), doing, port, greeting)
+    return cause or _ssh_cause(str(error), doing, _is_sshd_running(host), greeting)
+
+
+def _is_sshd_running(host: Host) -> str:
+    return f"Is sshd running at {host.address}, port {host.port}?"
 
 
 def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:

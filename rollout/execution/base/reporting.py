@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
+    Activity,
     Edge,
     NodeFinished,
     NodeResult,
@@ -68,6 +69,7 @@ class Reporter:
         *,
         staged: str = "",
         edge: Edge | None = None,
+        activity: Activity | None = None,
     ) -> None:
         """Report a node's progress. `staged` is the staged version if it is not the planned one.
 
@@ -83,6 +85,7 @@ class Reporter:
                 endings=told_endings,
                 version_staged=staged or UNSET,
                 edge=edge or UNSET,
+                activity=activity or UNSET,
             )
             self.tell(step)
 

@@ -17,7 +17,7 @@ from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
-from rollout.model.progress import Edge, Phase
+from rollout.model.progress import Activity, Edge, Phase
 
 # Seconds that a permit is left to a drain which is to go first.
 _MOST_DEFERENCE = 3.0
@@ -134,9 +134,12 @@ class NodeTask:
         *,
         staged: str = "",
         edge: Edge | None = None,
+        activity: Activity | None = None,
     ) -> None:
         """Report the node's progress, as `Reporter.step` does."""
-        self.report.step(self.name, phase, detail, endings, staged=staged, edge=edge)
+        self.report.step(
+            self.name, phase, detail, endings, staged=staged, edge=edge, activity=activity
+        )
 
     def node(self, deadline: Deadline | None = None) -> Node:
         """Return the Node as it is now; an outage is waited out until the deadline."""

@@ -23,7 +23,7 @@ from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Activity, Outcome, Phase
 from rollout.planning.eligibility.candidates import is_control_plane
 
 BEFORE = "before-reboot"
@@ -49,7 +49,7 @@ def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -
                     f"not annotated true within gates.hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
-            task.step(phase, f"waiting for checks: {missing}")
+            task.step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
     taken = dict.fromkeys((*annotations, marks.HOOK_LABEL))

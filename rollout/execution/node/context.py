@@ -5,7 +5,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from rollout.errors import HostKeyError, SshAuthError, SshError
+from rollout.errors import (
+    HostKeyError,
+    SshAuthError,
+    SshError,
+    SshRefusedError,
+    SshTimeoutError,
+)
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.transitions import (
@@ -40,6 +46,11 @@ class RememberingShell:
 
     shell: HostShell
     error: SshError | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the host did not answer at all, as while it reboots."""
+        return isinstance(self.error, SshRefusedError | SshTimeoutError)
 
     @property
     def is_refused(self) -> bool:

@@ -32,7 +32,7 @@ from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
 from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.detection import Source
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import Activity, Outcome, Phase
 from rollout.model.tool_output import last_words
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
@@ -91,7 +91,8 @@ def _await_detached(task: NodeTask) -> None:
                 f"{task.name}: the volume {attached[0].volume} is still attached; going on"
             )
             return
-        task.step(Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
+        detail = f"waiting for {len(attached)} volumes to detach"
+        task.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         task.check()
         deadline.pause(_PAUSE)
 
@@ -150,9 +151,9 @@ def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool
             refusal = last_words(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
-        context.step(Phase.REBOOTING, f"no answer to the reboot command: {error}")
+        _report_reboot(context, f"no answer to the reboot command: {error}")
     except (SshUnreachableError, _NotNowError) as error:
-        context.step(Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
+        _report_reboot(context, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
         raise RebootError(
@@ -242,9 +243,14 @@ def await_boot(
         if facts is not None and doubt is not None:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
-        context.step(Phase.REBOOTING, last if facts else f"waiting for the host: {last}")
+        _report_reboot(context, last if facts else f"waiting for the host: {last}")
         absence.check()
     raise no_boot(context.host, last, context.policy.reboot_timeout)
+
+
+def _report_reboot(context: NodeContext, detail: str) -> None:
+    activity = Activity.HOST_DOWN if context.host.shell.is_silent else None
+    context.step(Phase.REBOOTING, detail, activity=activity)
 
 
 def _pause(waited: float) -> float:

@@ -49,7 +49,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Edge, Findings, NodeResult, Outcome, Phase
+from rollout.model.progress import Activity, Edge, Findings, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
@@ -243,7 +243,7 @@ def _wait(
     A process that takes the node up again does not know how much of a wait had passed, and waits
     anew.
     """
-    context.step(phase, detail)
+    context.step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
         context.check()
