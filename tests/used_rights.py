@@ -11,7 +11,7 @@ from rollout.lab.api.access import Act
 from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
-from rollout.manifests.objects import Installation, Kind, roles
+from rollout.manifests.objects import Installation, InstallationKind, roles
 from rollout.model.marks import LEASE_NAMESPACE
 
 # What every account may do on a real server: system:discovery and system:basic-user.
@@ -86,7 +86,9 @@ def _printed(lease_namespace: str) -> Sequence[Grant]:
         grants += grants_of(
             roles(
                 Installation(
-                    kind=Kind.ROLES, lease_namespace=lease_namespace, disable_eviction=deletes
+                    kind=InstallationKind.ROLES,
+                    lease_namespace=lease_namespace,
+                    disable_eviction=deletes,
                 )
             )
         )

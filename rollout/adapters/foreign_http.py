@@ -61,7 +61,7 @@ def exchange(
     `by_proxy`: through those of the environment.
     """
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
-    line = _Line(bounds.seconds)
+    line = _AbortableHandler(bounds.seconds)
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), line):
         opener.add_handler(handler)
@@ -93,7 +93,7 @@ def _asked(
         return response.status, body
 
 
-class _Line(urllib.request.AbstractHTTPHandler):
+class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     """Opens a URL over a connection that can be cut from another thread, also in the middle of a handshake.
 
     Nothing but http and https is known to it.

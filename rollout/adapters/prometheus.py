@@ -54,7 +54,7 @@ class _Data(msgspec.Struct, frozen=True, rename="camel"):
     result: tuple[_Sample, ...]
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _QueryResponse(msgspec.Struct, frozen=True):
     status: str
     data: _Data | None = None
     error: str = ""
@@ -108,7 +108,7 @@ class PrometheusAlerts:
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        answer = self._asked(self._url, self._parameters, headers, _Answer)
+        answer = self._asked(self._url, self._parameters, headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._failure(self._url, f"has no answer: {answer.error or 'not a vector'}")
         return answer.data.result

@@ -16,7 +16,7 @@ from rollout.adapters.silences import NodeSilences
 from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
-from rollout.cli.settings.schema import Alerts, Executor, Settings, Ssh
+from rollout.cli.settings.schema import AlertsSettings, Executor, Settings, SshSettings
 from rollout.cli.terminal import say, shown_meanwhile
 from rollout.errors import KubeconfigError, UsageError
 from rollout.execution.base.deadline import Deadline
@@ -60,7 +60,7 @@ def server_of(settings: Settings) -> str:
         return ""
 
 
-def host_shell(options: Ssh) -> HostExecutor:
+def host_shell(options: SshSettings) -> HostExecutor:
     """Return what carries commands to the hosts."""
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
@@ -78,7 +78,7 @@ def host_shell(options: Ssh) -> HostExecutor:
     return logged_shell(shell)
 
 
-def _ansible_settings(options: Ssh) -> AnsibleSettings:
+def _ansible_settings(options: SshSettings) -> AnsibleSettings:
     return AnsibleSettings(
         inventory=options.inventory,
         user=options.user or None,
@@ -90,7 +90,7 @@ def _ansible_settings(options: Ssh) -> AnsibleSettings:
     )
 
 
-def inventory(options: Ssh, defaults: SshDefaults) -> Inventory | None:
+def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
     """Return the inventory that is named; None where the Nodes are the inventory."""
     if options.inventory is None:
         return None
@@ -135,7 +135,7 @@ def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) 
     )
 
 
-def silences(own: Alerts, hosts: Mapping[str, Host]) -> NodeSilences | None:
+def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
     """Return what has Alertmanager silence the nodes in flight; None where nobody asks for that."""
     if not own.silence:
         return None

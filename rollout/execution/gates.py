@@ -6,7 +6,7 @@ from functools import partial
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
-from rollout.execution.base.kept import Kept
+from rollout.execution.base.kept import CachedValue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.node.transitions import NotStartedError
@@ -99,7 +99,7 @@ class PolicyGates:
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
-        self._alerts = Kept(
+        self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         # the cheapest first; what the bounded ones say is waited for up to gates.timeout

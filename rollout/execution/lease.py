@@ -89,7 +89,7 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         }
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _LeaseSpec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     renew_time: str | None = None
@@ -101,7 +101,7 @@ class Lease(msgspec.Struct):
     """The object itself."""
 
     metadata: LeaseMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
     @property
     def held_by(self) -> str:
@@ -153,7 +153,7 @@ _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class LeaseSnapshot:
     """What one look at the Lease tells at the API server's time `now`, before anybody watches it.
 
     `now` is None before the server has told it. `has_ended`: its process was on this machine, and
@@ -194,7 +194,7 @@ class Glance:
         return False if self.one_clock and age > self.lease.duration + _ON_ITS_WAY else None
 
 
-class Holder(Enum):
+class HolderState(Enum):
     """What a watch knows of whoever holds the lock."""
 
     NOBODY = auto()
@@ -204,7 +204,7 @@ class Holder(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Sighting:
     """The Lease as it was seen last, since when it stands so, and what that tells at once."""
 
     lease: LeaseState = NO_LEASE
@@ -222,7 +222,7 @@ class LeaseWatch:
 
     clock: Clock
     has_ended: Callable[[LeaseState], bool] = lambda _lease: False
-    _sight: _Sight = _Sight()
+    _sight: _Sighting = _Sighting()
 
     @property
     def holder(self) -> str:
@@ -232,14 +232,14 @@ class LeaseWatch:
     @property
     def stale(self) -> str:
         """The version that went unrenewed for so long that the lock may be taken; empty where it may not."""
-        return self._sight.lease.version if self.state is Holder.GONE else ""
+        return self._sight.lease.version if self.state is HolderState.GONE else ""
 
     @property
     def unrenewed(self) -> float:
         """For how many seconds it was seen as it stands."""
         return self.clock.monotonic() - self._sight.since
 
-    def look(self, lease: LeaseState, now: datetime | None = None) -> Holder:
+    def look(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
         """Take the Lease as it stands now, and say what that tells of its holder.
 
         At the API server's time `now` a renewal that is young by its clock is a sign of life;
@@ -247,23 +247,23 @@ class LeaseWatch:
         may be slow.
         """
         before = self._sight
-        at_once = Glance(lease, now)
+        at_once = LeaseSnapshot(lease, now)
         is_young = at_once.one_clock and at_once.alive is True
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
-            before = _Sight(lease, self.clock.monotonic(), is_same or is_young)
+            before = _Sighting(lease, self.clock.monotonic(), is_same or is_young)
         self._sight = replace(before, ended=before.ended or self.has_ended(lease))
         return self.state
 
     @property
-    def state(self) -> Holder:
+    def state(self) -> HolderState:
         """What is known by now."""
         sight = self._sight
         if not sight.lease.holder:
-            return Holder.NOBODY
+            return HolderState.NOBODY
         if sight.ended or self.unrenewed >= sight.lease.duration:
-            return Holder.GONE
-        return Holder.ALIVE if sight.renewed else Holder.UNKNOWN
+            return HolderState.GONE
+        return HolderState.ALIVE if sight.renewed else HolderState.UNKNOWN
 
 
 def await_sign(
@@ -271,7 +271,7 @@ def await_sign(
     read: Callable[[], LeaseState],
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
-) -> Holder:
+) -> HolderState:
     """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
 
     `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a
@@ -279,11 +279,11 @@ def await_sign(
     """
     lease = read()
     is_late = lease.written is not None and now() is not None
-    if watch.look(lease, now()) is not Holder.UNKNOWN or is_late:
+    if watch.look(lease, now()) is not HolderState.UNKNOWN or is_late:
         return watch.state
     seconds = lease.renewal + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
-    while watch.state is Holder.UNKNOWN and watch.unrenewed < seconds:
+    while watch.state is HolderState.UNKNOWN and watch.unrenewed < seconds:
         watch.clock.sleep(_PAUSE)
         watch.look(read(), now())
     return watch.state

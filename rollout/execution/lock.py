@@ -29,7 +29,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest, i
 from rollout.execution.lease import (
     RENEWALS_PER_DURATION,
     SECONDS,
-    Holder,
+    HolderState,
     Lease,
     LeaseMeta,
     LeaseWatch,
@@ -205,12 +205,12 @@ class LeaseLock:
         if self.watch is not None and self._watch.holder != lease.held_by:
             raise _taken_meanwhile(lease)
         told = Deadline(self._clock, 0.0)
-        while (state := self._watch.look(lease.state)) is not Holder.GONE:
-            if state is Holder.NOBODY:
+        while (state := self._watch.look(lease.state)) is not HolderState.GONE:
+            if state is HolderState.NOBODY:
                 raise LockedError(
                     "another rollout was running, and has just ended", hint=_PLAN_AGAIN
                 )
-            if state is Holder.ALIVE:
+            if state is HolderState.ALIVE:
                 raise locked(lease.state, self.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)

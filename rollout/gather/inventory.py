@@ -195,7 +195,7 @@ Variables = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class SshOptions:
     """What the command line says about reaching every host; paths, empty where it says nothing."""
 
     key_file: str = ""
@@ -240,7 +240,7 @@ def inventory_document(
     nodes: Sequence[Node],
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
-    connection: Connection,
+    connection: SshOptions,
 ) -> Mapping[str, object]:
     """Return what `--list` prints: groups of hosts, and every host's variables.
 
@@ -265,7 +265,7 @@ def inventory_document(
     }
 
 
-def _reached(host: Host | None, connection: Connection) -> Variables:
+def _reached(host: Host | None, connection: SshOptions) -> Variables:
     """Only what is known: an empty address would send Ansible to this machine."""
     if host is None or not is_address(host.address):
         return {}

@@ -8,7 +8,7 @@ import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.machine import HostSettings, ZincatiHost
-from rollout.lab.scenario import HostOverride, NodeGroup, Role, Scenario, Selection
+from rollout.lab.scenario import HostOverride, HostSelection, NodeGroup, Role, Scenario
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -27,7 +27,9 @@ class HostPlan:
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
     """Return the scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
     has_zincati = any(group.zincati is not None for group in (*scenario.nodes, *scenario.hosts))
-    everywhere = () if has_zincati else (HostOverride(select=Selection(), zincati=ZincatiHost()),)
+    everywhere = (
+        () if has_zincati else (HostOverride(select=HostSelection(), zincati=ZincatiHost()),)
+    )
     return msgspec.structs.replace(
         scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere)
     )
@@ -89,7 +91,7 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     return HostPlan(f"{group.prefix}-{index + 1}", group.role, settings)
 
 
-def _matches(draft: HostPlan, selection: Selection) -> bool:
+def _matches(draft: HostPlan, selection: HostSelection) -> bool:
     return (
         (not selection.names or draft.name in selection.names)
         and selection.role in (None, draft.role)

@@ -14,7 +14,7 @@ from rollout.lab.api.resources import BUDGETS, NODES, PODS, SERVED, VOLUMES, Res
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.objects import LAB_PREFIX, MIRROR_ANNOTATION
-from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
+from rollout.lab.scenario import Role, ScenarioBudget, ScenarioWorkload, WorkloadKind
 from rollout.lab.world.volumes import CSI_DRIVER
 
 _TOLERATE_CONTROL_PLANE: Final = {
@@ -25,7 +25,7 @@ _TOLERATE_CONTROL_PLANE: Final = {
 
 
 def workload_objects(
-    workload: Workload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
+    workload: ScenarioWorkload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
 ) -> Iterator[tuple[Resource, Json]]:
     """Return the objects of one workload, its budget included.
 
@@ -53,7 +53,7 @@ def workload_objects(
         yield resource, _controller(workload, replicas_of(workload, hosts))
 
 
-def _volume(workload: Workload) -> Json:
+def _volume(workload: ScenarioWorkload) -> Json:
     """Return the volume that attaches to certain nodes only, by a driver; its claim is but a name."""
     where = [
         {"key": key, "operator": "In", "values": [value]}
@@ -73,7 +73,7 @@ def _volume(workload: Workload) -> Json:
     return {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}}
 
 
-def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
+def copies_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> list[ScenarioWorkload]:
     """Return the workload itself, or its numbered copies."""
     if workload.copies_per_worker is None:
         return [workload]
@@ -83,7 +83,7 @@ def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
     ]
 
 
-def replicas_of(workload: Workload, hosts: Sequence[HostPlan]) -> int:
+def replicas_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> int:
     """How many pods the workload is to have."""
     if workload.replicas_per_worker is None:
         return workload.replicas
@@ -95,11 +95,11 @@ def _per_worker(share: float, hosts: Sequence[HostPlan]) -> int:
     return max(1, math.ceil(share * sum(host.role is Role.WORKER for host in hosts)))
 
 
-def _labels(workload: Workload) -> dict[str, str]:
+def _labels(workload: ScenarioWorkload) -> dict[str, str]:
     return {"app": workload.name, **workload.labels}
 
 
-def _controller(workload: Workload, replicas: int) -> Json:
+def _controller(workload: ScenarioWorkload, replicas: int) -> Json:
     spec: Json = {
         "template": _template(workload),
         "selector": {"matchLabels": {"app": workload.name}},
@@ -113,19 +113,19 @@ def _controller(workload: Workload, replicas: int) -> Json:
     }
 
 
-def _template(workload: Workload) -> Json:
+def _template(workload: ScenarioWorkload) -> Json:
     metadata = {"labels": _labels(workload), "annotations": _annotations(workload)}
     return {"metadata": metadata, "spec": _pod_spec(workload)}
 
 
-def _annotations(workload: Workload) -> dict[str, str]:
+def _annotations(workload: ScenarioWorkload) -> dict[str, str]:
     return {
         **workload.annotations,
         **{LAB_PREFIX + name: value for name, value in workload.lab.items()},
     }
 
 
-def _pod_spec(workload: Workload) -> Json:
+def _pod_spec(workload: ScenarioWorkload) -> Json:
     resources = {"requests": dict(workload.requests)}
     spec: Json = {
         "containers": [{"name": workload.name, "image": workload.image, "resources": resources}]
@@ -135,7 +135,7 @@ def _pod_spec(workload: Workload) -> Json:
     return {**spec, **_placement(workload), **workload.spec}
 
 
-def _placement(workload: Workload) -> Json:
+def _placement(workload: ScenarioWorkload) -> Json:
     placement: Json = {}
     if workload.role is Role.CONTROL_PLANE:
         placement["tolerations"] = [_TOLERATE_CONTROL_PLANE]
@@ -153,7 +153,7 @@ def _placement(workload: Workload) -> Json:
     return placement
 
 
-def _budget(workload: Workload, budget: Budget, name: str) -> Json:
+def _budget(workload: ScenarioWorkload, budget: ScenarioBudget, name: str) -> Json:
     limits: dict[str, Any] = {
         "minAvailable": budget.min_available,
         "maxUnavailable": budget.max_unavailable,
@@ -172,7 +172,7 @@ def _budget(workload: Workload, budget: Budget, name: str) -> Json:
     }
 
 
-def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
+def _bare_pods(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> list[Json]:
     replicas = replicas_of(workload, hosts)
     names = [
         workload.name if replicas == 1 else f"{workload.name}-{index + 1}"
@@ -188,7 +188,7 @@ def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
     return [{"metadata": {**metadata, "name": name}, "spec": spec} for name in names]
 
 
-def _mirror(workload: Workload, node: str, node_uid: str) -> Json:
+def _mirror(workload: ScenarioWorkload, node: str, node_uid: str) -> Json:
     """Return the API's picture of a static pod, as its kubelet makes it."""
     owner = {
         "apiVersion": "v1",

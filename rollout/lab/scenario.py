@@ -46,7 +46,7 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     zones: tuple[str, ...] = ()
 
 
-class Selection(
+class HostSelection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """Which hosts an override is for: all conditions must hold."""
@@ -59,7 +59,7 @@ class Selection(
 class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something said of certain hosts; later overrides win."""
 
-    select: Selection
+    select: HostSelection
 
 
 class WorkloadKind(StrEnum):
@@ -72,7 +72,7 @@ class WorkloadKind(StrEnum):
     STATIC_POD = "StaticPod"
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disruption budget; counts or percentages, exactly one of the two."""
 
     min_available: int | str | None = None
@@ -85,7 +85,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("a budget has either min_available or max_unavailable")
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload.
 
     `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes
@@ -112,8 +112,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     annotations: Mapping[str, str] = {}
     marks: Mapping[str, str] = {}
     lab: Mapping[str, str] = {}
-    budget: Budget | None = None
-    second_budget: Budget | None = None
+    budget: ScenarioBudget | None = None
+    second_budget: ScenarioBudget | None = None
     role: Role | None = None
     node: str | None = None
     spread: str | None = None
@@ -141,7 +141,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timings: Timings = Timings()
     host_timings: HostTimings = HostTimings()
     hosts: tuple[HostOverride, ...] = ()
-    workloads: tuple[Workload, ...] = ()
+    workloads: tuple[ScenarioWorkload, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0

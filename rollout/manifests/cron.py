@@ -19,7 +19,7 @@ _LEAP_YEAR = 2024
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _CronField:
     """One of the five fields, from its least to its greatest number, with the names of some."""
 
     title: str
@@ -31,11 +31,11 @@ class _Field:
 _MONTHS = {calendar.month_abbr[number].lower(): number for number in range(1, 13)}
 _DAYS = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}
 _FIELDS = (
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _Field("day of month", 1, 31),
-    _Field("month", 1, 12, _MONTHS),
-    _Field("day of week", 0, 6, _DAYS),
+    _CronField("minute", 0, 59),
+    _CronField("hour", 0, 23),
+    _CronField("day of month", 1, 31),
+    _CronField("month", 1, 12, _MONTHS),
+    _CronField("day of week", 0, 6, _DAYS),
 )
 
 
@@ -71,14 +71,14 @@ def _days_in(month: int) -> int:
     return calendar.monthrange(_LEAP_YEAR, month)[1]
 
 
-def _numbers(text: str, of: _Field) -> frozenset[int]:
+def _numbers(text: str, of: _CronField) -> frozenset[int]:
     """Return every number that a field names: a list of *, numbers and ranges, each with a step or without."""
     return frozenset(number for part in text.split(",") for number in _range(part, of))
 
 
-def _range(text: str, of: _Field) -> range:
+def _range(text: str, of: _CronField) -> range:
     span, has_step, step_text = text.partition("/")
-    step = _number(step_text, text, _Field("step", 1, of.most)) if has_step else 1
+    step = _number(step_text, text, _CronField("step", 1, of.most)) if has_step else 1
     if span in _ANY:
         return range(of.least, of.most + 1, step)
     first_text, has_end, last_text = span.partition("-")
@@ -90,7 +90,7 @@ def _range(text: str, of: _Field) -> range:
     return range(first, last + 1, step)
 
 
-def _number(text: str, part: str, of: _Field) -> int:
+def _number(text: str, part: str, of: _CronField) -> int:
     if (number := of.names.get(text.lower())) is not None:
         return number
     if _NUMBER.fullmatch(text) and of.least <= int(text) <= of.most:

@@ -35,7 +35,7 @@ SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
 SSH_KEY = "ssh-privatekey"
 
 
-class Kind(StrEnum):
+class InstallationKind(StrEnum):
     """What to print: a workload with all that it needs, or the roles of people with all commands alone."""
 
     CRONJOB = "cronjob"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     ROLES = "roles"
 
 
-_RIGHTS = {Kind.ROLES: apply_rights, Kind.FLEETLOCK: fleetlock_rights}
+_RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fleetlock_rights}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Installation:
     none: all.
     """
 
-    kind: Kind
+    kind: InstallationKind
     name: str = DEFAULT_NAME
     namespace: str = DEFAULT_NAME
     lease_namespace: str = marks.LEASE_NAMESPACE
@@ -92,7 +92,7 @@ class Installation:
         return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
-class _Dumper(yaml.SafeDumper):
+class _ManifestDumper(yaml.SafeDumper):
     """Texts of several lines stand as people write them."""
 
 
@@ -102,12 +102,12 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     )
 
 
-_Dumper.add_representer(str, _text)
+_ManifestDumper.add_representer(str, _text)
 
 
 def manifest_text(installation: Installation) -> str:
     """Write all of them as a YAML stream; of `roles` the roles alone."""
-    serves = installation.kind is Kind.FLEETLOCK
+    serves = installation.kind is InstallationKind.FLEETLOCK
     component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
     return (
         _environment()
@@ -159,7 +159,9 @@ def _block(value: Json) -> Markup:
     """Write a mapping in lines, with the line's end of its last one."""
     # what it says at the end of a text with empty lines there belongs between documents
     return Markup(  # noqa: S704
-        yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n")
+        yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf).removesuffix(
+            "...\n"
+        )
     )
 
 

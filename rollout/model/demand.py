@@ -12,7 +12,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodDemand:
     """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
 
     labels: _Labels
@@ -20,7 +20,7 @@ class Demand:
     tolerations: tuple[Toleration, ...]
 
     @classmethod
-    def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "Demand":
+    def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "PodDemand":
         """Return what this pod, with these volumes, asks."""
         own = pod.placement.node_terms
         terms = tuple(volume.node_terms for volume in volumes)

@@ -30,7 +30,7 @@ class Source(StrEnum):
 DEFAULT_SOURCES = (Source.UPDATE_ENGINE,)
 
 
-class Answer(StrEnum):
+class SourceAnswer(StrEnum):
     """What a source says: `ABSENT` where the host has no such thing, `NONE` where it cannot be told."""
 
     NEEDED = "needed"
@@ -50,7 +50,7 @@ class Sign:
     """
 
     source: Source
-    answer: Answer
+    answer: SourceAnswer
     detail: str = ""
     version: str = ""
     target: str = ""
@@ -60,7 +60,7 @@ class Sign:
     @property
     def is_needed(self) -> bool:
         """Whether it asks for a reboot."""
-        return self.answer is Answer.NEEDED
+        return self.answer is SourceAnswer.NEEDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class Detection:
         """Those without which nobody can say that no reboot is needed; none where one is, or all is known."""
         if self.needs_reboot:
             return ()
-        silent = tuple(sign for sign in self.signs if sign.answer is Answer.NONE)
-        is_judged = any(sign.answer is Answer.NOT_NEEDED for sign in self.signs)
+        silent = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
+        is_judged = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
         return silent or (() if is_judged else self.signs)
 
     def _needed(self) -> Iterator[Sign]:

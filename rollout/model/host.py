@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rollout.model.detection import DEFAULT_SOURCES, Answer, Detection, Sign, Source
+from rollout.model.detection import DEFAULT_SOURCES, Detection, Sign, Source, SourceAnswer
 from rollout.model.rivals import SelfReboot
 
 DEFAULT_SSH_PORT = 22
@@ -251,15 +251,20 @@ class HostFacts:
             version = update.new_version
             detail = f"{version or 'an update'} is staged"
             return Sign(
-                source, Answer.NEEDED, detail, version, target=version, current=self.running_version
+                source,
+                SourceAnswer.NEEDED,
+                detail,
+                version,
+                target=version,
+                current=self.running_version,
             )
         if update.operation is not UpdateOperation.UNKNOWN:
             said = _NOTHING_STAGED.get(update.operation, "")
             detail = f"{said} ({update.message})" if update.message else said
-            return Sign(source, Answer.NOT_NEEDED, detail, current=self.running_version)
+            return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
-        return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)
+        return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
 
     @property
     def zincati_reboots(self) -> bool:

@@ -233,13 +233,13 @@ class PlanReady:
     plan: RolloutPlan
 
 
-class Line(Struct, frozen=True, tag_field="type"):
+class JsonLine(Struct, frozen=True, tag_field="type"):
     """A line of JSON, by its type."""
 
     at: Moment
 
 
-class WaveStarted(Line, frozen=True, tag="wave_started"):
+class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
     """A wave begins."""
 
     index: int
@@ -249,7 +249,7 @@ class WaveStarted(Line, frozen=True, tag="wave_started"):
     in_flight: int | None = None
 
 
-class WaveSettling(Line, frozen=True, tag="wave_settling"):
+class WaveSettling(JsonLine, frozen=True, tag="wave_settling"):
     """A wave's nodes are done, its moved pods are not all available again."""
 
     index: int
@@ -263,7 +263,7 @@ class Activity(StrEnum):
     HOST_DOWN = "host-down"
 
 
-class NodeStep(Line, frozen=True, tag="step"):
+class NodeStep(JsonLine, frozen=True, tag="step"):
     """A node entered a phase by an `edge`, or something worth telling happened within it."""
 
     node: str
@@ -275,7 +275,7 @@ class NodeStep(Line, frozen=True, tag="step"):
     activity: Activity | UnsetType = UNSET
 
 
-class PodBlocked(Line, frozen=True, tag="blocked"):
+class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
     At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the
@@ -309,7 +309,7 @@ class PodBlocked(Line, frozen=True, tag="blocked"):
         return self.budget or "the API server"
 
 
-class PodReleased(Line, frozen=True, tag="released"):
+class PodReleased(JsonLine, frozen=True, tag="released"):
     """A pod that was held back may go, or is gone."""
 
     node: str
@@ -331,7 +331,7 @@ class EvictedPod(Struct, frozen=True):
     seconds: float | None = None
 
 
-class PodsEvicted(Line, frozen=True, tag="evicted"):
+class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
     """Evicted pods of a node, reported when they are gone or the drain has ended.
 
     Pods that are gone in the same second share a line.
@@ -341,7 +341,7 @@ class PodsEvicted(Line, frozen=True, tag="evicted"):
     pods: tuple[EvictedPod, ...]
 
 
-class NodeFinished(Line, frozen=True, tag="node_finished"):
+class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
     """A node's run ended.
 
     `ssh_error`, `conditions` and `console` are set only if it did not succeed. `edge` is the node's
@@ -392,13 +392,13 @@ class NodeFinished(Line, frozen=True, tag="node_finished"):
         return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
-class Notice(Line, frozen=True, tag="notice"):
+class Notice(JsonLine, frozen=True, tag="notice"):
     """Something about the whole run: an outage, a stop request, a protection given up."""
 
     message: str
 
 
-class VersionHeld(Line, frozen=True, tag="version_held"):
+class VersionHeld(JsonLine, frozen=True, tag="version_held"):
     """A version failed on as many nodes as may fail: no other is started with it."""
 
     version: str

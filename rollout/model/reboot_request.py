@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Answer, Sign, Source
+from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts
 
 
@@ -17,12 +17,14 @@ def annotation_sign(node: Node) -> Sign:
     own = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if own not in {"true", "false"}:
         return Sign(
-            source, Answer.NONE, f"its annotation {marks.REBOOT_NEEDED} is neither true nor false"
+            source,
+            SourceAnswer.NONE,
+            f"its annotation {marks.REBOOT_NEEDED} is neither true nor false",
         )
     names = requests(node, marks.REQUESTS)
     if names:
-        return Sign(source, Answer.NEEDED, f"annotation {', '.join(names)}")
-    return Sign(source, Answer.NOT_NEEDED, "no annotation reboot-needed")
+        return Sign(source, SourceAnswer.NEEDED, f"annotation {', '.join(names)}")
+    return Sign(source, SourceAnswer.NOT_NEEDED, "no annotation reboot-needed")
 
 
 def requests(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:

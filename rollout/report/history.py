@@ -16,14 +16,14 @@ from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
     DryRunLine,
+    JournalHeader,
     PlanLine,
     Record,
-    RunRecord,
     SummaryLine,
     VersionLine,
     entries,
 )
-from rollout.report.plain import News
+from rollout.report.plain import LogFilter
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ended, facts, headline
 from rollout.report.sentences import evicted_pod, findings_text, outcomes, sentence
@@ -81,7 +81,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
     """Show one run: what it was, then what its `records` tell as a log of it does; with `details` every word."""
-    news = News()
+    news = LogFilter()
     lines = [
         line
         for line in entries(records)
@@ -110,7 +110,7 @@ def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
 def _told(line: AnyLine) -> Iterator[str]:
     """Yield what a line says in words; nothing where it is nothing to tell."""
     match line:
-        case RunRecord():
+        case JournalHeader():
             yield f"{line.command} by {line.by}"
         case PodsEvicted():
             yield f"{line.node}: {counted(len(line.pods), 'pod')} evicted"

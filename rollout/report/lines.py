@@ -18,7 +18,7 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION, TimeEstimate, Wave
 from rollout.model.progress import (
-    Line,
+    JsonLine,
     NodeFinished,
     NodeStep,
     NotDone,
@@ -42,7 +42,7 @@ Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
 
 
-class VersionLine(Line, frozen=True, tag="version"):
+class VersionLine(JsonLine, frozen=True, tag="version"):
     """Always the first line."""
 
     format_version: str
@@ -68,7 +68,7 @@ class ToldPlan(Struct, frozen=True):
     estimate: TimeEstimate = TimeEstimate()
 
 
-class PlanLine(Line, frozen=True, tag="plan"):
+class PlanLine(JsonLine, frozen=True, tag="plan"):
     """The plan that is about to run."""
 
     plan: Record
@@ -79,7 +79,7 @@ class PlanLine(Line, frozen=True, tag="plan"):
         return msgspec.convert(self.plan, ToldPlan)
 
 
-class DryRunLine(Line, frozen=True, tag="dry_run"):
+class DryRunLine(JsonLine, frozen=True, tag="dry_run"):
     """What the API server would do with a node; only with `--dry-run`."""
 
     node: str
@@ -87,7 +87,7 @@ class DryRunLine(Line, frozen=True, tag="dry_run"):
     objections: Sequence[str]
 
 
-class SummaryLine(Line, frozen=True, tag="summary"):
+class SummaryLine(JsonLine, frozen=True, tag="summary"):
     """Always the last line: each planned node is in exactly one of the first four lists.
 
     `not_done` are the nodes that the plan could not take, those skipped for such a reason, and
@@ -124,7 +124,7 @@ class SummaryLine(Line, frozen=True, tag="summary"):
         return {node: self.reasons.get(node, "") for node in nodes if node not in not_done}
 
 
-class RunRecord(Line, frozen=True, kw_only=True, tag="run"):
+class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
     """A process begins to work on the rollout; the lines that it writes follow.
 
     Percentages of the policy are of the `selected` nodes.
@@ -142,7 +142,7 @@ class RunRecord(Line, frozen=True, kw_only=True, tag="run"):
     selected: int | UnsetType = UNSET
 
 
-class AbortedRecord(Line, frozen=True, tag="aborted"):
+class AbortedRecord(JsonLine, frozen=True, tag="aborted"):
     """The rollout was undone."""
 
     by: str
@@ -165,7 +165,7 @@ EventLine = (
     | Notice
     | SummaryLine
 )
-AnyLine = VersionLine | RunRecord | DryRunLine | AbortedRecord | EventLine
+AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 
 def record_of(line: AnyLine) -> Record:

@@ -14,7 +14,7 @@ from rollout.model.text import NOTHING, joined, printable
 from rollout.report.plan_screen import blocked_line, plan_text
 from rollout.report.runs import tables
 from rollout.report.runs.model import RunReport
-from rollout.report.runs.tables import Table
+from rollout.report.runs.tables import ReportTable
 
 _BACKTICKS = re.compile("`+")
 # At most six digits in a row: more may be a commit, which becomes a link.
@@ -75,7 +75,7 @@ def _run_parts(report: RunReport) -> Iterator[str]:
         yield from _section(tables.eviction_table(report, _MOST_EVICTIONS), _MOST_EVICTIONS)
 
 
-def _section(part: Table, most: int = _MOST_ROWS) -> Iterator[str]:
+def _section(part: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
     yield f"### {part.title}"
     rows = [map(_cell, row) for row in part.rows[:most]]
     yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)

@@ -39,7 +39,7 @@ _UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
 _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
-class News:
+class LogFilter:
     """Decides which events get a line in the log of a run. Not safe for several threads.
 
     `names_pods`: evicted pods get one.
@@ -103,7 +103,7 @@ class PlainLines:
         self._rephrase = rephrase
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._news = News(names_pods=names_pods)
+        self._news = LogFilter(names_pods=names_pods)
         self._last = monotonic()
         self._ended = threading.Event()
         self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)

@@ -29,8 +29,15 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.report.lines import AbortedRecord, AnyLine, PlanLine, RunRecord, SummaryLine, ToldPlan
-from rollout.report.runs.model import PART_OF, Hold, PhaseReport, Stretch, WaveReport
+from rollout.report.lines import (
+    AbortedRecord,
+    AnyLine,
+    JournalHeader,
+    PlanLine,
+    SummaryLine,
+    ToldPlan,
+)
+from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Stretch, WaveReport
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +59,7 @@ class NodeView:
     begun: float = 0.0
     entered: float = 0.0
     phases: list[PhaseReport] = field(default_factory=list)
-    held: dict[str, Hold] = field(default_factory=dict)
+    held: dict[str, BlockedEviction] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     has_moved_pods: bool = False
     version_staged: str = ""
@@ -101,14 +108,14 @@ class RunView:
 
     begun_at: datetime | None = None
     heard_at: datetime | None = None
-    commands: list[RunRecord | AbortedRecord] = field(default_factory=list)
+    commands: list[JournalHeader | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
     told_at: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
     failures: list[NodeFinished] = field(default_factory=list)
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[BlockedEviction] = field(default_factory=list)
     releases: list[PodReleased] = field(default_factory=list)
     evicted: list[PodsEvicted] = field(default_factory=list)
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
@@ -122,9 +129,9 @@ class RunView:
     _earlier_waves: int = 0
 
     @property
-    def records(self) -> Sequence[RunRecord]:
+    def records(self) -> Sequence[JournalHeader]:
         """The processes that have worked on it."""
-        return [entry for entry in self.commands if isinstance(entry, RunRecord)]
+        return [entry for entry in self.commands if isinstance(entry, JournalHeader)]
 
     @property
     def planned(self) -> int:
@@ -153,7 +160,7 @@ class RunView:
         if event is None:
             self.misunderstood += 1
             return
-        if isinstance(event, RunRecord):
+        if isinstance(event, JournalHeader):
             self._begin(event)
         self.begun_at = self.begun_at or event.at
         self.heard_at = max(event.at, self.heard_at or event.at)
@@ -194,7 +201,7 @@ class RunView:
         if self.heard_at:
             self._interrupt(self.heard_at)
 
-    def _begin(self, event: RunRecord) -> None:
+    def _begin(self, event: JournalHeader) -> None:
         self.commands.append(event)
         self.summary = self.aborted = None
         if self.heard_at and event.at > self.heard_at:
@@ -304,7 +311,7 @@ class RunView:
             hold.event = event
             hold.until = event.at
         else:
-            held[event.pod] = Hold(event, event.at)
+            held[event.pod] = BlockedEviction(event, event.at)
             self.holds.append(held[event.pod])
 
 

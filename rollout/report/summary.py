@@ -23,7 +23,7 @@ _GOES_ON = ("go on",)
 Step = tuple[str, str]
 
 
-class _Row(NamedTuple):
+class _FindingRow(NamedTuple):
     """A finding: its node, or how many there are, what is wrong, and the fix where there is one."""
 
     sign: str
@@ -75,14 +75,14 @@ def _headline(result: RunResult, took: float) -> str:
     return f"{joined('; ', done, absences((), result.left_out))}."
 
 
-def _failures(result: RunResult, width: int | None) -> Iterator[_Row]:
+def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
     for failed in result.failed[:most]:
         console = failed.findings.console
         fixes = (*_parts(failed.hint), *([printable(console)] if console else []))
-        yield _Row("✘", printable(failed.node), what_failed(failed), fixes)
+        yield _FindingRow("✘", printable(failed.node), what_failed(failed), fixes)
     if left := len(result.failed[most:]):
-        yield _Row("✘", counted(left, "other node"), "failed too", ("rollout history",))
+        yield _FindingRow("✘", counted(left, "other node"), "failed too", ("rollout history",))
 
 
 def _parts(hint: str) -> Sequence[str]:
@@ -94,16 +94,18 @@ def _parts(hint: str) -> Sequence[str]:
     )
 
 
-def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
+def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
     """Yield a row a cause."""
     groups = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     most = _MOST_NOT_DONE if width else len(groups)
-    yield from (_Row("!", shortened(names), why) for why, names in list(groups.items())[:most])
+    yield from (
+        _FindingRow("!", shortened(names), why) for why, names in list(groups.items())[:most]
+    )
     if left := sum(map(len, list(groups.values())[most:])):
-        yield _Row("!", f"and {left} more", "not done either", ("rollout status",))
+        yield _FindingRow("!", f"and {left} more", "not done either", ("rollout status",))
 
 
-def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
+def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     """Yield rows of planned nodes that were not started, or were left without a failure.
 
     Nodes in the rows of `_not_done` are left out.
@@ -120,7 +122,7 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
         if node.node not in not_done
     ]
     for text, names in grouped(left).items():
-        yield _Row("·", shortened(names, most=3 if width else len(names)), text)
+        yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
 
 
 def _why_left(node: NotStarted, word: str) -> str:
@@ -128,7 +130,7 @@ def _why_left(node: NotStarted, word: str) -> str:
     return message if node.was_begun else f"{word}: {message}"
 
 
-def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:
+def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
     names = [len(row.node) for row in rows if len(row.node) <= _MOST_ROWS]
     room = max(names, default=0)
     for row in rows:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, TypedDict
 
-from rollout.execution.lease import Glance
+from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
@@ -177,7 +177,7 @@ def _nodes(names: Sequence[str]) -> str:
 
 def resume_text(
     unfinished: Unfinished,
-    lock: Glance,
+    lock: LeaseSnapshot,
     planned: Container[str],
     inherited: Inheritance,
     *,
@@ -206,7 +206,7 @@ def resume_text(
     return "\n".join(lines)
 
 
-def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> str:
+def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: float) -> str:
     """Tell what abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
 
     `unfinished` is None where nothing but slots of FleetLock is left.
@@ -266,7 +266,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
     )
 
 
-def no_run_text(lock: Glance, last: LastRun | None) -> str:
+def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     """Tell that there is none, and which was the last, where that is known."""
     held = (
         f" {printable(lock.holder)} holds the lock, and has begun nothing yet."
@@ -283,7 +283,7 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
 
 
 def run_text(
-    unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None
+    unfinished: Unfinished, lock: LeaseSnapshot, down: Mapping[str, str], *, alive: bool | None
 ) -> str:
     """Show the run, whether a process works on it, and its nodes under way or failed; `down` as in `under_way`."""
     said = _states(unfinished, down)
@@ -294,7 +294,7 @@ def run_text(
 
 
 def _lines(
-    unfinished: Unfinished, lock: Glance, said: Mapping[str, str], *, alive: bool | None
+    unfinished: Unfinished, lock: LeaseSnapshot, said: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
     """Which run, what the lock tells of its holder, and a line a node, or one for many of which the same is said."""
     yield capitalized(heading(unfinished, word_of(unfinished, alive=alive)))

@@ -14,7 +14,7 @@ from functools import partial
 
 from rollout.errors import BlockedError
 from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.kept import Kept
+from rollout.execution.base.kept import CachedValue
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.record import read_record
@@ -33,14 +33,14 @@ from rollout.model.timestamps import timestamp
 from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
-from rollout.planning.eligibility.judgement import Rules, why_maybe_held
+from rollout.planning.eligibility.judgement import EligibilityInputs, why_maybe_held
 from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
 from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
-from rollout.server.protocol import Ask, Denied, Kind
-from rollout.server.state import PATIENCE, World
+from rollout.server.protocol import AnswerKind, Ask, Denied
+from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
 
 _NAMED = 3
@@ -53,10 +53,10 @@ _FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _FRESH_COORDINATORS = 60.0
 _KINDS = {
-    ExclusionReason.PAUSED: Kind.PAUSED,
-    ExclusionReason.RIVAL: Kind.RIVAL,
-    ExclusionReason.FAILED_RECENTLY: Kind.FAILED_RECENTLY,
-    ExclusionReason.VERSION_HELD: Kind.VERSION_HELD,
+    ExclusionReason.PAUSED: AnswerKind.PAUSED,
+    ExclusionReason.RIVAL: AnswerKind.RIVAL,
+    ExclusionReason.FAILED_RECENTLY: AnswerKind.FAILED_RECENTLY,
+    ExclusionReason.VERSION_HELD: AnswerKind.VERSION_HELD,
 }
 
 
@@ -67,7 +67,7 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SlotLimits:
     """The limits that hold for a cluster of these nodes, by name."""
 
     nodes: Mapping[str, Node]
@@ -89,7 +89,7 @@ class Limits:
             held = (
                 f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
             )
-            raise Denied(Kind.SEMAPHORE_FULL, held)
+            raise Denied(AnswerKind.SEMAPHORE_FULL, held)
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
@@ -97,7 +97,7 @@ class Limits:
         if why := away_limit(self.nodes.values(), self.selection, self.policy).why_full(
             node.name, away
         ):
-            raise Denied(Kind.MAX_UNAVAILABLE, why)
+            raise Denied(AnswerKind.MAX_UNAVAILABLE, why)
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
 
@@ -105,16 +105,18 @@ class Limits:
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
-                Kind.NOT_NOW,
+                AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} is under way",
             )
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
             there = other.labels.get(label, "none")
-            raise Denied(Kind.NOT_NOW, f"--spread-by {label}: {other.name} of {there} is under way")
+            raise Denied(
+                AnswerKind.NOT_NOW, f"--spread-by {label}: {other.name} of {there} is under way"
+            )
 
 
-def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
+def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
     """Take this slot; the same slots where its node holds one already, `Denied` where there is no room."""
     if slots.of_node(slot.node) is not None:
         return slots
@@ -123,10 +125,10 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
     return slots.with_slot(slot)
 
 
-class Admission:
+class SlotAdmission:
     """Decides on hosts that hold no slot. For many threads at once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServerContext) -> None:
         self._settings = settings = world.settings
         self._world = world
         self._machines = world.machines
@@ -135,12 +137,12 @@ class Admission:
         clock = world.clock
         namespace = settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
-        self._memory = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record = Kept(lambda: read_record(self._api, namespace), _FRESH, clock)
-        self._coordinators = Kept(
+        self._memory = CachedValue(lambda: read_memory(self._api, namespace), _FRESH, clock)
+        self._record = CachedValue(lambda: read_record(self._api, namespace), _FRESH, clock)
+        self._coordinators = CachedValue(
             lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
         )
-        self._forecaster = Kept(
+        self._forecaster = CachedValue(
             lambda: DrainForecaster.of(read_snapshot(self._api), policy),
             _FRESH_FORECAST,
             clock,
@@ -165,7 +167,7 @@ class Admission:
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if name_of(ask.id, nodes.values()) != name:
-            raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
+            raise Denied(AnswerKind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._world.book.change(partial(taken, slot=slot, rules=rules, limits=limits))
 
@@ -177,29 +179,29 @@ class Admission:
         limits.check_group(slots, ask.group, rules)
         if not selected((nodes[name],), self._settings.selection):
             raise Denied(
-                Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
+                AnswerKind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
             )
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
         if why := self._schedule.in_pool(policy, pool).closed(self._world.clock.now()):
-            raise Denied(Kind.OUTSIDE_WINDOW, why)
+            raise Denied(AnswerKind.OUTSIDE_WINDOW, why)
         if other := self._world.leadership.other:
-            raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
+            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
         limits.check_away(slots, nodes[name])
         self._check_memory()
 
-    def _limits(self, nodes: Mapping[str, Node]) -> Limits:
-        return Limits(nodes, self._settings.selection, self._settings.policy)
+    def _limits(self, nodes: Mapping[str, Node]) -> SlotLimits:
+        return SlotLimits(nodes, self._settings.selection, self._settings.policy)
 
     def _check_memory(self) -> None:
         memory = self._memory.now()
         try:
             require_memory(memory)
         except BlockedError as error:
-            raise Denied(Kind.API_ERROR, error.message) from error
+            raise Denied(AnswerKind.API_ERROR, error.message) from error
         if pause := all_paused(memory, self._api.server_time()):
-            raise Denied(Kind.PAUSED, text(pause))
+            raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
@@ -208,16 +210,18 @@ class Admission:
         selection = self._settings.selection
         limit = policy.failures_allowed(len(selected(self._machines.nodes.values(), selection)))
         now, memory = self._api.server_time(), self._memory.now()
-        rules = Rules(now, memory, selection, limit, policy.include_held, unattended=True)
+        rules = EligibilityInputs(
+            now, memory, selection, limit, policy.include_held, unattended=True
+        )
         candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), rules)
         if objection := exclusion(candidate):
             raise Denied(
-                _KINDS.get(objection.reason, Kind.NODE_EXCLUDED),
+                _KINDS.get(objection.reason, AnswerKind.NODE_EXCLUDED),
                 f"{node.name}: {objection.message}",
             )
         is_unknown = not facts.update.new_version
         if is_unknown and (held := why_maybe_held(facts.running_version, rules)):
-            raise Denied(Kind.VERSION_HELD, f"{node.name}: {text(held)}")
+            raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(held)}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
@@ -230,7 +234,7 @@ class Admission:
         unfinished = assess(self._record.now(), others)
         if unfinished is not None and unfinished.blocks:
             what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
-            raise Denied(Kind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
+            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
         """No other reboot coordinator is at work."""
@@ -239,7 +243,7 @@ class Admission:
             NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now()
         )
         if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
-            raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
+            raise Denied(AnswerKind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         """Check that its drain can end, by one reading of the cluster for all hosts that ask within some seconds."""
@@ -251,7 +255,7 @@ class Admission:
             more = f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
             why = f"{first.kind}: {first.object} {first.message}{more}"
             raise Denied(
-                Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
+                AnswerKind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
             )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
@@ -266,4 +270,4 @@ class Admission:
             .hold(plan.nodes[0])
             .why
         ):
-            raise Denied(Kind.HELD_BY_GATE, f"{node.name}: {why}")
+            raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {why}")

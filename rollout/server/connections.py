@@ -93,7 +93,7 @@ class Listening:
                     _LOGGER.warning("warning: the old certificate stays in use: %s", error)
 
 
-class Connections:
+class OpenConnections:
     """Those that are open; in the server's event loop alone. `most` is how many there may be."""
 
     def __init__(self, most: int) -> None:

@@ -26,21 +26,21 @@ from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
-from rollout.planning.eligibility.judgement import Rules, boot_objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, selected, staged_on
-from rollout.server.protocol import Answer, Ask, Denied, Kind
-from rollout.server.state import PATIENCE, World
+from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
+from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
 
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 # Seconds that an answer may wait for the proof.
 _WAIT = 10.0
 _PAUSE = 0.5
-NOT_HELD = Answer(Kind.NOT_HELD, "no slot is held by this host")
+NOT_HELD = FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
 
 
-def grant(world: World, slot: Slot, detail: str) -> Answer:
+def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
     api = world.patient_api
     node = read_node(api, slot.node)
@@ -48,19 +48,22 @@ def grant(world: World, slot: Slot, detail: str) -> Answer:
     phase = node.annotations.get(marks.PHASE, "")
     if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
         raise Denied(
-            Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}"
+            AnswerKind.WAITING_FOR_DRAIN,
+            f"{slot.node} is {phase or 'waiting for its drain'}{detail}",
         )
     if name_of(slot.id, read_nodes(api)) != slot.node:
         raise Denied(
-            Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now"
+            AnswerKind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now"
         )
     # A denial before the grant is written leaves no grant that others would have to wait for.
     _check_version(world, slot, node)
     _look(world, slot, node)
-    return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot))
+    return FleetLockAnswer(
+        AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot)
+    )
 
 
-def _held_until(world: World, slot: Slot) -> float:
+def _held_until(world: ServerContext, slot: Slot) -> float:
     """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
     until = world.leadership.safe_until
     with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
@@ -72,7 +75,7 @@ def _held_until(world: World, slot: Slot) -> float:
     return until
 
 
-def _look(world: World, slot: Slot, node: Node) -> None:
+def _look(world: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
     policy = world.settings.policy
     cluster = PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
@@ -84,45 +87,46 @@ def _look(world: World, slot: Slot, node: Node) -> None:
         mark_granted(task)
         node = look_again(task, cluster.deadline())
     except DrainError as error:
-        raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
+        raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
     _check_version(world, slot, node)
 
 
-def _check_version(world: World, slot: Slot, node: Node) -> None:
+def _check_version(world: ServerContext, slot: Slot, node: Node) -> None:
     """`Denied` if the version that the node would boot into is held."""
     memory = read_memory(world.patient_api, world.settings.namespace)
     settings = world.settings
     try:
         require_memory(memory)
     except BlockedError as error:
-        raise Denied(Kind.API_ERROR, error.message) from error
+        raise Denied(AnswerKind.API_ERROR, error.message) from error
     limit = settings.policy.failures_allowed(
         len(selected(world.machines.nodes.values(), settings.selection))
     )
-    rules = Rules(memory=memory, limit=limit, include_held=settings.policy.include_held)
+    rules = EligibilityInputs(memory=memory, limit=limit, include_held=settings.policy.include_held)
     if found := boot_objection(node.name, slot.version, staged_on(node) or None, rules):
-        raise Denied(Kind.VERSION_HELD, f"{node.name}: {text(found)}")
+        raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(found)}")
 
 
 def _check_slot(slot: Slot, node: Node) -> None:
     """`Denied` where the slot is none by which this node could be granted a reboot now."""
     if node.uid != slot.node_uid:
         raise Denied(
-            Kind.WAITING_FOR_PROOF,
+            AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} was deleted and created again; its slot is about to be free",
         )
     if is_given_back(slot, node):
         raise Denied(
-            Kind.WAITING_FOR_SETTLING,
+            AnswerKind.WAITING_FOR_SETTLING,
             f"{slot.node} is back, and the cluster settles from its last reboot",
         )
     if node.boot_id != slot.boot_id:
         raise Denied(
-            Kind.WAITING_FOR_PROOF, f"{slot.node} has rebooted, and is not proven to be back yet"
+            AnswerKind.WAITING_FOR_PROOF,
+            f"{slot.node} has rebooted, and is not proven to be back yet",
         )
     if slot.state is not SlotState.HELD:
         raise Denied(
-            Kind.NODE_FAILED,
+            AnswerKind.NODE_FAILED,
             f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}",
         )
     if _is_ending(slot):
@@ -130,7 +134,7 @@ def _check_slot(slot: Slot, node: Node) -> None:
 
 
 def _about_to_be_freed(slot: Slot) -> Denied:
-    return Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+    return Denied(AnswerKind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
 def _is_ending(slot: Slot) -> bool:
@@ -143,14 +147,14 @@ def is_given_back(slot: Slot, node: Node) -> bool:
     return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
 
 
-def release(world: World, ask: Ask) -> Answer:
+def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
     """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
     # empty where that cannot be any node
     name = ""
     try:
         name = world.machines.name_of(ask.id)
     except Denied as denied:
-        if denied.answer.kind not in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
+        if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
     slot = _slot_of(world.book.seen(1.0), ask, name)
     if slot is None and name:
@@ -161,7 +165,7 @@ def release(world: World, ask: Ask) -> Answer:
     if slot.id != ask.id:
         way_out = f"rollout fleetlock release {slot.node}"
         raise Denied(
-            Kind.WAITING_FOR_PROOF,
+            AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} was another machine when it took its slot: {way_out}",
         )
     node = node_of(world.patient_api, slot)
@@ -170,7 +174,7 @@ def release(world: World, ask: Ask) -> Answer:
     return _awaited(world, slot)
 
 
-def _left_over(world: World, ask: Ask, name: str) -> Slot | None:
+def _left_over(world: ServerContext, ask: Ask, name: str) -> Slot | None:
     """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
     It takes nobody's place, and nothing is ever granted by it.
@@ -189,7 +193,7 @@ def _left_over(world: World, ask: Ask, name: str) -> Slot | None:
     return world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
 
-def _note(world: World, slot: Slot, node: Node) -> None:
+def _note(world: ServerContext, slot: Slot, node: Node) -> None:
     """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
     phase = (
         node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
@@ -206,17 +210,18 @@ def _note(world: World, slot: Slot, node: Node) -> None:
     world.book.change(lambda slots: slots.changed(slot.run, **news))
 
 
-def _awaited(world: World, slot: Slot) -> Answer:
+def _awaited(world: ServerContext, slot: Slot) -> FleetLockAnswer:
     end = Deadline(world.clock, _WAIT)
     while not end.expired:
         node = world.machines.nodes.get(slot.node)
         if world.book.seen(_PAUSE).of_run(slot.run) is None or (
             node is not None and is_given_back(slot, node)
         ):
-            return Answer(Kind.RELEASED, f"{slot.node} is in service")
+            return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         world.clock.sleep(_PAUSE)
     raise Denied(
-        Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}"
+        AnswerKind.WAITING_FOR_PROOF,
+        f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}",
     )
 
 

@@ -16,11 +16,19 @@ from rollout.model.text import excerpt
 from rollout.server.connections import (
     IDLE_SECONDS,
     PART_OF_ONE,
-    Connections,
     Listening,
+    OpenConnections,
     most_connections,
 )
-from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
+from rollout.server.protocol import (
+    HEADER,
+    AnswerKind,
+    Ask,
+    Denied,
+    FleetLockAnswer,
+    check_request,
+    read_ask,
+)
 from rollout.server.service import Service
 from rollout.threads import in_background
 
@@ -37,9 +45,9 @@ _LOGGER = logging.getLogger(__name__)
 # Whoever hangs up, or speaks no HTTP, is nobody's concern.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
-Act = Callable[[Ask], Answer]
+Act = Callable[[Ask], FleetLockAnswer]
 # After these the rest of the body is not read: the connection is of no more use.
-_CUT_SHORT = (Kind.BODY_TOO_LARGE, Kind.BODY_TIMEOUT, Kind.SERVER_STOPPING)
+_CUT_SHORT = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Front:
@@ -50,7 +58,7 @@ class _Front:
         self._metrics_now = metrics
         self._under_way: Counter[str] = Counter()
         self._measuring = asyncio.Lock()
-        self.connections = Connections(most_connections())
+        self.connections = OpenConnections(most_connections())
         self.stopping = False
 
     def application(self) -> web.Application:
@@ -76,19 +84,21 @@ class _Front:
         self._service.world.count(name, answer.kind)
         return _json(answer)
 
-    async def _answer(self, request: web.Request, act: Act) -> Answer:
+    async def _answer(self, request: web.Request, act: Act) -> FleetLockAnswer:
         """Whoever is slow with a body has not been counted yet, and keeps nobody out; nor does any one address."""
         if self.stopping:
-            raise Denied(Kind.SERVER_STOPPING, "this server is about to end")
+            raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
         body = await _body(request)
         address = same_form(request.remote or "")
         with self.connections.asking(request):
             ask = read_ask(body)
             if self._under_way.total() >= MOST_REQUESTS:
-                raise Denied(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
+                raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
             if self._under_way[address] >= MOST_OF_ONE:
-                raise Denied(Kind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way")
+                raise Denied(
+                    AnswerKind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way"
+                )
             self._under_way[address] += 1
             try:
                 # a thread that nobody waits for where this process is to end
@@ -120,17 +130,19 @@ async def _body(request: web.Request) -> bytes:
             return await request.read()
     except TimeoutError:
         raise Denied(
-            Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s"
+            AnswerKind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s"
         ) from None
     except web.HTTPRequestEntityTooLarge:
-        raise Denied(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes") from None
+        raise Denied(
+            AnswerKind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes"
+        ) from None
     except (web.RequestPayloadError, ConnectionError) as error:
         raise Denied(
-            Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}"
+            AnswerKind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}"
         ) from error
 
 
-def _json(answer: Answer) -> web.Response:
+def _json(answer: FleetLockAnswer) -> web.Response:
     body = msgspec.json.encode({"kind": answer.kind.value, "value": answer.value})
     headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
     response = web.Response(body=body, status=answer.kind.status, headers=headers)
@@ -148,18 +160,22 @@ async def _in_protocol_form(
         return await handler(request)
     except web.HTTPNotFound:
         return _json(
-            Answer(
-                Kind.NOT_FOUND,
+            FleetLockAnswer(
+                AnswerKind.NOT_FOUND,
                 "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics",
             )
         )
     except web.HTTPMethodNotAllowed:
-        return _json(Answer(Kind.METHOD_NOT_ALLOWED, f"{request.method} is not known here"))
+        return _json(
+            FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, f"{request.method} is not known here")
+        )
     except web.HTTPException as error:
-        return _json(Answer(Kind.DECODE_ERROR, excerpt(error.text or error.reason)))
+        return _json(FleetLockAnswer(AnswerKind.DECODE_ERROR, excerpt(error.text or error.reason)))
     except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too, and no traceback
         _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
-        return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
+        return _json(
+            FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see the server's log")
+        )
 
 
 async def serve(

@@ -27,7 +27,7 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import ClusterApi
-from rollout.server.protocol import Denied, Kind
+from rollout.server.protocol import AnswerKind, Denied
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
@@ -142,11 +142,12 @@ def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
         why = "no Node has the machine id that this id is made of"
         causes = [ambiguity.cause for ambiguity in ambiguous_machine_ids(known)]
         raise Denied(
-            Kind.UNKNOWN_ID, "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else "")
+            AnswerKind.UNKNOWN_ID,
+            "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else ""),
         )
     if len(names) > 1:
         raise Denied(
-            Kind.DOUBLED_ID,
+            AnswerKind.DOUBLED_ID,
             f"several Nodes have this machine id: {', '.join(names)}. {MACHINE_ID_FIX}",
         )
     return names[0]
@@ -175,7 +176,7 @@ class Machines:
     def nodes(self) -> Mapping[str, Node]:
         """All nodes by name; `Denied` before they are known."""
         if self._view is None:
-            raise Denied(Kind.API_UNAVAILABLE, "the nodes have not been read yet")
+            raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
     def name_of(self, asked_as: str) -> str:

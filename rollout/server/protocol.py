@@ -23,7 +23,7 @@ _LOCKED = 423
 _UNAVAILABLE = 503
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     """Why; the words are the `kind` of the answer's body. Each has its HTTP status, most that of a lock."""
 
     _value_: str
@@ -75,23 +75,23 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FleetLockAnswer:
     """One answer: `value` says in a sentence what `kind` says in a word.
 
     `until` is how long it holds, in seconds of the monotonic clock: what was looked at for it is
     not known later.
     """
 
-    kind: Kind
+    kind: AnswerKind
     value: str
     until: float = inf
 
-    def at(self, moment: float) -> "Answer":
+    def at(self, moment: float) -> "FleetLockAnswer":
         """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:
             return self
-        return Answer(
-            Kind.LOCK_LOST,
+        return FleetLockAnswer(
+            AnswerKind.LOCK_LOST,
             f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold",
         )
 
@@ -99,9 +99,9 @@ class Answer:
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
     """The answer is no."""
 
-    def __init__(self, kind: Kind, value: str) -> None:
+    def __init__(self, kind: AnswerKind, value: str) -> None:
         super().__init__(value)
-        self.answer = Answer(kind, value)
+        self.answer = FleetLockAnswer(kind, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +112,31 @@ class Ask:
     group: str
 
 
-class _Body(msgspec.Struct):
+class _RequestBody(msgspec.Struct):
     client_params: Ask
 
 
 def check_request(method: str, header: str | None) -> None:
     """`Denied` for a request that is none of the protocol's."""
     if method != "POST":
-        raise Denied(Kind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
+        raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
     if (header or "").strip().lower() != "true":
-        raise Denied(Kind.MISSING_HEADER, f"the header {HEADER}: true is missing")
+        raise Denied(AnswerKind.MISSING_HEADER, f"the header {HEADER}: true is missing")
 
 
 def read_ask(body: bytes) -> Ask:
     """Who asks; `Denied` for a body that does not say it."""
     try:
-        parameters = msgspec.json.decode(body, type=_Body).client_params
+        parameters = msgspec.json.decode(body, type=_RequestBody).client_params
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Denied(
-            Kind.DECODE_ERROR, f"the body is not the protocol's JSON: {excerpt(str(error))}"
+            AnswerKind.DECODE_ERROR, f"the body is not the protocol's JSON: {excerpt(str(error))}"
         ) from error
     if not is_group(parameters.group):
         raise Denied(
-            Kind.INVALID_CLIENT_IDENTITY,
+            AnswerKind.INVALID_CLIENT_IDENTITY,
             "the group is empty, or none: letters, digits, dots and dashes",
         )
     if not _ID.fullmatch(parameters.id):
-        raise Denied(Kind.INVALID_CLIENT_IDENTITY, "the id is empty, or none")
+        raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the id is empty, or none")
     return Ask(parameters.id.replace("-", "").lower(), parameters.group)

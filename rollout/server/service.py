@@ -10,24 +10,28 @@ from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
 from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
-from rollout.server.admission import Admission
+from rollout.server.admission import SlotAdmission
 from rollout.server.holders import NOT_HELD, grant, release
-from rollout.server.protocol import Answer, Ask, Denied, Kind
-from rollout.server.state import World
+from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
+from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 
 _FRESH = 1.0
 # What is the same for every host, and what anybody can cause by any id or group: told once an hour.
-_OF_STRANGERS = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
+_OF_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
 _FOR_ALL = _OF_STRANGERS | {
     *(
-        Kind.SEMAPHORE_FULL,
-        Kind.MAX_UNAVAILABLE,
-        Kind.PAUSED,
-        Kind.OUTSIDE_WINDOW,
-        Kind.LOCKED_BY_ROLLOUT,
+        AnswerKind.SEMAPHORE_FULL,
+        AnswerKind.MAX_UNAVAILABLE,
+        AnswerKind.PAUSED,
+        AnswerKind.OUTSIDE_WINDOW,
+        AnswerKind.LOCKED_BY_ROLLOUT,
     ),
-    *(Kind.RIVAL, Kind.LOCK_LOST, Kind.API_UNAVAILABLE, Kind.API_ERROR, Kind.INTERNAL_ERROR),
+    AnswerKind.RIVAL,
+    AnswerKind.LOCK_LOST,
+    AnswerKind.API_UNAVAILABLE,
+    AnswerKind.API_ERROR,
+    AnswerKind.INTERNAL_ERROR,
 }
 _HOUR = 3600.0
 
@@ -46,10 +50,10 @@ class AskLog:
     notice: Callable[[str], None]
     name_of: Callable[[str], str]
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    _kinds: dict[str, Kind] = field(default_factory=dict)
+    _kinds: dict[str, AnswerKind] = field(default_factory=dict)
     _told: dict[str, float] = field(default_factory=dict)
 
-    def note(self, ask: Ask, answer: Answer) -> None:
+    def note(self, ask: Ask, answer: FleetLockAnswer) -> None:
         """Tell of one answer, if it is news."""
         with self._turn:
             if not self._is_news(ask, answer):
@@ -60,7 +64,7 @@ class AskLog:
             shown = ask.id
         self.notice(f"{shown} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
-    def _is_news(self, ask: Ask, answer: Answer) -> bool:
+    def _is_news(self, ask: Ask, answer: FleetLockAnswer) -> bool:
         if answer.kind not in _FOR_ALL:
             before = self._kinds.get(ask.id)
             self._kinds[ask.id] = answer.kind
@@ -76,19 +80,19 @@ class AskLog:
 class Service:
     """Answers asks, in any thread."""
 
-    def __init__(self, world: World, stop: StopRequest) -> None:
+    def __init__(self, world: ServerContext, stop: StopRequest) -> None:
         self.world = world
         self.worker = Worker(world, stop)
-        self._admission = Admission(world)
+        self._admission = SlotAdmission(world)
         self._log = AskLog(world.clock, world.notice, world.machines.name_of)
 
-    def pre_reboot(self, ask: Ask) -> Answer:
+    def pre_reboot(self, ask: Ask) -> FleetLockAnswer:
         """Whether the host may reboot now."""
         answer = self._answered(lambda: self._pre_reboot(ask))
         self._log.note(ask, answer)
         return answer
 
-    def steady_state(self, ask: Ask) -> Answer:
+    def steady_state(self, ask: Ask) -> FleetLockAnswer:
         """Whether the host's slot is free."""
         return self._answered(lambda: self._steady_state(ask))
 
@@ -100,29 +104,30 @@ class Service:
             return denied.answer.value
         return self.world.book.why_unread(_READY_SECONDS)
 
-    def _pre_reboot(self, ask: Ask) -> Answer:
+    def _pre_reboot(self, ask: Ask) -> FleetLockAnswer:
         rules = self._rules(ask)
         machines = self.world.machines
         name = machines.name_of(ask.id)
         if not parse_selector(rules.selector).matches(machines.nodes[name].labels):
             raise Denied(
-                Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})"
+                AnswerKind.GROUP_MISMATCH,
+                f"{name} is not in the group {ask.group} ({rules.selector})",
             )
         slot = self.world.book.seen(_FRESH).of_node(name)
         if slot is None:
             slot = self._admission.take(ask, name, rules).of_node(name)
             self.worker.wake()
             raise Denied(
-                Kind.WAITING_FOR_DRAIN,
+                AnswerKind.WAITING_FOR_DRAIN,
                 f"{name} holds a slot of the group {ask.group} and is being drained",
             )
         return self._answer_holder(ask, slot)
 
-    def _answer_holder(self, ask: Ask, slot: Slot) -> Answer:
+    def _answer_holder(self, ask: Ask, slot: Slot) -> FleetLockAnswer:
         if slot.id != ask.id or slot.group != ask.group:
             held = f"{slot.node} holds a slot of the group {slot.group}"
             raise Denied(
-                Kind.WAITING_FOR_PROOF,
+                AnswerKind.WAITING_FOR_PROOF,
                 f"{held} under another id or group; rollout fleetlock release frees it",
             )
         detail = self.worker.runner.details.get(slot.node)
@@ -130,7 +135,7 @@ class Service:
             return grant(self.world, slot, f": {detail}" if detail else "")
         except Denied as denied:
             if (
-                denied.answer.kind is Kind.WAITING_FOR_PROOF
+                denied.answer.kind is AnswerKind.WAITING_FOR_PROOF
                 and slot.state is SlotState.HELD
                 and not slot.returned
             ):
@@ -138,7 +143,7 @@ class Service:
                 self.world.book.change(lambda slots: slots.changed(slot.run, returned=True))
             raise
 
-    def _steady_state(self, ask: Ask) -> Answer:
+    def _steady_state(self, ask: Ask) -> FleetLockAnswer:
         self._rules(ask)
         answer = release(self.world, ask)
         if answer is not NOT_HELD:
@@ -149,31 +154,34 @@ class Service:
         rules = self.world.settings.groups.rules(ask.group)
         if rules is None:
             raise Denied(
-                Kind.UNKNOWN_GROUP,
+                AnswerKind.UNKNOWN_GROUP,
                 f"the group {ask.group} is not configured: --group {ask.group}=COUNT",
             )
         return rules
 
-    def _answered(self, answer: Callable[[], Answer]) -> Answer:
+    def _answered(self, answer: Callable[[], FleetLockAnswer]) -> FleetLockAnswer:
         try:
             return answer()
         except Denied as denied:
             return denied.answer
         except FencedError as error:
-            return Answer(Kind.LOCK_LOST, error.message)
+            return FleetLockAnswer(AnswerKind.LOCK_LOST, error.message)
         except ApiError as error:
-            return Answer(
-                Kind.API_UNAVAILABLE if is_passing(error) else Kind.API_ERROR, error.message
+            return FleetLockAnswer(
+                AnswerKind.API_UNAVAILABLE if is_passing(error) else AnswerKind.API_ERROR,
+                error.message,
             )
         except RolloutError as error:
-            return Answer(Kind.NODE_EXCLUDED, error.message)
+            return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too
             self.world.notice(f"internal error, please report it: {error!r}")
-            return Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log")
+            return FleetLockAnswer(
+                AnswerKind.INTERNAL_ERROR, "internal error, see the server's log"
+            )
 
 
 @contextmanager
-def under_way(world: World) -> Iterator[Service]:
+def under_way(world: ServerContext) -> Iterator[Service]:
     """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
     stop = StopRequest()
     service = Service(world, stop)

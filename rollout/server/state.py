@@ -10,7 +10,14 @@ from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
-from rollout.execution.lease import NO_LEASE, Holder, LeaseState, LeaseWatch, await_sign, read_lease
+from rollout.execution.lease import (
+    NO_LEASE,
+    HolderState,
+    LeaseState,
+    LeaseWatch,
+    await_sign,
+    read_lease,
+)
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.documents import read_slots
@@ -119,7 +126,7 @@ class Leadership:
     _seen: LeaseState = NO_LEASE
     _seen_at: float = float("-inf")
 
-    def look(self, age: float = _FRESH) -> Holder:
+    def look(self, age: float = _FRESH) -> HolderState:
         """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
 
         Whoever has waited for another's look, which began after this was called, needs none of
@@ -137,7 +144,7 @@ class Leadership:
     def other(self) -> str:
         """Who holds it that is no server, and may be alive; empty where none is."""
         state = self.look()
-        if state in (Holder.NOBODY, Holder.GONE) or is_fleetlock_run(self._seen.run):
+        if state in (HolderState.NOBODY, HolderState.GONE) or is_fleetlock_run(self._seen.run):
             return ""
         return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
 
@@ -160,10 +167,10 @@ class Leadership:
         is_own = lock is not None and self._seen.holder == self.holder
         if lock is not None and is_own:
             lock.check()
-        if state is Holder.UNKNOWN and not is_own:
+        if state is HolderState.UNKNOWN and not is_own:
             # who has just begun to watch waits for the next renewal
             state = await_sign(self.watch, self._read_anew, lambda _message: None)
-        if not is_fleetlock_run(self._seen.run) or not (is_own or state is Holder.ALIVE):
+        if not is_fleetlock_run(self._seen.run) or not (is_own or state is HolderState.ALIVE):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
     def _read_anew(self) -> LeaseState:
@@ -191,7 +198,7 @@ class Troubles:
 
 
 @dataclass(slots=True)
-class World:
+class ServerContext:
     """What a server goes by and what it needs of the world; what its parts know of nodes, slots and the Lease.
 
     `watched` yields the observers of one node's run, for as long as that takes. `count` counts an

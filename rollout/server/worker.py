@@ -20,7 +20,7 @@ from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopReq
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.drain.task import NodeTask, Precedence
 from rollout.execution.events import NodeEvents
-from rollout.execution.lease import Holder
+from rollout.execution.lease import HolderState
 from rollout.execution.lock import LeaseLock
 from rollout.execution.node.rejoin import mark_again
 from rollout.execution.node.steps import process_node
@@ -44,7 +44,7 @@ from rollout.server.holders import is_given_back
 from rollout.server.nodes import node_of, plan_of, planned, selected, staged_on, version_of
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
-from rollout.server.state import Troubles, World
+from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import HeldSlot
 from rollout.threads import in_background
 
@@ -70,7 +70,7 @@ class NoShell:
 class SlotRunner:
     """Runs turns, each in a thread of its own. `details` is what was told last of each node."""
 
-    world: World
+    world: ServerContext
     ending: StopRequest
     details: dict[str, str] = field(default_factory=dict)
     _precedence: Precedence = field(default_factory=Precedence)
@@ -238,7 +238,7 @@ class SlotRunner:
 class Worker:
     """Works on slots until it is stopped. `wake` has it look at once."""
 
-    def __init__(self, world: World, stop: StopRequest) -> None:
+    def __init__(self, world: ServerContext, stop: StopRequest) -> None:
         self._settings = world.settings
         self._world = world
         self._leadership = world.leadership
@@ -303,7 +303,7 @@ class Worker:
     def _try_to_lead(self) -> None:
         """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""
         state = self._leadership.look()
-        if state not in (Holder.NOBODY, Holder.GONE):
+        if state not in (HolderState.NOBODY, HolderState.GONE):
             return
         cluster = PatientApi(self._world.api, self._world.clock)
         lock = LeaseLock(

@@ -19,7 +19,7 @@ from rollout.adapters.ssh.failures import Offer
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
-from rollout.gather.inventory import Connection
+from rollout.gather.inventory import SshOptions
 from rollout.model.host import Host, Identities
 from tests.adapters.openssh import (
     MISSING,
@@ -275,7 +275,7 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(
             f'  IdentityAgent "{folder}/agent"\n  UserKnownHostsFile "{known}" /dev/null\n'
         )
         host = with_ssh_config({"w": server.host()}, config)["w"]
-        told = shlex.split(Connection(ssh_config="none").arguments(host))
+        told = shlex.split(SshOptions(ssh_config="none").arguments(host))
         command = [
             "ssh",
             *told,
@@ -290,7 +290,7 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(
     assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
     assert {"IdentitiesOnly=yes", f'IdentityAgent="{folder}/agent"'} <= set(told)
     alone = replace(host, identities=replace(host.identities, agent="", only=False))
-    assert "IdentityAgent=none" in shlex.split(Connection().arguments(alone))
+    assert "IdentityAgent=none" in shlex.split(SshOptions().arguments(alone))
 
 
 def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Path) -> None:

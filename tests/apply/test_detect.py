@@ -12,7 +12,7 @@ from rollout.lab.hosts.faults import HostFaults, SshFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.hosts.programs import checksum_of
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
+from rollout.lab.scenario import ScenarioWorkload, WorkloadKind, load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_courtesy import heard
@@ -81,7 +81,7 @@ def untouched(shared_lab: StartLab) -> Iterator[Lab]:
 WITH_AGENTS = msgspec.structs.replace(
     load_scenario("sources"),
     workloads=(
-        Workload(
+        ScenarioWorkload(
             kind=WorkloadKind.DAEMON_SET, name="flatcar-linux-update-agent", namespace="reboot"
         ),
     ),

@@ -10,7 +10,7 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, Selection, load_scenario
+from rollout.lab.scenario import HostSelection, Scenario, load_scenario
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 
 QUICK = (
@@ -64,7 +64,7 @@ class Case:
         shipped = {name: load_scenario(name) for name in self.scenarios}
         hosts = [
             msgspec.structs.replace(
-                override, select=Selection(names=(moved[override.select.names[0]],))
+                override, select=HostSelection(names=(moved[override.select.names[0]],))
             )
             for name, moved in self.scenarios.items()
             for override in shipped[name].hosts

@@ -12,7 +12,7 @@ import msgspec
 from rollout.lab.api.resources import CONFIGMAPS, SECRETS
 from rollout.lab.copied import scenario_like
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout
 from tests.ended import Ended, end_of, invoked, start
 
@@ -42,7 +42,7 @@ def private() -> Scenario:
         )
         for workload in typical.workloads
     ]
-    hosts = (HostOverride(select=Selection(), annotations=noted),)
+    hosts = (HostOverride(select=HostSelection(), annotations=noted),)
     return msgspec.structs.replace(typical, workloads=tuple(workloads), hosts=hosts)
 
 

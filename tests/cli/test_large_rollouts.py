@@ -18,7 +18,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import EngineState, Update
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, HostSelection, load_scenario
 from tests.conftest import StartLab
 from tests.ended import PROGRAM, assert_well_said
 from tests.state import inflict, record
@@ -36,7 +36,7 @@ WAITING = range(30, 46)
 def lab(shared_lab: StartLab) -> Lab:
     """Nothing is staged in it yet."""
     scenario = scale(load_scenario("default"), HOSTS)
-    idle = HostOverride(select=Selection(), update=Update(state=EngineState.IDLE, to=None))
+    idle = HostOverride(select=HostSelection(), update=Update(state=EngineState.IDLE, to=None))
     return shared_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, idle)), speed=10)
 
 

@@ -25,7 +25,7 @@ from rollout.lab.hosts.machine import HostEvent, HostTimings, Machine
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import workload_objects
-from rollout.lab.scenario import Scenario, Workload
+from rollout.lab.scenario import Scenario, ScenarioWorkload
 from rollout.lab.simulation import LabFiles
 from rollout.lab.world.host import (
     micro_time,
@@ -260,7 +260,7 @@ def _own(scenario: Scenario, run: str) -> Scenario:
     return msgspec.structs.replace(scenario, nodes=groups)
 
 
-def _workload(workload: Workload, run: str) -> Workload:
+def _workload(workload: ScenarioWorkload, run: str) -> ScenarioWorkload:
     return msgspec.structs.replace(
         workload,
         namespace=f"contract-{run}-{workload.namespace}",

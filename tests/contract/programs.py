@@ -13,7 +13,7 @@ from typing import Any
 import urllib3
 
 from rollout.lab.hosts.zincati import request_body
-from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
+from rollout.lab.scenario import NodeGroup, Scenario, ScenarioBudget, ScenarioWorkload, WorkloadKind
 from tests.contract.cluster import LABEL, Json
 from tests.contract.played import Played
 from tests.ended import start
@@ -29,18 +29,21 @@ SCENARIO = Scenario(
     description="Three nodes with a bit of everything that is evicted in its own way.",
     nodes=(NodeGroup(prefix="played", count=3),),
     workloads=(
-        Workload(kind=WorkloadKind.DAEMON_SET, name="agent"),
-        Workload(
-            kind=WorkloadKind.DEPLOYMENT, name="web", replicas=3, budget=Budget(max_unavailable=1)
+        ScenarioWorkload(kind=WorkloadKind.DAEMON_SET, name="agent"),
+        ScenarioWorkload(
+            kind=WorkloadKind.DEPLOYMENT,
+            name="web",
+            replicas=3,
+            budget=ScenarioBudget(max_unavailable=1),
         ),
-        Workload(
+        ScenarioWorkload(
             kind=WorkloadKind.STATEFUL_SET,
             name="db",
             replicas=2,
             spec=APART,
-            budget=Budget(min_available=1),
+            budget=ScenarioBudget(min_available=1),
         ),
-        Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, spec=EMPTY_DIR),
+        ScenarioWorkload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, spec=EMPTY_DIR),
     ),
 )
 

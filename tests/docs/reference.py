@@ -19,7 +19,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Edge, Outcome, Phase
 from rollout.report.metric_families import Families
-from rollout.server.protocol import Kind
+from rollout.server.protocol import AnswerKind
 
 # What each fixed word means, by the enum that has it.
 _WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -32,7 +32,7 @@ _KINDS: Sequence[type[Enum]] = (
     WarningKind,
     Outcome,
     Edge,
-    Kind,
+    AnswerKind,
 )
 
 
@@ -254,7 +254,8 @@ def _argument(argument: Any) -> str:
 def fleetlock_answers() -> str:
     """Every kind of answer of the FleetLock server, with its status and what it means."""
     rows = [
-        [str(Kind(word).status), f"`{word}`", meaning] for word, meaning in _WORDS["Kind"].items()
+        [str(AnswerKind(word).status), f"`{word}`", meaning]
+        for word, meaning in _WORDS["AnswerKind"].items()
     ]
     return _table(["status", "kind", "is answered when"], rows)
 

@@ -33,7 +33,7 @@ from rollout.report.lines import (
     AnyLine,
     DryRunLine,
     EventLine,
-    RunRecord,
+    JournalHeader,
     VersionLine,
 )
 from rollout.report.runs.model import RunReport
@@ -47,8 +47,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "status-run": UnfinishedRun | None,
     "plan": RolloutPlan,
     "explain": Explanation,
-    "apply": get_args(VersionLine | RunRecord | DryRunLine | EventLine),
-    "journal": get_args(RunRecord | EventLine | AbortedRecord),
+    "apply": get_args(VersionLine | JournalHeader | DryRunLine | EventLine),
+    "journal": get_args(JournalHeader | EventLine | AbortedRecord),
     "abort": AbortReport | None,
     "doctor": DoctorReport,
     "check-update": CheckReport,
@@ -121,8 +121,8 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
 # What is read from a journal as any object.
 _PARTS: Mapping[tuple[str, str], str] = {
     ("PlanLine", "plan"): "RolloutPlan",
-    ("RunRecord", "cluster"): "ClusterIdentity",
-    ("RunRecord", "policy"): "Policy",
+    ("JournalHeader", "cluster"): "ClusterIdentity",
+    ("JournalHeader", "policy"): "Policy",
 }
 
 

@@ -13,7 +13,14 @@ from rollout.lab.api.resources import NODES, Resource
 from rollout.lab.clock import LabClock
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.manifests import workload_objects
-from rollout.lab.scenario import Budget, NodeGroup, Role, Scenario, Workload, WorkloadKind
+from rollout.lab.scenario import (
+    NodeGroup,
+    Role,
+    Scenario,
+    ScenarioBudget,
+    ScenarioWorkload,
+    WorkloadKind,
+)
 from rollout.lab.scoreboard import Scoreboard, ScoreKeeper
 from rollout.lab.world.world import World
 from tests.e2e.machines import Machines
@@ -29,18 +36,18 @@ SCENARIO = Scenario(
         NodeGroup(prefix="worker", role=Role.WORKER, count=5),
     ),
     workloads=(
-        Workload(kind=WorkloadKind.STATIC_POD, name="etcd", role=Role.CONTROL_PLANE),
-        Workload(
+        ScenarioWorkload(kind=WorkloadKind.STATIC_POD, name="etcd", role=Role.CONTROL_PLANE),
+        ScenarioWorkload(
             kind=WorkloadKind.DAEMON_SET,
             name="proxy",
             spec={"tolerations": [{"operator": "Exists"}]},
         ),
-        Workload(
+        ScenarioWorkload(
             kind=WorkloadKind.DEPLOYMENT,
             name="web",
             replicas=6,
             spread="kubernetes.io/hostname",
-            budget=Budget(max_unavailable="1"),
+            budget=ScenarioBudget(max_unavailable="1"),
         ),
     ),
 )

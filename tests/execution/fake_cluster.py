@@ -21,7 +21,7 @@ from typing_extensions import override
 from rollout.adapters.kube.answers import check_answer
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
-from rollout.lab.api.endpoints import Answer
+from rollout.lab.api.endpoints import EndpointResponse
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.reads import Watch
 from rollout.lab.api.representation import encoded
@@ -65,7 +65,7 @@ class FakeServer(StandaloneApi):
         timer.daemon = True
         timer.start()
 
-    def answer(self, method: str, call: Call) -> Answer | Watch:
+    def answer(self, method: str, call: Call) -> EndpointResponse | Watch:
         """Compute an answer, or strike with a fault; note down the request."""
         fault = self.call(lambda: self.server.faults.strike(call.target))
         if fault is not None and fault.answer is FaultAnswer.SLOW:
@@ -77,7 +77,7 @@ class FakeServer(StandaloneApi):
             raise ApiUnavailableError("the connection broke")
         return answer
 
-    def _struck(self, fault: ApiFault | None, call: Call) -> Answer | Watch | None:
+    def _struck(self, fault: ApiFault | None, call: Call) -> EndpointResponse | Watch | None:
         """None where no answer arrives."""
         if fault is None or fault.answer is FaultAnswer.SLOW:
             return self._computed(call)
@@ -93,12 +93,12 @@ class FakeServer(StandaloneApi):
             case other:
                 raise NotImplementedError(f"{other} is the wire's: mark the test `wire`")
 
-    def _computed(self, call: Call) -> Answer | Watch:
+    def _computed(self, call: Call) -> EndpointResponse | Watch:
         try:
             self.server.access.check("lab-admin", call.target)
             return self.server._endpoints.answer(call)
         except StatusError as refusal:
-            return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+            return EndpointResponse(refusal.code, encoded(refusal.body()), headers=refusal.headers)
 
     def _note(self, method: str, call: Call, status: int) -> None:
         body = call.payload.decode(errors="replace")
@@ -169,7 +169,7 @@ class FakeCluster:
         kind: str = "application/json",
     ) -> bytes:
         answer = self._asked(method, path, query or {}, body, kind)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, EndpointResponse)
         return answer.payload
 
     def _asked(
@@ -179,7 +179,7 @@ class FakeCluster:
         query: Query,
         body: object = None,
         kind: str = "application/json",
-    ) -> Answer | Watch:
+    ) -> EndpointResponse | Watch:
         payload = b"" if body is None else msgspec.json.encode(body)
         call = Call(
             parse_target(method, path, query),
@@ -189,7 +189,7 @@ class FakeCluster:
             payload,
         )
         answer = self._behind.answer(method, call)
-        if isinstance(answer, Answer) and answer.status not in SUCCESS:
+        if isinstance(answer, EndpointResponse) and answer.status not in SUCCESS:
             wait = answer.headers.get("Retry-After", "")
             raise failure(
                 answer.status, answer.payload, request=f"{method} {path}", retry_after=wait
@@ -200,7 +200,7 @@ class FakeCluster:
 class Lines:
     """A watch's lines until its time is over, or it is left, by whichever thread."""
 
-    def __init__(self, behind: FakeServer, ask: Callable[[], Answer | Watch]) -> None:
+    def __init__(self, behind: FakeServer, ask: Callable[[], EndpointResponse | Watch]) -> None:
         self._behind = behind
         self._ask = ask
         self._left = False

@@ -20,7 +20,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
-from rollout.execution.rollout.waves import Admission, WaveRunner
+from rollout.execution.rollout.waves import WaveAdmission, WaveRunner
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
@@ -179,7 +179,7 @@ class World(AbstractContextManager["World"]):
     def run(self, rules: Rolling | None = None, *, limit: int, failures: int = 1) -> None:
         nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
         wave = Wave(1, nodes, "", rolling=rules)
-        admission = Admission(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
+        admission = WaveAdmission(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),

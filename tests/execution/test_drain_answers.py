@@ -9,7 +9,7 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.errors import AdmissionDenial, DenierKind, DrainError
 from rollout.execution.drain import evictor
-from rollout.execution.drain.eviction import Answer, Attempt, request_removal
+from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, PODS
@@ -177,7 +177,7 @@ def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(
     server.call(lambda: server.store.remove(PODS, "db-0", "default"))
     add_node(server, "n2")
     add_pod(server, where, "db-0", owned=STATEFUL)
-    assert request_removal(api, pod, PATIENT).answer is Answer.GONE
+    assert request_removal(api, pod, PATIENT).answer is EvictionResult.GONE
     assert statuses(server) == []
     assert disrupted(server, "db-0") == {}
     assert pods_on(server, where) == {"db-0"}
@@ -194,9 +194,9 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     add_node(server, "n2")
     add_pod(server, "n2", "db-0", owned=RS)
     policy = DrainPolicy(disable_eviction=deleting)
-    assert request_removal(api, pod, policy).answer is Answer.LATER
+    assert request_removal(api, pod, policy).answer is EvictionResult.LATER
     assert pods_on(server, "n2") == {"db-0"}
-    assert request_removal(api, pod, policy, again=True).answer is Answer.GONE
+    assert request_removal(api, pod, policy, again=True).answer is EvictionResult.GONE
     asked_for = (
         asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
     )
@@ -284,42 +284,54 @@ def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str
 # What each answer to an eviction means, by the words of real API servers and of what stands before
 # them.
 MEANINGS = [
-    ((201, b'{"kind":"Status","status":"Success","code":201}'), Answer.ACCEPTED),
-    (status(404, "NotFound", 'pods "web-0" not found'), Answer.GONE),
+    ((201, b'{"kind":"Status","status":"Success","code":201}'), EvictionResult.ACCEPTED),
+    (status(404, "NotFound", 'pods "web-0" not found'), EvictionResult.GONE),
     (
         status(429, "TooManyRequests", BUDGET, ("DisruptionBudget", "web needs 2 healthy pods")),
-        Answer.BLOCKED,
+        EvictionResult.BLOCKED,
     ),
-    ((429, b"Too many requests, please try again later.\n"), Answer.AWAY),
+    ((429, b"Too many requests, please try again later.\n"), EvictionResult.AWAY),
     (
         webhook(429, "virt-launcher-eviction-interceptor.kubevirt.io", "it is being moved"),
-        Answer.DENIED,
+        EvictionResult.DENIED,
     ),
     (
         webhook(500, "drain-cleaner.strimzi.io", "The pod will be rolled by the operator"),
-        Answer.DENIED,
+        EvictionResult.DENIED,
     ),
     *(
-        (webhook(code, "guard.example.com", "not now"), Answer.DENIED)
+        (webhook(code, "guard.example.com", "not now"), EvictionResult.DENIED)
         for code in (400, 403, 404, 409, 410, 422, 503)
     ),
-    (status(403, "Forbidden", f"{GUARD} without explanation"), Answer.DENIED),
-    (status(403, "Forbidden", f'pods "web-0" is forbidden: {GUARD}: not now'), Answer.DENIED),
-    (status(500, "InternalError", f"Internal error occurred: {GUARD}: not now"), Answer.DENIED),
+    (status(403, "Forbidden", f"{GUARD} without explanation"), EvictionResult.DENIED),
+    (
+        status(403, "Forbidden", f'pods "web-0" is forbidden: {GUARD}: not now'),
+        EvictionResult.DENIED,
+    ),
+    (
+        status(500, "InternalError", f"Internal error occurred: {GUARD}: not now"),
+        EvictionResult.DENIED,
+    ),
     (
         status(429, "TooManyRequests", f"{GUARD}: not now", ("DisruptionBudget", "its own")),
-        Answer.DENIED,
+        EvictionResult.DENIED,
     ),
-    (status(400, "BadRequest", f"{GUARD}: moved\nby its operator"), Answer.DENIED),
-    (policy(422, "Invalid", "freeze"), Answer.DENIED),
-    (policy(403, "Forbidden", "freeze"), Answer.DENIED),
-    (rights("no rule allows it"), Answer.REFUSED),
-    (rights(f"{GUARD}: not now"), Answer.REFUSED),
-    (status(403, "Forbidden", 'pods "web-0" is forbidden: exceeded quota: pods'), Answer.REFUSED),
-    (status(400, "BadRequest", 'admission webhook "g" does not support dry run'), Answer.REFUSED),
+    (status(400, "BadRequest", f"{GUARD}: moved\nby its operator"), EvictionResult.DENIED),
+    (policy(422, "Invalid", "freeze"), EvictionResult.DENIED),
+    (policy(403, "Forbidden", "freeze"), EvictionResult.DENIED),
+    (rights("no rule allows it"), EvictionResult.REFUSED),
+    (rights(f"{GUARD}: not now"), EvictionResult.REFUSED),
+    (
+        status(403, "Forbidden", 'pods "web-0" is forbidden: exceeded quota: pods'),
+        EvictionResult.REFUSED,
+    ),
+    (
+        status(400, "BadRequest", 'admission webhook "g" does not support dry run'),
+        EvictionResult.REFUSED,
+    ),
     (
         status(500, "", "This pod has more than one PodDisruptionBudget, which is not supported."),
-        Answer.REFUSED,
+        EvictionResult.REFUSED,
     ),
     (
         status(
@@ -327,46 +339,55 @@ MEANINGS = [
             "",
             'Internal error occurred: failed calling webhook "g": context deadline exceeded',
         ),
-        Answer.AWAY,
+        EvictionResult.AWAY,
     ),
     (
         status(
             504, "Timeout", 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'
         ),
-        Answer.LATER,
+        EvictionResult.LATER,
     ),
-    (status(504, "Timeout", "request did not complete within the allotted timeout"), Answer.AWAY),
-    (page(502, "Bad Gateway"), Answer.AWAY),
-    (page(404, "Not Found"), Answer.AWAY),
-    (status(409, "Conflict", f'Operation cannot be fulfilled on {GROUP} "web"'), Answer.LATER),
+    (
+        status(504, "Timeout", "request did not complete within the allotted timeout"),
+        EvictionResult.AWAY,
+    ),
+    (page(502, "Bad Gateway"), EvictionResult.AWAY),
+    (page(404, "Not Found"), EvictionResult.AWAY),
+    (
+        status(409, "Conflict", f'Operation cannot be fulfilled on {GROUP} "web"'),
+        EvictionResult.LATER,
+    ),
     (
         status(403, "Forbidden", 'pods "web-0" is forbidden', ("NamespaceTerminating", "it goes")),
-        Answer.DENIED,
+        EvictionResult.DENIED,
     ),
     (
         status(403, "Forbidden", f'{GROUP} "web" is forbidden: DisruptedPods map too big'),
-        Answer.LATER,
+        EvictionResult.LATER,
     ),
     (
         status(
             403, "Forbidden", f'{GROUP} "web" is forbidden: pdb disruptions allowed is negative'
         ),
-        Answer.LATER,
+        EvictionResult.LATER,
     ),
-    (status(403, "Forbidden", 'User "ann" cannot create resource "pods/eviction"'), Answer.REFUSED),
-    (page(302, "Found"), Answer.REFUSED),
+    (
+        status(403, "Forbidden", 'User "ann" cannot create resource "pods/eviction"'),
+        EvictionResult.REFUSED,
+    ),
+    (page(302, "Found"), EvictionResult.REFUSED),
     (
         status(
             429, "TooManyRequests", BUDGET, ("DisruptionBudget", f"needs {'9' * 5000} healthy pods")
         ),
-        Answer.BLOCKED,
+        EvictionResult.BLOCKED,
     ),
 ]
 
 
 @pytest.mark.parametrize(("answer", "meaning"), MEANINGS)
 def test_each_answer_has_its_meaning(
-    answer: tuple[int, bytes], meaning: Answer, tmp_path: Path
+    answer: tuple[int, bytes], meaning: EvictionResult, tmp_path: Path
 ) -> None:
     attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
-from rollout.execution.drain.task import Demand, Precedence
+from rollout.execution.drain.task import DrainProgress, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.policy import Critical, DrainPolicy
@@ -186,13 +186,13 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
 
 def update(drains: Precedence, **standings: tuple[int, int]) -> None:
     for node, (left, wanted) in standings.items():
-        drains.update(node, Demand(left, {"shop/web": wanted}))
+        drains.update(node, DrainProgress(left, {"shop/web": wanted}))
 
 
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
     drains = Precedence()
     update(drains, near=(1, 1))
-    drains.update("late", Demand(5, {"shop/web": 5}, pressed=True))
+    drains.update("late", DrainProgress(5, {"shop/web": 5}, pressed=True))
     assert drains.ahead("late", "shop/web", 1, 0.0) == ""
     assert drains.ahead("near", "shop/web", 1, 0.0) == "late"
 

@@ -7,7 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, read_lease
+from rollout.execution.lease import (
+    HolderState,
+    LeaseSnapshot,
+    LeaseState,
+    LeaseWatch,
+    await_sign,
+    read_lease,
+)
 from tests.execution.simulated import SetClock
 from tests.standalone_api import standalone_api
 
@@ -60,7 +67,7 @@ def looked(api: KubeApi, renewed_at: float | None = None) -> tuple[bool, float]:
     passing = Passing(api, renewed_at)
     watch = LeaseWatch(passing)
     state = await_sign(watch, lambda: read_lease(api, "kube-system"), lambda _message: None)
-    return state is Holder.ALIVE, passing.seconds
+    return state is HolderState.ALIVE, passing.seconds
 
 
 @pytest.mark.parametrize(
@@ -86,48 +93,52 @@ def test_a_living_one_is_seen_at_its_next_renewal(
 def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     clock = SetClock()
     watch = LeaseWatch(clock)
-    assert watch.look(LeaseState("", "1", 0)) is Holder.NOBODY
-    assert watch.look(LeaseState("ann", "2", 10)) is Holder.UNKNOWN
+    assert watch.look(LeaseState("", "1", 0)) is HolderState.NOBODY
+    assert watch.look(LeaseState("ann", "2", 10)) is HolderState.UNKNOWN
     clock.seconds = 29
-    assert watch.look(LeaseState("ann", "3", 10)) is Holder.ALIVE
+    assert watch.look(LeaseState("ann", "3", 10)) is HolderState.ALIVE
     clock.seconds = 58.9
-    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.ALIVE, "")
+    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (HolderState.ALIVE, "")
     clock.seconds = 59
-    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.GONE, "3")
-    assert (watch.look(LeaseState("bob", "4", 10)), watch.stale) == (Holder.UNKNOWN, "")
+    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (HolderState.GONE, "3")
+    assert (watch.look(LeaseState("bob", "4", 10)), watch.stale) == (HolderState.UNKNOWN, "")
     clock.seconds = 200
-    assert watch.state is Holder.GONE
-    assert watch.look(LeaseState("", "5", 10)) is Holder.NOBODY
+    assert watch.state is HolderState.GONE
+    assert watch.look(LeaseState("", "5", 10)) is HolderState.NOBODY
 
 
 def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> (
     None
 ):
     clock = SetClock()
-    for ago, state in [(6, Holder.ALIVE), (13, Holder.UNKNOWN), (3600, Holder.UNKNOWN)]:
+    for ago, state in [
+        (6, HolderState.ALIVE),
+        (13, HolderState.UNKNOWN),
+        (3600, HolderState.UNKNOWN),
+    ]:
         lease = LeaseState("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
         assert LeaseWatch(clock).look(lease, NOW) is state
     by_its_own_clock = LeaseState("ann", "1", 10, renewed=NOW)
-    assert LeaseWatch(clock).look(by_its_own_clock, NOW) is Holder.UNKNOWN
+    assert LeaseWatch(clock).look(by_its_own_clock, NOW) is HolderState.UNKNOWN
 
 
 def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once() -> None:
     ended = list[str]()
     watch = LeaseWatch(SetClock(), lambda lease: lease.process in ended)
     lease = LeaseState("ann@here/1", "1", 10, process="p")
-    assert watch.look(lease, NOW) is Holder.UNKNOWN
+    assert watch.look(lease, NOW) is HolderState.UNKNOWN
     ended.append("p")
-    assert (watch.look(lease), watch.stale) == (Holder.GONE, "1")
+    assert (watch.look(lease), watch.stale) == (HolderState.GONE, "1")
 
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
+def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> LeaseSnapshot:
     """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
     at = NOW - timedelta(seconds=ago)
     lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
-    return Glance(lease, NOW, has_ended=has_ended)
+    return LeaseSnapshot(lease, NOW, has_ended=has_ended)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +162,6 @@ def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(
 
 
 def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
-    assert Glance(LeaseState("", "1", 0.0), NOW).alive is False
+    assert LeaseSnapshot(LeaseState("", "1", 0.0), NOW).alive is False
     assert glanced(0, one_clock=True, has_ended=True).alive is False
-    assert Glance(LeaseState("ann", "1", 10.0), NOW).alive is None
+    assert LeaseSnapshot(LeaseState("ann", "1", 10.0), NOW).alive is None

@@ -32,7 +32,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import NODES
 from rollout.model import marks
-from rollout.model.detection import Answer, Sign, Source
+from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
@@ -426,7 +426,7 @@ def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, prov
 # What a host's source says after the reboot, as a proof of it.
 
 
-def ostree(current: str, answer: Answer = Answer.NOT_NEEDED) -> Sign:
+def ostree(current: str, answer: SourceAnswer = SourceAnswer.NOT_NEEDED) -> Sign:
     return Sign(Source.RPM_OSTREE, answer, "rpm-ostree did not answer", current=current)
 
 
@@ -435,16 +435,16 @@ def ostree(current: str, answer: Answer = Answer.NOT_NEEDED) -> Sign:
     [
         (ostree("b" * 64), "", True),
         # the next update may be staged already
-        (ostree("b" * 64, Answer.NEEDED), "", True),
+        (ostree("b" * 64, SourceAnswer.NEEDED), "", True),
         (ostree("a" * 64), "deployment aaaaaaaaaaaa is booted, not bbbbbbbbbbbb", True),
-        (ostree("", Answer.NONE), "rpm-ostree did not answer", False),
-        (Sign(Source.REBOOT_REQUIRED, Answer.NOT_NEEDED), "", True),
+        (ostree("", SourceAnswer.NONE), "rpm-ostree did not answer", False),
+        (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NOT_NEEDED), "", True),
         # /run is new with each boot: what is there now was put there by this one
-        (Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "the file"), "still the file", True),
-        (Sign(Source.REBOOT_REQUIRED, Answer.NONE, "not known"), "not known", False),
-        (Sign(Source.COMMAND, Answer.NOT_NEEDED), "", True),
-        (Sign(Source.COMMAND, Answer.NEEDED, "exited with 0"), "still exited with 0", False),
-        (Sign(Source.COMMAND, Answer.NONE, "did not run"), "did not run", False),
+        (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "the file"), "still the file", True),
+        (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NONE, "not known"), "not known", False),
+        (Sign(Source.COMMAND, SourceAnswer.NOT_NEEDED), "", True),
+        (Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"), "still exited with 0", False),
+        (Sign(Source.COMMAND, SourceAnswer.NONE, "did not run"), "did not run", False),
     ],
 )
 def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:

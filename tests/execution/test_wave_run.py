@@ -15,8 +15,8 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.gates import OPEN
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import Look, Settler
-from rollout.execution.rollout.waves import Admission, WaveRunner
+from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
+from rollout.execution.rollout.waves import WaveAdmission, WaveRunner
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
@@ -175,7 +175,7 @@ class Hanging:
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
         nothing = cast("Any", None)
-        runner.run(Admission(Wave(1, nodes, ""), nothing, nothing, nothing))
+        runner.run(WaveAdmission(Wave(1, nodes, ""), nothing, nothing, nothing))
 
 
 def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:
@@ -205,10 +205,10 @@ class Looks(Settler):
     bad: frozenset[int] = frozenset()
     looks = 0
 
-    def look(self, deadline: Deadline | None = None) -> Look:
+    def look(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         Looks.looks += 1
         unready = {"n-1"} if Looks.looks in Looks.bad else set()
-        return Look(frozenset(unready), lambda _node: Counter(), lambda was: was)
+        return ReadinessSnapshot(frozenset(unready), lambda _node: Counter(), lambda was: was)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, HostSelection, load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
@@ -74,7 +74,7 @@ def with_faults(start_lab: StartLab) -> StartLab:
     ) -> Lab:
         scenario = scale(load_scenario(scenario_name), nodes)
         hosts = (
-            HostOverride(select=Selection(names=(name,)), faults=fault)
+            HostOverride(select=HostSelection(names=(name,)), faults=fault)
             for name, fault in (faults or {}).items()
         )
         return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *hosts)))

@@ -21,7 +21,7 @@ from rollout.gather.hosts.probe_command import (
     USUAL_PROBE,
     Probe,
 )
-from rollout.model.detection import DEFAULT_SOURCES, Answer, Sign, Source
+from rollout.model.detection import DEFAULT_SOURCES, Sign, Source, SourceAnswer
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.ports import CommandResult
 
@@ -253,7 +253,10 @@ def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(
     assert facts.update.needs_reboot
     assert facts.users is None
     (ostree,) = facts.signs
-    assert (ostree.answer, "rpm-ostree did not answer" in ostree.detail) == (Answer.NONE, True)
+    assert (ostree.answer, "rpm-ostree did not answer" in ostree.detail) == (
+        SourceAnswer.NONE,
+        True,
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -278,25 +281,31 @@ def sign(shell: str, tools: Path, source: Source, sentinel: str = "") -> Sign:
 @pytest.mark.parametrize(
     ("sentinel", "answer", "said"),
     [
-        ("true", Answer.NEEDED, "exited with 0"),
-        ("echo 'a \"quoted\" $HOME word'", Answer.NEEDED, 'exited with 0: a "quoted" $HOME word'),
-        ("exit 1", Answer.NOT_NEEDED, "exited with 1"),
-        ("! true", Answer.NOT_NEEDED, "exited with 1"),
-        ("test -e /nowhere -o -e /no/where", Answer.NOT_NEEDED, "exited with 1"),
-        ("[", Answer.NOT_NEEDED, "exited with"),
-        ("no-such-command", Answer.NONE, "exit status 127"),
-        ("kill -9 $$", Answer.NONE, "exit status 137"),
-        ("if", Answer.NOT_NEEDED, "exited with 2"),
+        ("true", SourceAnswer.NEEDED, "exited with 0"),
+        (
+            "echo 'a \"quoted\" $HOME word'",
+            SourceAnswer.NEEDED,
+            'exited with 0: a "quoted" $HOME word',
+        ),
+        ("exit 1", SourceAnswer.NOT_NEEDED, "exited with 1"),
+        ("! true", SourceAnswer.NOT_NEEDED, "exited with 1"),
+        ("test -e /nowhere -o -e /no/where", SourceAnswer.NOT_NEEDED, "exited with 1"),
+        ("[", SourceAnswer.NOT_NEEDED, "exited with"),
+        ("no-such-command", SourceAnswer.NONE, "exit status 127"),
+        ("kill -9 $$", SourceAnswer.NONE, "exit status 137"),
+        ("if", SourceAnswer.NOT_NEEDED, "exited with 2"),
         # more than is kept: the end of it is shown, and its exit status is
         (
             "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit 0",
-            Answer.NEEDED,
+            SourceAnswer.NEEDED,
             "exited with 0",
         ),
-        ("cat; exit 3", Answer.NOT_NEEDED, "exited with 3"),
+        ("cat; exit 3", SourceAnswer.NOT_NEEDED, "exited with 3"),
     ],
 )
-def test_an_own_command(shell: str, tools: Path, sentinel: str, answer: Answer, said: str) -> None:
+def test_an_own_command(
+    shell: str, tools: Path, sentinel: str, answer: SourceAnswer, said: str
+) -> None:
     got = sign(shell, tools, Source.COMMAND, sentinel)
     assert (got.answer, said in got.detail) == (answer, True), got
 
@@ -307,7 +316,7 @@ def test_an_own_command_that_hangs_or_floods_is_cut_off(tools: Path) -> None:
     for sentinel in ("sleep 30", "sleep 30 & sleep 30", "while :; do echo flood; done"):
         result = run("sh", tools, Probe((Source.COMMAND,), sentinel).command)
         assert len(result.stdout) < 10_000
-        assert sign("sh", tools, Source.COMMAND, sentinel).answer is Answer.NONE
+        assert sign("sh", tools, Source.COMMAND, sentinel).answer is SourceAnswer.NONE
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -316,6 +325,8 @@ def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> Non
     script(tools, "rpm-ostree", 'echo ostree >> "$CALLS"')
     script(tools, "busctl", "exit 1")
     got = sign(shell, tools, Source.REBOOT_REQUIRED)
-    expected = Answer.NEEDED if Path("/run/reboot-required").exists() else Answer.NOT_NEEDED
+    expected = (
+        SourceAnswer.NEEDED if Path("/run/reboot-required").exists() else SourceAnswer.NOT_NEEDED
+    )
     assert got.answer is expected
     assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"

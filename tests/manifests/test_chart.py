@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rollout import __version__
-from rollout.manifests.objects import Installation, Kind, objects
+from rollout.manifests.objects import Installation, InstallationKind, objects
 from tests.docs import settings_schema
 
 CHART = Path(__file__).parents[2] / "charts" / "node-rollout"
@@ -19,14 +19,14 @@ IMAGE = "registry.example/node-rollout:1"
 SETTINGS = "[gates] # {{ .Values.image }} & <b>\r\ncommand = \"test '{{ 1 }}'\"\n\n"
 KNOWN_HOSTS = "10.0.0.1 ssh-ed25519 AAAA"
 OPERATES = Installation(
-    kind=Kind.CRONJOB,
+    kind=InstallationKind.CRONJOB,
     image=IMAGE,
     name="night",
     namespace="ops",
     known_hosts=KNOWN_HOSTS,
     grace=2220,
 )
-SERVES = replace(OPERATES, kind=Kind.FLEETLOCK, known_hosts="", grace=60)
+SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     "a CronJob": (OPERATES, {}),
     "a CronJob with all that it can have": (
@@ -50,9 +50,9 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
             "terminationGracePeriodSeconds": 60,
         },
     ),
-    "a Deployment": (replace(OPERATES, kind=Kind.DEPLOYMENT), {"kind": "deployment"}),
+    "a Deployment": (replace(OPERATES, kind=InstallationKind.DEPLOYMENT), {"kind": "deployment"}),
     "a Deployment that is scraped": (
-        replace(OPERATES, kind=Kind.DEPLOYMENT, listen=":9732", metrics_port=9732),
+        replace(OPERATES, kind=InstallationKind.DEPLOYMENT, listen=":9732", metrics_port=9732),
         {"kind": "deployment", "metricsPort": 9732},
     ),
     "a FleetLock server": (SERVES, {"kind": "fleetlock"}),

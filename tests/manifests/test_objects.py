@@ -6,11 +6,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from rollout.manifests.objects import Installation, Json, Kind, objects
+from rollout.manifests.objects import Installation, InstallationKind, Json, objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 WHOLE = Installation(
-    kind=Kind.CRONJOB,
+    kind=InstallationKind.CRONJOB,
     image="registry.example/node-rollout:1",
     settings='max-unavailable = "25%"\n',
     known_hosts="10.0.0.1 ssh-ed25519 AAAA\n",
@@ -19,7 +19,7 @@ WHOLE = Installation(
     grace=2220,
 )
 SERVER = Installation(
-    kind=Kind.FLEETLOCK,
+    kind=InstallationKind.FLEETLOCK,
     image="registry.example/node-rollout:1",
     name="node-rollout-fleetlock",
     settings="[fleetlock]\nslots = 2\n",
@@ -27,7 +27,7 @@ SERVER = Installation(
     cluster_ip="10.96.0.15",
     networks=("10.1.0.0/16", "fd00::/64"),
 )
-WORKLOADS = (Kind.CRONJOB, Kind.JOB, Kind.DEPLOYMENT)
+WORKLOADS = (InstallationKind.CRONJOB, InstallationKind.JOB, InstallationKind.DEPLOYMENT)
 PODS = [*(replace(WHOLE, kind=kind) for kind in WORKLOADS), SERVER]
 
 
@@ -36,14 +36,16 @@ def of_kind(kind: str, documents: Any) -> list[Json]:
 
 
 def workload(installation: Installation) -> Json:
-    kind = "deployment" if installation.kind is Kind.FLEETLOCK else installation.kind
+    kind = "deployment" if installation.kind is InstallationKind.FLEETLOCK else installation.kind
     (found,) = (document for document in objects(installation) if document["kind"].lower() == kind)
     return found
 
 
 def job_spec(installation: Installation) -> Json:
     spec: Json = workload(installation)["spec"]
-    inner: Json = spec["jobTemplate"]["spec"] if installation.kind is Kind.CRONJOB else spec
+    inner: Json = (
+        spec["jobTemplate"]["spec"] if installation.kind is InstallationKind.CRONJOB else spec
+    )
     return inner
 
 
@@ -63,7 +65,7 @@ def container(installation: Installation) -> Json:
     "installation",
     [
         *PODS,
-        replace(WHOLE, kind=Kind.ROLES),
+        replace(WHOLE, kind=InstallationKind.ROLES),
         replace(SERVER, tls_secret="", cluster_ip="", networks=()),
     ],
     ids=[*WORKLOADS, "fleetlock", "roles", "plain fleetlock"],
@@ -75,7 +77,7 @@ def test_every_release_takes_it(installation: Installation, release: str) -> Non
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_each_name_that_is_used_is_printed(kind: Kind) -> None:
+def test_each_name_that_is_used_is_printed(kind: InstallationKind) -> None:
     installation = replace(
         WHOLE, kind=kind, name="patches", namespace="ops", lease_namespace="locks"
     )
@@ -151,7 +153,7 @@ def test_the_pod_is_restricted(installation: Installation) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> None:
+def test_control_plane_nodes_are_preferred_and_never_demanded(kind: InstallationKind) -> None:
     """By the label's presence: its value is `true` on k3s, and a managed control plane has no such node."""
     spec = pod_spec(replace(WHOLE, kind=kind))
     assert "nodeSelector" not in spec
@@ -174,7 +176,7 @@ def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> Non
 
 
 def test_a_standing_process_is_probed_where_it_listens() -> None:
-    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=":9732", metrics_port=9732)
+    deployment = replace(WHOLE, kind=InstallationKind.DEPLOYMENT, listen=":9732", metrics_port=9732)
     only = container(deployment)
     (port,) = only["ports"]
     assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
@@ -192,7 +194,7 @@ def test_a_standing_process_is_probed_where_it_listens() -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whatever_it_has_to(
-    kind: Kind,
+    kind: InstallationKind,
 ) -> None:
     (closed,) = of_kind("NetworkPolicy", objects(replace(WHOLE, kind=kind)))
     assert closed["spec"]["ingress"] == []

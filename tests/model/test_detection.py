@@ -8,22 +8,29 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Answer, Detection, Sign, Source, read_targets, targets_text
+from rollout.model.detection import (
+    Detection,
+    Sign,
+    Source,
+    SourceAnswer,
+    read_targets,
+    targets_text,
+)
 from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.node_marks import unmoved_before, unmoved_reboots
 from rollout.model.reboot_request import annotation_sign
 from tests.planning.builders import node
 
-NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
+NEEDED = Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "/run/reboot-required")
 
 
-CLEAR = Sign(Source.RPM_OSTREE, Answer.NOT_NEEDED, "no deployment is staged")
+CLEAR = Sign(Source.RPM_OSTREE, SourceAnswer.NOT_NEEDED, "no deployment is staged")
 
 
-ABSENT = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
+ABSENT = Sign(Source.RPM_OSTREE, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
 
 
-SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
+SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "the detect.command did not end in time")
 
 
 @pytest.mark.parametrize(
@@ -57,30 +64,30 @@ def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> Ho
 @pytest.mark.parametrize(
     ("update", "os_id", "answer"),
     [
-        (UpdateStatus(UpdateOperation.NEED_REBOOT, "2.0"), "flatcar", Answer.NEEDED),
-        (UpdateStatus(UpdateOperation.NEED_REBOOT), "flatcar", Answer.NEEDED),
-        (UpdateStatus(UpdateOperation.DOWNLOADING), "flatcar", Answer.NOT_NEEDED),
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "flatcar", Answer.NONE),
+        (UpdateStatus(UpdateOperation.NEED_REBOOT, "2.0"), "flatcar", SourceAnswer.NEEDED),
+        (UpdateStatus(UpdateOperation.NEED_REBOOT), "flatcar", SourceAnswer.NEEDED),
+        (UpdateStatus(UpdateOperation.DOWNLOADING), "flatcar", SourceAnswer.NOT_NEEDED),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "flatcar", SourceAnswer.NONE),
         # on Flatcar it has to be there
         (
             UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING),
             "flatcar",
-            Answer.NONE,
+            SourceAnswer.NONE,
         ),
         (
             UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING),
             "ubuntu",
-            Answer.ABSENT,
+            SourceAnswer.ABSENT,
         ),
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "ubuntu", Answer.NONE),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "ubuntu", SourceAnswer.NONE),
     ],
 )
 def test_update_engine_is_a_source_like_any_other(
-    update: UpdateStatus, os_id: str, answer: Answer
+    update: UpdateStatus, os_id: str, answer: SourceAnswer
 ) -> None:
     (sign,) = facts(update, os_id).detection.signs
     assert (sign.source, sign.answer) == (Source.UPDATE_ENGINE, answer)
-    assert sign.version == (update.new_version if answer is Answer.NEEDED else "")
+    assert sign.version == (update.new_version if answer is SourceAnswer.NEEDED else "")
 
 
 FLUO, CLUO = (prefix + "reboot-needed" for prefix in (marks.FLUO_PREFIX, marks.CLUO_PREFIX))
@@ -92,26 +99,30 @@ OWN = "node-rollout.dev/reboot-needed"
 @pytest.mark.parametrize(
     ("annotations", "answer", "detail"),
     [
-        ({}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
-        ({FLUO: "true"}, Answer.NEEDED, f"annotation {FLUO}"),
+        ({}, SourceAnswer.NOT_NEEDED, "no annotation reboot-needed"),
+        ({FLUO: "true"}, SourceAnswer.NEEDED, f"annotation {FLUO}"),
         (
             {FLUO: "true", CLUO: "true", OWN: "true"},
-            Answer.NEEDED,
+            SourceAnswer.NEEDED,
             f"annotation {OWN}, {FLUO}, {CLUO}",
         ),
-        ({FLUO: "false", CLUO: "", OWN: "false"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        (
+            {FLUO: "false", CLUO: "", OWN: "false"},
+            SourceAnswer.NOT_NEEDED,
+            "no annotation reboot-needed",
+        ),
         # the words are theirs; of our own another word is a mistake, and no answer
-        ({OWN: "True"}, Answer.NONE, f"its annotation {OWN} is neither true nor false"),
+        ({OWN: "True"}, SourceAnswer.NONE, f"its annotation {OWN} is neither true nor false"),
         # they tell of a reboot that is under way, or over
-        ({marks.KURED_IN_PROGRESS: "true"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        ({marks.KURED_IN_PROGRESS: "true"}, SourceAnswer.NOT_NEEDED, "no annotation reboot-needed"),
         (
             {"weave.works/kured-most-recent-reboot-needed": "2026"},
-            Answer.NOT_NEEDED,
+            SourceAnswer.NOT_NEEDED,
             "no annotation reboot-needed",
         ),
     ],
 )
-def test_the_word_on_a_node(annotations: dict[str, str], answer: Answer, detail: str) -> None:
+def test_the_word_on_a_node(annotations: dict[str, str], answer: SourceAnswer, detail: str) -> None:
     sign = annotation_sign(node("w-1", annotations=annotations))
     assert (sign.answer, sign.detail) == (answer, detail)
 

@@ -20,7 +20,7 @@ from rollout.gather.cluster.snapshot import BUDGETS as BUDGETS_PATH
 from rollout.gather.cluster.snapshot import DAEMON_SETS, KUBE_SYSTEM, VERSION, read_snapshot
 from rollout.gather.cluster.snapshot import NODES as NODES_PATH
 from rollout.gather.cluster.snapshot import PODS as PODS_PATH
-from rollout.lab.api.evicting import Evictor
+from rollout.lab.api.evicting import EvictionEndpoint
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS
 from rollout.lab.api.statuses import StatusError
@@ -128,7 +128,7 @@ class _Wave:
         self._wave = wave
         self._pools = pools_of(plan.policy)
         self._pool = {node.name: node.pool for node in wave.nodes}
-        self._evictor = Evictor(sim.store, Writer(sim.store))
+        self._evictor = EvictionEndpoint(sim.store, Writer(sim.store))
         self._waiting = [node.name for node in wave.nodes]
         self._draining, self._down, self._coming = (
             dict[str, float](),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rollout.lab.api.evicting import Evictor
+from rollout.lab.api.evicting import EvictionEndpoint
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, PODS
 from rollout.lab.api.statuses import StatusError
@@ -148,7 +148,7 @@ CASES = {
 
 def is_emptied(sim: Simulation, name: str) -> bool:
     """Whether the node's pods all go within a drain's time, as its evictions are asked for again and again."""
-    evictor = Evictor(sim.store, Writer(sim.store))
+    evictor = EvictionEndpoint(sim.store, Writer(sim.store))
     sim.cordon(name)
     for _ in range(PATIENCE):
         leaving = [pod for pod in sim.pods(node=name) if not is_daemon(pod)]
@@ -161,7 +161,7 @@ def is_emptied(sim: Simulation, name: str) -> bool:
     return False
 
 
-def ask(evictor: Evictor, pod: Json) -> None:
+def ask(evictor: EvictionEndpoint, pod: Json) -> None:
     target = Target("create", "", PODS, "eviction", NAMESPACE, name := pod["metadata"]["name"])
     try:
         evictor.evict(target, {"metadata": {"name": name}}, {})

@@ -7,7 +7,7 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, Placement, Taint
-from rollout.model.detection import Answer, Sign, Source
+from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.placement import NodeTerm, Toleration
@@ -22,19 +22,19 @@ from tests.planning.builders import control_plane, facts, inputs, node, pod
 NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 
 
-MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required for libc6")
+MARKER = Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "/run/reboot-required for libc6")
 
 
-NO_MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NOT_NEEDED, "no /run/reboot-required")
+NO_MARKER = Sign(Source.REBOOT_REQUIRED, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
 
 
-OSTREE = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "b", "a")
+OSTREE = Sign(Source.RPM_OSTREE, SourceAnswer.NEEDED, "deployment 41 is staged", "41", "b", "a")
 
 
-NO_OSTREE = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
+NO_OSTREE = Sign(Source.RPM_OSTREE, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
 
 
-SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
+SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "the detect.command did not end in time")
 
 
 def seen(*signs: Sign, update: UpdateStatus = NOT_ASKED) -> HostFacts:

@@ -19,7 +19,7 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.eligibility.judgement import Rules, objection, why_maybe_held
+from rollout.planning.eligibility.judgement import EligibilityInputs, objection, why_maybe_held
 from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
@@ -74,9 +74,9 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
     now = last + timedelta(seconds=seconds)
     is_resting = seconds < pause_after(failures).total_seconds()
     assert bool(resting_until(memory, "w-1", now)) is is_resting
-    found = objection("w-1", BAD, Rules(now, memory, unattended=True))
+    found = objection("w-1", BAD, EligibilityInputs(now, memory, unattended=True))
     assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_resting
-    assert objection("w-1", BAD, Rules(now, memory)) is None
+    assert objection("w-1", BAD, EligibilityInputs(now, memory)) is None
 
 
 def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
@@ -87,12 +87,12 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
     held = why_held(two, BAD)
     assert isinstance(held, HeldVersion)
     assert held.nodes == ("w-1", "w-2")
-    found = objection("w-9", BAD, Rules(NOW, two))
+    found = objection("w-9", BAD, EligibilityInputs(NOW, two))
     assert found is not None
     assert found.kind is ExclusionReason.VERSION_HELD
-    assert objection("w-9", "4152.2.1", Rules(NOW, two)) is None
-    assert objection("w-9", BAD, Rules(NOW, two, include_held=True)) is None
-    assert objection("w-9", BAD, Rules(NOW, two, retried=frozenset({"w-9"}))) is None
+    assert objection("w-9", "4152.2.1", EligibilityInputs(NOW, two)) is None
+    assert objection("w-9", BAD, EligibilityInputs(NOW, two, include_held=True)) is None
+    assert objection("w-9", BAD, EligibilityInputs(NOW, two, retried=frozenset({"w-9"}))) is None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
     now = NOW
     for number, rest in enumerate((1, 4, 24, 24)):
         memory = noted(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
-        found = objection("w-1", "4999.0.0", Rules(now, memory, unattended=True))
+        found = objection("w-1", "4999.0.0", EligibilityInputs(now, memory, unattended=True))
         assert found is not None
         assert found.kind is ExclusionReason.FAILED_RECENTLY
         now += rest * HOUR
@@ -175,10 +175,10 @@ def test_releases() -> None:
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
     memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
-    found = objection("w-1", BAD, Rules(NOW, memory, include_held=True))
+    found = objection("w-1", BAD, EligibilityInputs(NOW, memory, include_held=True))
     assert found is not None
     assert found.kind is ExclusionReason.PAUSED
-    assert objection("w-1", BAD, Rules(NOW + HOUR, memory)) is None
+    assert objection("w-1", BAD, EligibilityInputs(NOW + HOUR, memory)) is None
 
 
 @pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])
@@ -205,8 +205,8 @@ def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(
     memory = Memory(
         {}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")}
     )
-    assert bool(why_maybe_held(running, Rules(None, memory))) is is_held
-    assert why_maybe_held(running, Rules(None, memory, include_held=True)) is None
+    assert bool(why_maybe_held(running, EligibilityInputs(None, memory))) is is_held
+    assert why_maybe_held(running, EligibilityInputs(None, memory, include_held=True)) is None
 
 
 def test_no_newer_version_pushes_a_held_one_out() -> None:

@@ -5,7 +5,7 @@ from itertools import dropwhile
 
 import pytest
 
-from rollout.execution.lease import Glance
+from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
@@ -288,7 +288,7 @@ def test_going_on_without_a_failed_node_releases_its_version_first() -> None:
 # What resume and abort say that they are about to do, in a small fleet and in a large one.
 
 
-NOBODY = Glance()
+NOBODY = LeaseSnapshot()
 
 
 def left_by(*counts: int) -> Unfinished:

@@ -19,7 +19,7 @@ from rollout.lab.api.resources import PODS
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
+from rollout.lab.scenario import ScenarioWorkload, WorkloadKind, load_scenario
 from tests.apply.conftest import Rollout
 from tests.conftest import StartLab
 from tests.ended import Ended
@@ -33,7 +33,7 @@ QUICK = ("--control-plane", "exclude", "--max-unavailable", "2", "--drain-timeou
 
 def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
     """A lab whose clocks are off, in which one pod takes its time to end."""
-    slow = Workload(
+    slow = ScenarioWorkload(
         kind=WorkloadKind.DEPLOYMENT,
         name="slow",
         namespace="shop",

@@ -28,7 +28,7 @@ from rollout.lab.hosts.faults import (
 )
 from rollout.lab.hosts.machine import EngineState, Update
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout, killed_at
 from tests.conftest import StartLab
 from tests.ended import end_of, start
@@ -62,7 +62,7 @@ TROUBLE = (
 def with_hosts(*numbered: tuple[int, dict[str, Any]]) -> Scenario:
     """The usual cluster, but for these workers."""
     hosts = (
-        HostOverride(select=Selection(names=(f"worker-{number}",)), **more)
+        HostOverride(select=HostSelection(names=(f"worker-{number}",)), **more)
         for number, more in numbered
     )
     return msgspec.structs.replace(load_scenario("default"), hosts=tuple(hosts))

@@ -26,7 +26,7 @@ from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NAMESPACES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.manifests.objects import Installation, Kind, roles
+from rollout.manifests.objects import Installation, InstallationKind, roles
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.apply.conftest import killed_at
@@ -46,7 +46,7 @@ Run = Callable[..., Ended]
 
 
 def printed() -> tuple[dict[str, Any], ...]:
-    return roles(Installation(kind=Kind.ROLES))
+    return roles(Installation(kind=InstallationKind.ROLES))
 
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:

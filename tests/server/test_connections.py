@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rollout.server.connections import PART_OF_ONE, Connections
+from rollout.server.connections import PART_OF_ONE, OpenConnections
 
 
 def peer(address: str) -> Any:
@@ -36,7 +36,7 @@ def test_one_address_has_its_part_of_the_connections_however_it_is_spelled(
     second = peer(other)
 
     async def open_both() -> None:
-        connections = Connections(2 * PART_OF_ONE)
+        connections = OpenConnections(2 * PART_OF_ONE)
         connections.opened(of(first))
         await asyncio.sleep(0)
         connections.opened(of(second))

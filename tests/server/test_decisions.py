@@ -11,9 +11,9 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
-from rollout.server.admission import Limits, taken
+from rollout.server.admission import SlotLimits, taken
 from rollout.server.nodes import name_of
-from rollout.server.protocol import Answer, Ask, Denied, Kind
+from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
 from rollout.server.service import AskLog
 from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
@@ -62,10 +62,10 @@ def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     nodes = [node("a", machine=MACHINE), node("b", machine=MACHINE)]
     with pytest.raises(Denied) as denied:
         name_of(ASKED_AS, nodes)
-    assert denied.value.answer.kind is Kind.DOUBLED_ID
+    assert denied.value.answer.kind is AnswerKind.DOUBLED_ID
     with pytest.raises(Denied) as denied:
         name_of("0", nodes)
-    assert denied.value.answer.kind is Kind.UNKNOWN_ID
+    assert denied.value.answer.kind is AnswerKind.UNKNOWN_ID
 
 
 @given(
@@ -78,13 +78,13 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     asks: list[tuple[str, str]], most: int, away: int, unready: set[str]
 ) -> None:
     nodes = {name: node(name, ready=name not in unready) for name in "abcdefgh"}
-    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(away)))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(away)))
     slots = Slots()
     for name, group in asks:
         try:
             slots = taken(slots, slot(name, group), GroupRules(Count(most)), limits)
         except Denied as denied:
-            assert denied.answer.kind in (Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
+            assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
     assert all(slots.taken(group) <= most for group in "xy")
     assert not slots.held or len(slots.nodes | unready) <= away
     assert len(slots.held) == len(slots.nodes)
@@ -94,27 +94,27 @@ def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_a
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
     assert slots.taken("default") == 0
-    two = Limits(nodes, Selection(), Policy(max_unavailable=Count(2)))
+    two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)))
     assert taken(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
-        taken(slots, slot("b"), GroupRules(), Limits(nodes, Selection(), Policy()))
-    assert denied.value.answer.kind is Kind.MAX_UNAVAILABLE
+        taken(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy()))
+    assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
 def test_nodes_of_two_zones_wait_for_each_other() -> None:
     nodes = {name: node(name) for name in ("a1", "b1", "c2")}
-    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"))
     slots = taken(Slots(), slot("a1"), GroupRules(Count(3)), limits)
     slots = taken(slots, slot("b1"), GroupRules(Count(3)), limits)
     with pytest.raises(Denied) as denied:
         taken(slots, slot("c2"), GroupRules(Count(3)), limits)
-    assert denied.value.answer.kind is Kind.NOT_NOW
+    assert denied.value.answer.kind is AnswerKind.NOT_NOW
 
 
 def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
-    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(3)))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)))
     slots = taken(
         taken(Slots(), slot("a"), GroupRules(Count(3)), limits),
         slot("c"),
@@ -128,11 +128,11 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
-    granted = Answer(Kind.GRANTED, "", until=10.0)
-    denied = Answer(Kind.PAUSED, "", until=10.0)
+    granted = FleetLockAnswer(AnswerKind.GRANTED, "", until=10.0)
+    denied = FleetLockAnswer(AnswerKind.PAUSED, "", until=10.0)
     assert granted.at(10.0) is granted
-    assert (granted.at(10.1).kind, denied.at(10.1).kind.status) == (Kind.LOCK_LOST, 503)
-    assert Answer(Kind.RELEASED, "").at(1e9).kind.status == 200
+    assert (granted.at(10.1).kind, denied.at(10.1).kind.status) == (AnswerKind.LOCK_LOST, 503)
+    assert FleetLockAnswer(AnswerKind.RELEASED, "").at(1e9).kind.status == 200
 
 
 SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z", "b1")
@@ -151,18 +151,22 @@ def test_a_change_is_not_hidden_by_a_look_that_began_before_it_was_written() -> 
 # What an operator reads at night: each no once, and not a line for each host of a thousand.
 
 
-FULL = Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-1")
+FULL = FleetLockAnswer(
+    AnswerKind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-1"
+)
 
 
-DRAINING = Answer(Kind.WAITING_FOR_DRAIN, "worker-1 is draining")
+DRAINING = FleetLockAnswer(AnswerKind.WAITING_FOR_DRAIN, "worker-1 is draining")
 
 
-STRANGER = Answer(Kind.UNKNOWN_ID, "no Node has the machine id that this id is made of")
+STRANGER = FleetLockAnswer(
+    AnswerKind.UNKNOWN_ID, "no Node has the machine id that this id is made of"
+)
 
 
 def shown_name(asked_as: str) -> str:
     if asked_as.startswith("x"):
-        raise Denied(Kind.UNKNOWN_ID, "")
+        raise Denied(AnswerKind.UNKNOWN_ID, "")
     return f"worker-{asked_as}"
 
 
@@ -177,7 +181,7 @@ class Written:
     def __post_init__(self) -> None:
         self.log = AskLog(self.clock, self.lines.append, shown_name)
 
-    def note(self, asked_as: str, answer: Answer, group: str = "default") -> int:
+    def note(self, asked_as: str, answer: FleetLockAnswer, group: str = "default") -> int:
         """How many lines that makes."""
         before = len(self.lines)
         self.log.note(Ask(asked_as, group), answer)
@@ -189,7 +193,10 @@ def test_a_host_that_is_told_the_same_again_is_no_news() -> None:
     assert [log.note("1", DRAINING) for _ in range(5)] == [1, 0, 0, 0, 0]
     assert log.lines == ["worker-1 asks, group default: waiting_for_drain: worker-1 is draining"]
     assert log.note("2", DRAINING) == 1
-    assert [log.note("1", answer) for answer in (Answer(Kind.GRANTED, "drained"), DRAINING)] == [
+    assert [
+        log.note("1", answer)
+        for answer in (FleetLockAnswer(AnswerKind.GRANTED, "drained"), DRAINING)
+    ] == [
         1,
         1,
     ]
@@ -201,7 +208,9 @@ def test_what_all_hosts_are_told_is_told_of_the_first_and_again_in_an_hour() -> 
     assert (
         log.note(
             "7",
-            Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-2"),
+            FleetLockAnswer(
+                AnswerKind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-2"
+            ),
         )
         == 1
     )

@@ -8,7 +8,7 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, HostSelection, load_scenario
 from rollout.model.marks import MEMORY_NAME
 from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, Serving, slots_of, workers
@@ -160,7 +160,7 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     """What the server has seen to fail, `apply` knows as well."""
-    never_ready = HostOverride(select=Selection(names=("worker-1",)), flaps=((0, False),))
+    never_ready = HostOverride(select=HostSelection(names=("worker-1",)), flaps=((0, False),))
     lab = started(msgspec.structs.replace(load_scenario("default"), hosts=(never_ready,)), 5)
     server = serve(lab, "--ready-timeout", "2s", "--slot-timeout", "6s", "--max-unavailable", "2")
     client, other = [Client(lab, name) for name in ("worker-1", "worker-2")]

@@ -33,9 +33,9 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
-from rollout.server.protocol import Answer, Ask
+from rollout.server.protocol import Ask, FleetLockAnswer
 from rollout.server.service import Service, under_way
-from rollout.server.state import ServerSettings, World
+from rollout.server.state import ServerContext, ServerSettings
 from rollout.server.worker import NoShell
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
@@ -255,7 +255,7 @@ class Asking(RuleBasedStateMachine):
             lease_seconds=1,
             slot_timeout=Duration(600),
         )
-        world = World(
+        world = ServerContext(
             rules,
             api,
             SystemClock(),
@@ -314,7 +314,7 @@ class Asking(RuleBasedStateMachine):
         except BaseException as error:  # noqa: BLE001 - of a thread, told by the rule that started it
             self.failures.append(error)
 
-    def judge(self, name: str, answer: Answer) -> None:
+    def judge(self, name: str, answer: FleetLockAnswer) -> None:
         """A yes, held against the cluster as it stands at that moment."""
         assert self.cluster.is_cordoned(name), answer
         assert self.cluster.evictable(name) == [], answer

@@ -37,11 +37,13 @@ class _Unsafe(str):
     __slots__ = ()
 
 
-class _Dumper(yaml.SafeDumper):
+class _InventoryDumper(yaml.SafeDumper):
     """Writes such texts with Ansible's tag."""
 
 
-_Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text)))
+_InventoryDumper.add_representer(
+    _Unsafe, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text))
+)
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
@@ -79,7 +81,7 @@ def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
 
 
 def _write(path: Path, document: object) -> None:
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(document, Dumper=_InventoryDumper, sort_keys=False, allow_unicode=True)
     with os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:

@@ -59,7 +59,7 @@ _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str]
 )
 
 
-class _Body(wire.Wire, frozen=True):
+class _ResponseBody(wire.Wire, frozen=True):
     kind: str = ""
     api_version: str = ""
     metadata: wire.ListMeta = wire.ListMeta()
@@ -74,7 +74,7 @@ def check_answer(body: bytes, method: str, path: str) -> str:
     """
     request = f"{method} {path}"
     try:
-        read = wire.decoder_of(_Body).decode(body)
+        read = wire.decoder_of(_ResponseBody).decode(body)
     except NOT_READ as error:
         raise garbled(request, error) from error
     if not _is_answer(read, method, path):
@@ -83,7 +83,7 @@ def check_answer(body: bytes, method: str, path: str) -> str:
     return read.metadata.continue_token
 
 
-def _is_answer(read: _Body, method: str, path: str) -> bool:
+def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
     """Return whether a body has the kind that its path asks for.
 
     Paths are `/api/VERSION/…` and `/apis/GROUP/VERSION/…`. Answers to other paths have no kind.

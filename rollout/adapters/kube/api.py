@@ -22,7 +22,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.answers import check_answer, exchange_error, is_broken_off
-from rollout.adapters.kube.session import Access, Recovery, Session
+from rollout.adapters.kube.session import ApiSession, Recovery, RenewableSession
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.failure import failure
@@ -101,7 +101,7 @@ def connect(
     Raises:
         KubeconfigError: The kubeconfig cannot be used.
     """
-    access = Access(kubeconfig, context)
+    access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 
@@ -109,7 +109,7 @@ def connect(
 class KubeApi:
     """A `ClusterApi` over HTTP, for many threads at once."""
 
-    _access: Access
+    _access: RenewableSession
     _timeouts: Timeouts
     _recovery: Recovery
     _server_time: ServerTime
@@ -243,7 +243,7 @@ class KubeApi:
         raise self._refusal(response, request)
 
     def _send(
-        self, session: Session, request: _Request, *, again: bool = True
+        self, session: ApiSession, request: _Request, *, again: bool = True
     ) -> urllib3.BaseHTTPResponse:
         """Send a request, and a GET once more if the connection ends without an answer."""
         try:
@@ -254,7 +254,7 @@ class KubeApi:
                 return self._send(session, request, again=False)
             raise failed from error
 
-    def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _transmit(self, session: ApiSession, request: _Request) -> urllib3.BaseHTTPResponse:
         headers = session.with_credentials(request.headers())
         begun = time.monotonic()
         outcome = "interrupted"

@@ -52,7 +52,7 @@ class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: Mapping[str, Any] | None = None
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """A user entry with every field that kubectl knows: what is not listed here is refused."""
 
     client_certificate: str | None = None
@@ -87,14 +87,14 @@ class User(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
         return tuple(headers)
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
     """A cluster entry."""
 
     server: str | None = None
     proxy_url: str | None = None
 
 
-class Context(msgspec.Struct, frozen=True, rename="kebab"):
+class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
     """A context entry."""
 
     cluster: str | None = None
@@ -108,8 +108,8 @@ class Entry(msgspec.Struct, frozen=True):
     """
 
     name: str
-    cluster: Cluster | None = None
-    context: Context | None = None
+    cluster: ClusterEntry | None = None
+    context: ContextEntry | None = None
     user: Mapping[str, Any] | None = None
 
 
@@ -146,17 +146,17 @@ class _Merged:
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
         self.current: str | None = None
-        self.contexts: dict[str, Context] = {}
-        self.clusters: dict[str, Cluster] = {}
+        self.contexts: dict[str, ContextEntry] = {}
+        self.clusters: dict[str, ClusterEntry] = {}
         self.users: dict[str, Mapping[str, Any]] = {}
         # Entries of earlier files replace those of later ones.
         for path in reversed(files):
             file = _read(path)
             self.current = file.current_context or self.current
             for entry in file.contexts or ():
-                self.contexts[entry.name] = entry.context or Context()
+                self.contexts[entry.name] = entry.context or ContextEntry()
             for entry in file.clusters or ():
-                self.clusters[entry.name] = entry.cluster or Cluster()
+                self.clusters[entry.name] = entry.cluster or ClusterEntry()
             for entry in file.users or ():
                 self.users[entry.name] = entry.user or {}
 
@@ -187,7 +187,7 @@ class _Merged:
                 f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        login = self._user(user) if user else User()
+        login = self._user(user) if user else UserEntry()
         if login.token_file:
             _check_token_file(self.files[0].parent / login.token_file)
         return Login(
@@ -201,10 +201,10 @@ class _Merged:
             impersonation=login.impersonation(),
         )
 
-    def _user(self, name: str) -> User:
+    def _user(self, name: str) -> UserEntry:
         """Return the user of this name; `KubeconfigError` for a field that would be ignored."""
         try:
-            user = msgspec.convert(self.users[name], User)
+            user = msgspec.convert(self.users[name], UserEntry)
         except msgspec.ValidationError as error:
             raise KubeconfigError(
                 f"user {name!r} of {self}: {error}",
@@ -227,7 +227,7 @@ class _Merged:
         return KubeconfigError(message, hint=f"Name one with --context: {listed}.")
 
 
-def _problem_of_user(user: User) -> str:
+def _problem_of_user(user: UserEntry) -> str:
     """Return why this user cannot log in as its entry says; empty if it can."""
     if user.impersonation() and not user.impersonate:
         return (

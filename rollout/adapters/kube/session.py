@@ -57,7 +57,7 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ApiSession:
     """A connection to an API server, with its credentials and the impersonated user.
 
     `context` is the kubeconfig's, empty in a pod without one. `impersonation` holds headers, whose
@@ -103,7 +103,7 @@ class Session:
         return text.encode(errors="surrogateescape")
 
 
-def open_session(kubeconfig: Path | None, context: str | None) -> Session:
+def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
     """Find the kubeconfig, log in and prepare connections. Nothing is sent to the server yet."""
     if kubeconfig is None and in_cluster():
         return _session(_service_account(context), proxy="")
@@ -203,7 +203,7 @@ def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | N
     return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
 
 
-def _session(configuration: Any, *, proxy: str) -> Session:
+def _session(configuration: Any, *, proxy: str) -> ApiSession:
     in_memory = _tls_context(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
@@ -219,7 +219,7 @@ def _session(configuration: Any, *, proxy: str) -> Session:
     if not configuration.verify_ssl:
         # The kubeconfig says so. A warning for each request would not help.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
-    return Session(configuration.host, pool, configuration)
+    return ApiSession(configuration.host, pool, configuration)
 
 
 def _keep_alive_options() -> list[tuple[int, int, int]]:
@@ -325,7 +325,7 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
         logging.getLogger().removeHandler(listener)
 
 
-class Access:
+class RenewableSession:
     """The session in use, opened at once and again when the server rejects its credentials.
 
     A rollout of many hours may outlive its credentials. A renewal that fails may succeed later, so
@@ -343,18 +343,18 @@ class Access:
         self._locked_out_until = float("-inf")
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ApiSession:
         """The latest session."""
         return self._session
 
-    def renewed(self, refused: Session) -> Session:
+    def renewed(self, refused: ApiSession) -> ApiSession:
         """Return a session with new credentials; threads that were refused together share it."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
             return self._session
 
-    def _login_anew(self) -> Session:
+    def _login_anew(self) -> ApiSession:
         """Return a new session. A login that has just failed is not repeated for each thread."""
         if time.monotonic() >= self._locked_out_until:
             try:
@@ -368,7 +368,7 @@ class Access:
             hint=self._refusal.hint,
         ) from self._refusal
 
-    def _open_again(self) -> Session:
+    def _open_again(self) -> ApiSession:
         first = self._session
         session = open_session(self._kubeconfig, first.context or None)
         if session.server != first.server:

@@ -11,7 +11,7 @@ from rollout.cli import consent
 from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import policy_of, refuse_another_process
-from rollout.cli.settings.schema import Metrics
+from rollout.cli.settings.schema import MetricsSettings
 from rollout.cli.settings.standing import overruled
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
@@ -74,7 +74,7 @@ def apply(
     gates = wiring.gates(settings, policy.gates.alerts)
     session = connect(settings, policy)
     selection = saved.selection if saved else session.selection
-    metered = replace(settings, metrics=Metrics()) if is_rehearsal else settings
+    metered = replace(settings, metrics=MetricsSettings()) if is_rehearsal else settings
     metering = observers.metered(metered, session.api.server)
     with metering as metrics, observers.measured_pass(metrics):
         session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)

@@ -10,7 +10,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import NODE_ARGUMENTS, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
-from rollout.cli.settings.schema import Notify
+from rollout.cli.settings.schema import NotifySettings
 from rollout.cli.stages.gather import (
     Session,
     Targets,
@@ -218,7 +218,7 @@ def _lock(session: Session) -> Check:
     )
 
 
-def _notification_checks(options: Notify, name: str, *, test: bool) -> Iterator[Check]:
+def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
     """Where notifications would go; with `test`, whether they arrive."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())

@@ -17,7 +17,7 @@ from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.stages.gather import ask_hosts, choose, connect, find_hosts, read_nodes
 from rollout.cli.terminal import error_console, say, show, show_document, shown_meanwhile
 from rollout.errors import ExitCode
-from rollout.gather.inventory import Connection, inventory_document
+from rollout.gather.inventory import SshOptions, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
 from rollout.model.node_kind import why_unsupported
 from rollout.model.plan import FORMAT_VERSION
@@ -47,7 +47,7 @@ def inventory(
     session = connect(settings, policy_of(settings))
     targets = ask_hosts(session, nodes := read_nodes(session.api))
     ssh = settings.ssh
-    connection = Connection(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
+    connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     listed = [node for node in targets.among(nodes) if not why_unsupported(node)]
     shown = inventory_document(listed, targets.hosts, targets.observations, connection)
     show_document(shown, as_yaml=settings.output.format is OutputFormat.YAML)

@@ -22,7 +22,7 @@ from rollout.manifests.objects import (
     SSH_KEY,
     SSH_SECRET,
     Installation,
-    Kind,
+    InstallationKind,
     manifest_text,
     objects,
 )
@@ -76,7 +76,9 @@ _NETWORK_HELP = "fleetlock: accept requests only from these addresses; repeatabl
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
-    kind: Kind = argument(Kind.CRONJOB, "What to install; roles prints only the roles.", "KIND"),
+    kind: InstallationKind = argument(
+        InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND"
+    ),
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
     namespace: str = option(
@@ -114,11 +116,12 @@ def manifests(
       rollout manifests roles
     """
     _refuse_useless(kind, settings, image, of_fleetlock=tls_secret or cluster_ip or hosts_network)
-    if kind is not Kind.CRONJOB and (schedule, time_zone) != (_SCHEDULE, _ZONE):
+    if kind is not InstallationKind.CRONJOB and (schedule, time_zone) != (_SCHEDULE, _ZONE):
         raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
     installation = replace(
         _by_settings(kind, settings),
-        name=name or (f"{DEFAULT_NAME}-fleetlock" if kind is Kind.FLEETLOCK else DEFAULT_NAME),
+        name=name
+        or (f"{DEFAULT_NAME}-fleetlock" if kind is InstallationKind.FLEETLOCK else DEFAULT_NAME),
         namespace=namespace,
         image=image or "",
         env_secret=env_secret,
@@ -135,15 +138,15 @@ def manifests(
 
 
 def _refuse_useless(
-    kind: Kind, settings: Given, image: str | None, *, of_fleetlock: object
+    kind: InstallationKind, settings: Given, image: str | None, *, of_fleetlock: object
 ) -> None:
     """`UsageError` for what would not reach the pod, and without an image."""
     others = [key for key in known_settings() if key not in _HERE and not key.startswith("output.")]
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
-    if of_fleetlock and kind is not Kind.FLEETLOCK:
+    if of_fleetlock and kind is not InstallationKind.FLEETLOCK:
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
         raise UsageError(f"{kind} serves no hosts that ask", hint=hint)
-    if kind is not Kind.ROLES and not image:
+    if kind is not InstallationKind.ROLES and not image:
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
         )
@@ -151,15 +154,17 @@ def _refuse_useless(
         raise UsageError("no --image: rollout has no published image", hint=hint)
 
 
-def _by_settings(kind: Kind, typed: Given) -> Installation:
+def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
     """Return what follows from the pod's settings; what was `typed` here goes before what its file says."""
     from rollout.adapters.metrics import parsed_address
     from rollout.planning.play.pace import slowest_node_seconds
 
     file = read_file(Path(typed.file) if typed.file else None)
-    pod, policy = read_pod_settings(file, serves=kind is Kind.FLEETLOCK)
+    pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
     # a Job's pod is not there for long enough to be probed
-    listen = typed.metrics.listen or pod.metrics.listen if kind is Kind.DEPLOYMENT else ""
+    listen = (
+        typed.metrics.listen or pod.metrics.listen if kind is InstallationKind.DEPLOYMENT else ""
+    )
     host, port = parsed_address(listen) if listen else ("127.0.0.1", 0)
     installation = Installation(
         kind=kind,
@@ -171,7 +176,7 @@ def _by_settings(kind: Kind, typed: Given) -> Installation:
         listen=listen,
         metrics_port=port if host in _EVERYWHERE else 0,
     )
-    if kind in (Kind.ROLES, Kind.FLEETLOCK):
+    if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
         return installation  # without SSH; and any other replica goes on with a drain
     grace = math.ceil((slowest_node_seconds(policy) + _MARGIN) / _MINUTE) * _MINUTE
     known_hosts = _known_hosts(
@@ -205,7 +210,7 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 def _next_steps(installation: Installation) -> Iterator[str]:
     """Yield what is left to the operator."""
-    if installation.kind is Kind.ROLES:
+    if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:
         yield (
@@ -213,7 +218,7 @@ def _next_steps(installation: Installation) -> Iterator[str]:
             " pulled"
         )
     secret = f"generic {SSH_SECRET} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
-    if serves := installation.kind is Kind.FLEETLOCK:
+    if serves := installation.kind is InstallationKind.FLEETLOCK:
         secret = (
             f"tls {installation.tls_secret} --cert=FILE --key=FILE"
             if installation.tls_secret

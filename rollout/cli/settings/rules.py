@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rollout.cli.settings.reading import Given, SettingsFile, given
-from rollout.cli.settings.schema import Allow, FleetLock, Settings, Skip, settings
-from rollout.cli.settings.values import Table
+from rollout.cli.settings.schema import Allow, FleetLockSettings, Settings, Skip, settings
+from rollout.cli.settings.values import SettingsTable
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -61,7 +61,9 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-def _alike(rules: type[Policy | DrainPolicy | GatePolicy], *tables: Table) -> dict[str, Any]:
+def _alike(
+    rules: type[Policy | DrainPolicy | GatePolicy], *tables: SettingsTable
+) -> dict[str, Any]:
     """Return the rules that stand in these tables by the same names."""
     names = {rule.name for rule in fields(rules)}
     return {name: value for table in tables for name, value in vars(table).items() if name in names}
@@ -122,7 +124,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
         )
 
 
-def groups_of(server: FleetLock) -> Groups:
+def groups_of(server: FleetLockSettings) -> Groups:
     """Which of FleetLock's groups may have how many slots."""
     counts, selectors = (
         {name: rest for name, _, rest in (text.partition("=") for text in written)}

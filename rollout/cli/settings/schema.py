@@ -38,7 +38,7 @@ from rollout.cli.settings.values import (
     Seconds,
     Selector,
     Setting,
-    Table,
+    SettingsTable,
     Textfile,
     Time,
     Url,
@@ -93,7 +93,7 @@ class Allow(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class Cluster(Table):
+class ClusterSettings(SettingsTable):
     """Which cluster."""
 
     kubeconfig: Path | None = flag(None, "Kubeconfig file; default: as for kubectl")
@@ -105,7 +105,7 @@ class Cluster(Table):
     )
 
 
-class Lock(Table):
+class LockSettings(SettingsTable):
     """The Lease that keeps rollouts from running side by side."""
 
     namespace: Namespace = setting(
@@ -119,7 +119,7 @@ class Lock(Table):
         return max(1, round(self.duration))
 
 
-class Nodes(Table):
+class NodesSettings(SettingsTable):
     """Which nodes, and what becomes of those that cannot be rebooted."""
 
     selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
@@ -133,7 +133,7 @@ class Nodes(Table):
     skip: tuple[Skip, ...] | None = flag(None, "blocked: skip nodes that have blockers")
 
 
-class Detect(Table):
+class DetectSettings(SettingsTable):
     """What says that a node needs a reboot."""
 
     sources: tuple[Source, ...] = setting(
@@ -147,7 +147,7 @@ class Detect(Table):
     )
 
 
-class Ssh(Table):
+class SshSettings(SettingsTable):
     """How hosts are reached."""
 
     executor: Executor = flag(Executor.SSH, "Connect with ssh (built in) or ansible")
@@ -174,7 +174,7 @@ class Ssh(Table):
     probe_concurrency: int = setting(50, "Maximum number of hosts queried at once", least=1)
 
 
-class Waves(Table):
+class WavesSettings(SettingsTable):
     """How many nodes at once, and which of them first."""
 
     max_unavailable: Count | None = flag(
@@ -210,7 +210,7 @@ class Waves(Table):
     )
 
 
-class Drain(Table):
+class DrainSettings(SettingsTable):
     """How a node is emptied."""
 
     timeout: Duration = flag(
@@ -249,7 +249,7 @@ class Drain(Table):
     )
 
 
-class Reboot(Table):
+class RebootSettings(SettingsTable):
     """How a host is rebooted, and how long that may take."""
 
     timeout: Duration = flag(
@@ -274,7 +274,7 @@ class Reboot(Table):
     )
 
 
-class Gates(Table):
+class GatesSettings(SettingsTable):
     """What is asked before a node is started, rebooted or given back."""
 
     window: tuple[Window, ...] = flag(
@@ -323,7 +323,7 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
-class Output(Table):
+class OutputSettings(SettingsTable):
     """How to print, and what is written down."""
 
     format: OutputFormat = flag(
@@ -363,7 +363,7 @@ class Output(Table):
             terminal.show(text())
 
 
-class Alerts(Table):
+class AlertsSettings(SettingsTable):
     """Prometheus' firing alerts that hold nodes."""
 
     prometheus_url: PrometheusUrl = setting(
@@ -382,7 +382,7 @@ class Alerts(Table):
     )
 
 
-class Labels(Table):
+class LabelsSettings(SettingsTable):
     """Labels on nodes for other programs."""
 
     fluo: bool = setting(
@@ -390,7 +390,7 @@ class Labels(Table):
     )
 
 
-class Metrics(Table):
+class MetricsSettings(SettingsTable):
     """Where metrics go."""
 
     textfile: Textfile | None = setting(
@@ -408,7 +408,7 @@ class Metrics(Table):
     )
 
 
-class Notify(Table):
+class NotifySettings(SettingsTable):
     """Who hears of a rollout that nobody watches."""
 
     url: tuple[Url, ...] = setting(
@@ -426,7 +426,7 @@ class Notify(Table):
     )
 
 
-class Operate(Table):
+class OperateSettings(SettingsTable):
     """The pace of unattended passes."""
 
     every: Duration = flag(
@@ -438,7 +438,7 @@ class Operate(Table):
     finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
 
 
-class Evidence(Table):
+class EvidenceSettings(SettingsTable):
     """What another cluster has to prove of a version before operate takes it."""
 
     source: EvidenceSource = flag(
@@ -459,7 +459,7 @@ class Evidence(Table):
     max_age: Duration = setting(Duration(7 * 86400), "Maximum age of the evidence")
 
 
-class FleetLock(Table):
+class FleetLockSettings(SettingsTable):
     """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
 
     listen: ListenAddress = flag(
@@ -481,7 +481,7 @@ class FleetLock(Table):
     )
 
 
-class PoolTable(Table):
+class PoolSettings(SettingsTable):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
@@ -501,7 +501,7 @@ class PoolTable(Table):
     )
 
 
-class CriticalTable(Table):
+class CriticalSettings(SettingsTable):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
     namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
@@ -511,34 +511,34 @@ class CriticalTable(Table):
     )
 
 
-class Settings(Table):
+class Settings(SettingsTable):
     """All tables of the file."""
 
-    cluster: Cluster = Cluster()
-    lock: Lock = Lock()
-    nodes: Nodes = Nodes()
-    detect: Detect = Detect()
-    ssh: Ssh = Ssh()
-    waves: Waves = Waves()
-    drain: Drain = Drain()
-    reboot: Reboot = Reboot()
-    gates: Gates = Gates()
-    alerts: Alerts = Alerts()
-    labels: Labels = Labels()
-    output: Output = Output()
-    metrics: Metrics = Metrics()
-    notify: Notify = Notify()
-    operate: Operate = Operate()
-    evidence: Evidence = Evidence()
-    fleetlock: FleetLock = FleetLock()
-    pool: tuple[PoolTable, ...] = ()
-    critical: tuple[CriticalTable, ...] = ()
+    cluster: ClusterSettings = ClusterSettings()
+    lock: LockSettings = LockSettings()
+    nodes: NodesSettings = NodesSettings()
+    detect: DetectSettings = DetectSettings()
+    ssh: SshSettings = SshSettings()
+    waves: WavesSettings = WavesSettings()
+    drain: DrainSettings = DrainSettings()
+    reboot: RebootSettings = RebootSettings()
+    gates: GatesSettings = GatesSettings()
+    alerts: AlertsSettings = AlertsSettings()
+    labels: LabelsSettings = LabelsSettings()
+    output: OutputSettings = OutputSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    notify: NotifySettings = NotifySettings()
+    operate: OperateSettings = OperateSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
+    fleetlock: FleetLockSettings = FleetLockSettings()
+    pool: tuple[PoolSettings, ...] = ()
+    critical: tuple[CriticalSettings, ...] = ()
 
 
 _KINDS = get_type_hints(Settings)
 LISTS = tuple(name for name, kind in _KINDS.items() if get_args(kind))
 """Tables of which there may be any number."""
-TABLES: Mapping[str, type[Table]] = {
+TABLES: Mapping[str, type[SettingsTable]] = {
     name: get_args(kind)[0] if name in LISTS else kind for name, kind in _KINDS.items()
 }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.schema import PoolTable, settings
+from rollout.cli.settings.schema import PoolSettings, settings
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.quantity import Duration
 from rollout.planning.plan.document import policy_document
@@ -46,7 +46,7 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
     )
 
 
-def _with_pool_patience(pool: Pool, given: PoolTable | None) -> Pool:
+def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
     """Return the pool with the time-outs that the settings file has for it now."""
     if given is None:
         return pool

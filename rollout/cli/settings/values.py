@@ -341,7 +341,7 @@ def flag(default: T, help: str, name: str = "", **how: Any) -> T:  # noqa: A002 
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Table:
+class SettingsTable:
     """A table of the file: a frozen dataclass of settings."""
 
     def __init_subclass__(cls) -> None:
@@ -354,7 +354,7 @@ def _text(written: Any) -> str:
     return str(written)
 
 
-def settings_of(table: type[Table], called: str) -> Iterator[tuple[str, Setting]]:
+def settings_of(table: type[SettingsTable], called: str) -> Iterator[tuple[str, Setting]]:
     """Yield the settings of a table that is `called` so, each with its key."""
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def serve(settings: Settings) -> None:
     from rollout.server import http
     from rollout.server.connections import Listening
     from rollout.server.service import under_way
-    from rollout.server.state import ServerSettings, World
+    from rollout.server.state import ServerContext, ServerSettings
 
     options = settings.fleetlock
     api = wiring.cluster_api(settings)
@@ -64,7 +64,7 @@ def serve(settings: Settings) -> None:
     ) as shown:
         observed = partial(_observers, settings, (metrics, shown))
         gates = wiring.gates(settings, policy.gates.alerts)
-        world = World(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
+        world = ServerContext(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
         listening = Listening(*parsed_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
         with under_way(world) as server:

@@ -15,8 +15,8 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.settings.schema import Executor, Settings, Ssh
-from rollout.cli.stages.observers import News
+from rollout.cli.settings.schema import Executor, Settings, SshSettings
+from rollout.cli.stages.observers import RepeatFilter
 from rollout.cli.terminal import error_console, say, shown_meanwhile, warn
 from rollout.errors import ApiError, InputError, UsageError
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
@@ -79,7 +79,7 @@ class Session:
     saved_in: str = ""
     gates: GatePorts | None = None
     metrics: "Metrics | None" = None
-    news: News | None = None
+    news: RepeatFilter | None = None
     watch: LeaseWatch | None = None
     unattended: bool = False
     proven: Proven | None = None
@@ -166,7 +166,7 @@ class Run:
 
 
 def read_cluster(
-    session: Session, kept: snapshot_reading.Kept | None = None, *, warns: bool = True
+    session: Session, kept: snapshot_reading.CachedPages | None = None, *, warns: bool = True
 ) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, including the memory; `warns` if that cannot be read."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
@@ -304,7 +304,7 @@ def choose(
     return selected, meant
 
 
-def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
+def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
     """Return the known hosts of these Nodes. Windows nodes and virtual nodes have none."""
     supported = {node.name for node in nodes if not why_unsupported(node)}
     names = [name for name in names if name in supported]

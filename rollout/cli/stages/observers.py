@@ -30,7 +30,7 @@ from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
-from rollout.report.lines import AbortedRecord, Command, JsonLines, RunRecord, line, record_of
+from rollout.report.lines import AbortedRecord, Command, JournalHeader, JsonLines, line, record_of
 from rollout.report.notifications import Noteworthy, ended_by
 from rollout.report.runs.report import past_of
 
@@ -106,7 +106,7 @@ def run_journal(
     pod, its log is the journal that outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
-    first = RunRecord(
+    first = JournalHeader(
         at=wiring.now(),
         format_version=FORMAT_VERSION,
         run=plan.plan_id,
@@ -154,7 +154,7 @@ def note_abort(aborted: Aborted) -> None:
 
 
 @dataclass(slots=True)
-class News:
+class RepeatFilter:
     """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
 
     before: object = None
@@ -179,7 +179,7 @@ class _Notifier:
     outbox: Outbox
     events: frozenset[NotifyEvent]
     is_stopped: Callable[[], bool]
-    news: News
+    news: RepeatFilter
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
@@ -203,7 +203,7 @@ def run_notifications(
     is_stopped: Callable[[], bool] = lambda: False,
     resumed: bool = False,
     unattended: bool = False,
-    news: News | None = None,
+    news: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
     """Yield an observer that sends notifications of this rollout, or None if no URL is set.
 
@@ -220,7 +220,9 @@ def run_notifications(
         plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended
     )
     with closing(Outbox(places, say)) as outbox:
-        notifier = _Notifier(noteworthy, outbox, frozenset(options.on), is_stopped, news or News())
+        notifier = _Notifier(
+            noteworthy, outbox, frozenset(options.on), is_stopped, news or RepeatFilter()
+        )
         try:
             yield notifier
         except BaseException as error:
@@ -229,7 +231,7 @@ def run_notifications(
             raise
 
 
-def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> None:
+def tell_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
     """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
     note = replace(ended_by(error), next="rollout doctor")
     if news.is_new(note):

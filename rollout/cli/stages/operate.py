@@ -19,7 +19,7 @@ from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
 from rollout.cli.stages.gather import Run, Session, connect
-from rollout.cli.stages.observers import News, measured_pass, tell, tell_failed_pass
+from rollout.cli.stages.observers import RepeatFilter, measured_pass, tell, tell_failed_pass
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.terminal import say, show_lines, warn
 from rollout.errors import (
@@ -34,7 +34,7 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates import Later
-from rollout.execution.lease import Holder, LeaseWatch, read_lease
+from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
@@ -75,7 +75,7 @@ class Operation:
     metrics: "Metrics | None"
     once: bool = False
     watch: LeaseWatch = field(default_factory=lock_watch)
-    news: News = field(default_factory=News)
+    news: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
         """Make one pass.
@@ -149,7 +149,7 @@ class Operation:
             with suppress(ApiError):
                 if api is not None:
                     watch.look(read_lease(api, self.settings.lock.namespace))
-            is_free = watch.state in (Holder.NOBODY, Holder.GONE)
+            is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             if (is_free and clock.monotonic() >= until) or watch.stale not in ("", tried):
                 return
             clock.wait(self.ending, _LOOK_AGAIN)

@@ -25,7 +25,7 @@ from rollout.execution.record.memory import require_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes
 from rollout.gather.cluster.copying import CopiedPace, copy_document
-from rollout.gather.cluster.snapshot import Kept
+from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
@@ -149,7 +149,7 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     return replace(run, inherited=replace(rest.inherited, blocked=blocked))
 
 
-def gathered(session: Session, kept: Kept | None = None) -> PlanInputs:
+def gathered(session: Session, kept: CachedPages | None = None) -> PlanInputs:
     """Gather everything that a plan is made of. `kept` collects the answers of the API server.
 
     A user who only plans needs no right to read the memory.
@@ -428,7 +428,7 @@ def warn_of_held(plan: RolloutPlan) -> None:
     )
 
 
-def cluster_copy(inputs: PlanInputs, kept: Kept, *, anonymous: bool) -> bytes:
+def cluster_copy(inputs: PlanInputs, kept: CachedPages, *, anonymous: bool) -> bytes:
     """Return what a plan was made of; `anonymous`: with names hidden by a key that is forgotten here."""
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot

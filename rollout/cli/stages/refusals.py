@@ -15,8 +15,8 @@ from rollout.cli.stages.gather import Session, find_unfinished_among, with_patie
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.lease import (
-    Glance,
-    Holder,
+    HolderState,
+    LeaseSnapshot,
     LeaseState,
     LeaseWatch,
     await_sign,
@@ -67,17 +67,17 @@ def has_ended_here(lease: LeaseState) -> bool:
     )
 
 
-def glance_at_lock(session: Session) -> Glance:
+def glance_at_lock(session: Session) -> LeaseSnapshot:
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
     lease = with_patience(read_lease, session.api, session.namespace)
-    return Glance(lease, session.api.server_time(), has_ended=has_ended_here(lease))
+    return LeaseSnapshot(lease, session.api.server_time(), has_ended=has_ended_here(lease))
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
     return (
         await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
-        is Holder.ALIVE
+        is HolderState.ALIVE
     )
 
 
@@ -105,7 +105,7 @@ def refuse_beside_living(session: Session) -> Session:
             raise
         # that this user may not see the lock is told with all the other rights that are missing
         return session
-    if state is Holder.ALIVE:
+    if state is HolderState.ALIVE:
         seen = glance_at_lock(session)
         raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
     return replace(session, watch=watch)

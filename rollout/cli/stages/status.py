@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.schema import Output, OutputFormat
+from rollout.cli.settings.schema import OutputFormat, OutputSettings
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.terminal import Echo, columns, say, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
-from rollout.execution.lease import Glance, read_lease
+from rollout.execution.lease import LeaseSnapshot, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import (
     LastRun,
@@ -33,7 +33,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, shortened
 from rollout.model.timestamps import elapsed
-from rollout.planning.eligibility.judgement import Rules
+from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.eligibility.windows import Schedule
@@ -128,7 +128,7 @@ def show_nodes(session: Session, *, only_pending: bool) -> None:
     now = session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
-    rules = Rules(now, memory, proven=proven, own=targets.own_node, versions=versions)
+    rules = EligibilityInputs(now, memory, proven=proven, own=targets.own_node, versions=versions)
     chosen = targets.among(nodes)
     statuses = node_statuses(
         chosen,
@@ -184,14 +184,14 @@ def _warn_beside(
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _RolloutSnapshot:
     """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last.
 
     `alive` is whether a process works on it, None where that is not known; `down` as of `_down`.
     """
 
     unfinished: Unfinished | None
-    lock: Glance
+    lock: LeaseSnapshot
     last: LastRun | None
     alive: bool | None
     down: Mapping[str, str]
@@ -212,17 +212,17 @@ class _Look:
         return wording.run_text(self.unfinished, self.lock, self.down, alive=self.alive)
 
 
-def _look(api: ClusterApi, namespace: str) -> _Look:
+def _look(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
-    lock = Glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+    lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    return _Look(
+    return _RolloutSnapshot(
         unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {}
     )
 
 
-def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
+def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
     look = with_patience(_look, api, namespace)
     if look.alive is None and look.unfinished is not None:
@@ -231,7 +231,7 @@ def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     output.show(look.document(), lambda: wrapped(look.text(), output.width))
 
 
-def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
+def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     """Show the rollout as `show_run` does, again and again until it has ended, or until this is interrupted.
 
     On a terminal in place, and where there is none it waits for one; elsewhere, each time that
@@ -254,7 +254,7 @@ def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
         _draw(looks, console)
 
 
-def _print_changes(looks: Iterator[_Look | None], output: Output) -> None:
+def _print_changes(looks: Iterator[_RolloutSnapshot | None], output: OutputSettings) -> None:
     printed = b""
     for look in filter(None, looks):
         if (document := look.document()) != printed:
@@ -266,7 +266,7 @@ def _print_changes(looks: Iterator[_Look | None], output: Output) -> None:
             return
 
 
-def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
+def _draw(looks: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
     """Draw each look over the one before, with a line below it; the last one stays, without that line."""
     from rich.console import Group
     from rich.live import Live
@@ -294,7 +294,9 @@ def _draw(looks: Iterator[_Look | None], console: "SharedConsole") -> None:
             live.update(painted(seen), refresh=True)
 
 
-def _looks(api: ClusterApi, namespace: str, ending: StopRequest) -> Iterator[_Look | None]:
+def _looks(
+    api: ClusterApi, namespace: str, ending: StopRequest
+) -> Iterator[_RolloutSnapshot | None]:
     """Look until this is interrupted, with pauses; None while the API server is away."""
     while not ending.requested:
         look = None

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Kept(Generic[T]):
+class CachedValue(Generic[T]):
     """Read by `read`, and again once it is older than `seconds`; reading it takes at most that `share` of the time.
 
     For many threads at once: one reads, the others wait for it.

@@ -24,7 +24,7 @@ NO_REASON = "it gave no reason"
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class BlockedReason:
     """Why a pod is held back. `budget` is empty where it is none that does it.
 
     `figures`: how many healthy pods the budget needs and has, where known. `denial` is set if the
@@ -55,7 +55,7 @@ class Reason:
         return self.budget or (self.denial.name if self.denial else "")
 
     @classmethod
-    def of(cls, budget: Budget) -> "Reason":
+    def of(cls, budget: Budget) -> "BlockedReason":
         """Return what a budget's own status says."""
         if budget.sync_error:
             return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
@@ -63,21 +63,21 @@ class Reason:
         return cls(budget.key, f"needs {figures[0]} healthy pods and has {figures[1]}", figures)
 
     @classmethod
-    def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
+    def of_several(cls, budgets: Sequence[Budget]) -> "BlockedReason":
         """Tell that they are several: one of them may be about to take another's place."""
         names = ", ".join(budget.key for budget in budgets)
         return cls(names, "the API server refuses to evict a pod with more than one budget")
 
 
 @dataclass(slots=True)
-class _Hold:
+class _BlockedPod:
     """One pod held back. `began` and `reported_at` are monotonic seconds."""
 
     pod: Pod
-    reason: Reason
+    reason: BlockedReason
     since: datetime
     began: float
-    reported: Reason | None = None
+    reported: BlockedReason | None = None
     reported_at: float = 0.0
 
     @property
@@ -94,14 +94,14 @@ class HeldPods:
 
     task: NodeTask
     deadline: Deadline
-    _holds: dict[str, _Hold] = field(default_factory=dict)
+    _holds: dict[str, _BlockedPod] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._holds)
 
-    def hold(self, pod: Pod, reason: Reason) -> None:
+    def hold(self, pod: Pod, reason: BlockedReason) -> None:
         """Note that this pod may not go now."""
-        began = _Hold(pod, reason, self.task.report.now, self.task.now)
+        began = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
         self._holds.setdefault(pod.uid, began).reason = reason
 
     def release(self, uid: str) -> None:
@@ -142,7 +142,7 @@ class HeldPods:
             if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
 
-    def _tell(self, hold: _Hold, now: float) -> None:
+    def _tell(self, hold: _BlockedPod, now: float) -> None:
         hold.reported = hold.reason
         hold.reported_at = now
         needs, has = hold.reason.figures or (None, None)

@@ -34,7 +34,7 @@ _TICK = 0.25
 
 
 @dataclass(slots=True)
-class _Owners:
+class _DaemonSetLookup:
     """The DaemonSets, read again for a pod of one that is not known: it may be younger than what was read."""
 
     task: NodeTask
@@ -147,7 +147,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))
     evicting = not task.policy.drain.disable_eviction
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
-        owners = _Owners(task, deadline)
+        owners = _DaemonSetLookup(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
@@ -196,7 +196,7 @@ def _empty(
     task: NodeTask,
     deadline: Deadline,
     pods: LiveView[Pod],
-    owners: _Owners,
+    owners: _DaemonSetLookup,
     budgets: BudgetView,
     wakeup: threading.Event,
 ) -> tuple[tuple[str, float], ...]:
@@ -226,11 +226,13 @@ def _empty(
         return tuple(sorted(waiting.longest.items()))
 
 
-def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
+def _left(pods: Sequence[Pod], owners: _DaemonSetLookup) -> tuple[Pod, ...]:
     return must_go(pods, owners.rules_for(pods), begun=True)
 
 
-def _give_up(task: NodeTask, owners: _Owners, waiting: Waiting, returning: ReturningPods) -> None:
+def _give_up(
+    task: NodeTask, owners: _DaemonSetLookup, waiting: Waiting, returning: ReturningPods
+) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
         fresh = read_node_pods(task.cluster.api, task.name)

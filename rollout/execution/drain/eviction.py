@@ -87,7 +87,7 @@ _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
-class Answer(StrEnum):
+class EvictionResult(StrEnum):
     """What became of an eviction.
 
     `denied`: an admission webhook or policy denied the request, or the pod's namespace is being
@@ -111,7 +111,7 @@ class Attempt:
     """An eviction's outcome. `budget` is namespace/name where one blocked it; `retry_after` in seconds."""
 
     pod: Pod
-    answer: Answer
+    answer: EvictionResult
     message: str = ""
     budget: str = ""
     retry_after: float | None = None
@@ -148,21 +148,21 @@ def request_removal(
     critical = critical or CriticalPods()
     try:
         if (again or _may_have_a_namesake(pod)) and not _still_there(api, pod):
-            return Attempt(pod, Answer.GONE)
+            return Attempt(pod, EvictionResult.GONE)
         kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
         if kept is not None:
             why = (
                 f"{kept.key} needs {kept.desired_healthy} healthy pods and has"
                 f" {kept.current_healthy}"
             )
-            return Attempt(pod, Answer.BLOCKED, why, kept.key, LOOK_AGAIN)
+            return Attempt(pod, EvictionResult.BLOCKED, why, kept.key, LOOK_AGAIN)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _meaning(pod, error)
-        if attempt.answer is not Answer.AWAY:
+        if attempt.answer is not EvictionResult.AWAY:
             critical.release(pod)
         return attempt
-    return Attempt(pod, Answer.ACCEPTED)
+    return Attempt(pod, EvictionResult.ACCEPTED)
 
 
 def _may_have_a_namesake(pod: Pod) -> bool:
@@ -203,10 +203,10 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> N
 def _meaning(pod: Pod, error: ApiError) -> Attempt:
     if error.denial is not None:
         return Attempt(
-            pod, Answer.DENIED, error.message, retry_after=error.retry_after, error=error
+            pod, EvictionResult.DENIED, error.message, retry_after=error.retry_after, error=error
         )
     if isinstance(error, ApiNotFoundError):
-        return Attempt(pod, Answer.GONE)
+        return Attempt(pod, EvictionResult.GONE)
     if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
         return _blocked(pod, error)
     return Attempt(
@@ -214,18 +214,18 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
     )
 
 
-def _postponed(error: ApiError) -> Answer:
+def _postponed(error: ApiError) -> EvictionResult:
     """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
     if error.is_forbidden and error.has_cause(_TERMINATING):
-        return Answer.DENIED
+        return EvictionResult.DENIED
     behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
     if (
         behind
         or isinstance(error, ApiConflictError)
         or (is_passing(error) and _BUDGET_CONFLICT in error.message)
     ):
-        return Answer.LATER
-    return Answer.AWAY if is_passing(error) else Answer.REFUSED
+        return EvictionResult.LATER
+    return EvictionResult.AWAY if is_passing(error) else EvictionResult.REFUSED
 
 
 def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
@@ -234,7 +234,7 @@ def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     )
     match = _BUDGET_NAME.search(message)
     budget = f"{pod.namespace}/{match[1]}" if match else ""
-    return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)
+    return Attempt(pod, EvictionResult.BLOCKED, message, budget, error.retry_after, error)
 
 
 def move_elsewhere(
@@ -249,7 +249,7 @@ def move_elsewhere(
         " starts the next"
     )
     attempt = request_removal(api, pod, policy)
-    if attempt.answer is not Answer.ACCEPTED:
+    if attempt.answer is not EvictionResult.ACCEPTED:
         say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
 
 

@@ -18,10 +18,10 @@ from typing import assert_never
 
 from rollout.errors import DrainError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.drain.blocked import HeldPods, Reason
+from rollout.execution.drain.blocked import BlockedReason, HeldPods
 from rollout.execution.drain.budget_view import BudgetView
-from rollout.execution.drain.eviction import Answer, Attempt, request_removal
-from rollout.execution.drain.task import Demand, NodeTask
+from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
+from rollout.execution.drain.task import DrainProgress, NodeTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
@@ -114,7 +114,7 @@ class Evictor:
         """Take in what is still under way once nothing else is asked for: a pod may be gone before its answer comes."""
         for attempt in [future.result() for future in self._running.values()]:
             self._note_moved(attempt)
-            if attempt.answer in (Answer.ACCEPTED, Answer.GONE):
+            if attempt.answer in (EvictionResult.ACCEPTED, EvictionResult.GONE):
                 self._accept(self.of(attempt.pod))
         self._running.clear()
 
@@ -129,9 +129,9 @@ class Evictor:
                 (guard for guard in guards if self.budgets.allowance(guard, now) <= 0), None
             )
             if several := self.budgets.forbidding(pod):
-                self.held.hold(pod, Reason.of_several(several))
+                self.held.hold(pod, BlockedReason.of_several(several))
             elif closed is not None:
-                self.held.hold(pod, Reason.of(closed))
+                self.held.hold(pod, BlockedReason.of(closed))
                 self.task.precedence.closed(self.task.name, closed.key)
                 knock = self.of(pod).knock
                 if _can_never_open(closed) and self._has_room(now) and now >= knock.at:
@@ -153,15 +153,16 @@ class Evictor:
         pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
         can_ask = self._outage.at <= now
         self.task.precedence.update(
-            self.task.name, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
+            self.task.name,
+            DrainProgress(len(remaining), wanted if can_ask else {}, pressed=pressed),
         )
 
-    def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
+    def _deferred_to(self, guards: Sequence[Budget], now: float) -> BlockedReason | None:
         """Why permits are left to another drain, which is nearer to its end."""
         for guard in guards:
             allowance = self.budgets.allowance(guard, now)
             if first := self.task.precedence.ahead(self.task.name, guard.key, allowance, now):
-                return Reason(
+                return BlockedReason(
                     guard.key, f"its next permits go to {first}, which is nearer to being empty"
                 )
         return None
@@ -211,25 +212,25 @@ class Evictor:
         now = self.task.now
         pending = self.of(attempt.pod)
         pending.last = attempt.message
-        if attempt.answer is not Answer.AWAY:
+        if attempt.answer is not EvictionResult.AWAY:
             self._outage.pause = 0.0
         self._note_moved(attempt)
         match attempt.answer:
-            case Answer.ACCEPTED | Answer.GONE:
+            case EvictionResult.ACCEPTED | EvictionResult.GONE:
                 self._granted(attempt.pod, pending)
-            case Answer.BLOCKED:
+            case EvictionResult.BLOCKED:
                 self._blocked(attempt, pending, now)
-            case Answer.DENIED:
+            case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
-                self.held.hold(attempt.pod, Reason("", attempt.message, denial=denial))
+                self.held.hold(attempt.pod, BlockedReason("", attempt.message, denial=denial))
                 pending.again = True
                 self._put_off(pending.due, _LONGEST_DENIAL, attempt.retry_after)
-            case Answer.LATER:
+            case EvictionResult.LATER:
                 pending.again = True
                 self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
-            case Answer.AWAY:
+            case EvictionResult.AWAY:
                 self._away(attempt, pending)
-            case Answer.REFUSED:
+            case EvictionResult.REFUSED:
                 raise DrainError(
                     f"the API server will not evict {attempt.pod.key}: {attempt.message}",
                     hint=attempt.error.hint if attempt.error else "",
@@ -247,7 +248,9 @@ class Evictor:
 
     def _note_moved(self, attempt: Attempt) -> None:
         again = self.of(attempt.pod).again
-        if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
+        if attempt.answer is EvictionResult.ACCEPTED or (
+            attempt.answer is EvictionResult.GONE and again
+        ):
             self.task.moved.add(attempt.pod.uid)
 
     def _accept(self, pending: Pending) -> None:
@@ -268,7 +271,7 @@ class Evictor:
         figures = attempt.figures or (
             (budget.desired_healthy, budget.current_healthy) if budget else None
         )
-        self.held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
+        self.held.hold(attempt.pod, BlockedReason(attempt.budget, attempt.message, figures))
         if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
             self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
 

@@ -24,7 +24,7 @@ _MOST_DEFERENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DrainProgress:
     """Where a drain stands: how many pods are left, and of each budget how many could go at once if it let them.
 
     `pressed`: half of its time is over.
@@ -40,11 +40,11 @@ class Precedence:
     """The drains of one process. Used by all of their threads."""
 
     critical: CriticalPods = field(default_factory=CriticalPods)
-    _demands: dict[str, Demand] = field(default_factory=dict)
+    _demands: dict[str, DrainProgress] = field(default_factory=dict)
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def update(self, node: str, demand: Demand) -> None:
+    def update(self, node: str, demand: DrainProgress) -> None:
         """Where this node's drain stands now."""
         with self._turn:
             self._demands[node] = demand

@@ -44,7 +44,7 @@ from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.soft_taint import without_soft_taint
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
-from rollout.planning.eligibility.judgement import Rules
+from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
@@ -167,7 +167,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
     is_idle_meant = context.policy.reboot_idle and not context.planned.staged
     rules = replace(context.policy, include_cordoned=True, reboot_idle=is_idle_meant)
     left_out = exclusion(
-        Candidate(node, observation, rules, Rules(context.cluster.api.server_time()))
+        Candidate(node, observation, rules, EligibilityInputs(context.cluster.api.server_time()))
     )
     if left_out is not None:
         raise NotStartedError(left_out.message, left_out.reason)

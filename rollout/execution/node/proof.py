@@ -26,7 +26,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Answer, Sign, Source
+from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts
 from rollout.model.own_pods import ready_before, ready_of, still_due
 from rollout.model.plan import PlannedNode
@@ -137,11 +137,11 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
                 else (f"deployment {sign.current[:12]} is booted, not {target[:12]}", True)
             )
         case Source.REBOOT_REQUIRED | Source.COMMAND:
-            may_change = sign.source is Source.COMMAND or sign.answer is not Answer.NEEDED
+            may_change = sign.source is Source.COMMAND or sign.answer is not SourceAnswer.NEEDED
             still = "still " if sign.is_needed else ""
             return (
                 ("", True)
-                if sign.answer is Answer.NOT_NEEDED
+                if sign.answer is SourceAnswer.NOT_NEEDED
                 else (f"{still}{sign.detail}", not may_change)
             )
         case Source.UPDATE_ENGINE | Source.ANNOTATION:

@@ -29,7 +29,7 @@ from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.judgement import Rules, boot_objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, noted, why_held
 from rollout.ports import ClusterApi
 from rollout.wording import cause, text
@@ -139,7 +139,7 @@ class RunMemory:
         self.expire()
         if why := self.why_unreadable():
             return Withheld(why)
-        rules = Rules(
+        rules = EligibilityInputs(
             memory=self._now_remembered(),
             limit=self.limit,
             include_held=self.include_held,

@@ -92,13 +92,13 @@ class StoredRecord:
     unattended: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _RecordMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
 class _ConfigMap(msgspec.Struct, rename="camel"):
-    metadata: _Meta
+    metadata: _RecordMeta
     data: dict[str, str] | None = None
     binary_data: dict[str, bytes] | None = None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rollout.errors import ApiError, DrainError
 from rollout.execution.drain.drain import must_go
-from rollout.execution.drain.eviction import Answer, request_removal
+from rollout.execution.drain.eviction import EvictionResult, request_removal
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.gather.cluster.documents import DRY
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
@@ -47,7 +47,9 @@ def _rehearse_node(
         request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating
     ]
     refused = [
-        attempt for attempt in attempts if attempt.answer not in (Answer.ACCEPTED, Answer.GONE)
+        attempt
+        for attempt in attempts
+        if attempt.answer not in (EvictionResult.ACCEPTED, EvictionResult.GONE)
     ]
     objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
     return Rehearsal(node.name, len(attempts) - len(refused), objections)

@@ -18,7 +18,7 @@ from rollout.execution.record.record import Health, RunRecord, has_begun, record
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.settle import Settler
-from rollout.execution.rollout.waves import Admission, WaveRunner
+from rollout.execution.rollout.waves import WaveAdmission, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
@@ -158,7 +158,7 @@ class Run:
         if self.may_act():
             self.record.replace_older(self.plan.plan_id)
         self.report.wave(wave, self.plan.last_wave)
-        admission = Admission(wave, self.settler, self.ledger, self._keep)
+        admission = WaveAdmission(wave, self.settler, self.ledger, self._keep)
         before = None if wave.rolling else self._baseline(wave)
         with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):
             self.runner.run(admission)

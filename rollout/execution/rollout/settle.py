@@ -27,7 +27,7 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadinessSnapshot:
     """The cluster at one moment: the nodes that are not Ready; ready pods on a node, by owner; a workload."""
 
     unready: frozenset[str]
@@ -114,14 +114,14 @@ class Settler:
             for node, owned in pods.items()
         }
 
-    def look(self, deadline: Deadline | None = None) -> Look:
+    def look(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         """How the cluster stands now, for all who ask it together."""
         until = deadline or self.cluster.deadline()
         # a Node that is not there any more was taken out of the cluster, which is no sickness
         unready = frozenset(
             node.name for node in self.cluster.ask(read_nodes, until) if not node.is_ready
         )
-        return Look(
+        return ReadinessSnapshot(
             unready,
             cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
             lambda was: self.cluster.ask(lambda api: read_workload(api, was), until),

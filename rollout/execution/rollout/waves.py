@@ -30,7 +30,7 @@ _NAMED = 5
 
 
 @dataclass(slots=True)
-class _Ended:
+class _SettlingNode:
     """A node that has ended: by when it has to have settled, how often in a row it had, and what it was seen to lack.
 
     `soaks`: once it has settled, it soaks and has to settle again; `again` is when it is looked at
@@ -45,7 +45,7 @@ class _Ended:
 
 
 @dataclass
-class Admission:
+class WaveAdmission:
     """Who of a wave may begin beside whom, and when the place of a node that has ended is free. Asked by one thread.
 
     Side by side any may begin, and the wave settles as a whole. Rolling on, a node that has ended
@@ -59,7 +59,7 @@ class Admission:
     keep: Callable[[Health], None]
     why: str = ""
     _before: dict[str, Before] = field(default_factory=dict)
-    _ended: dict[str, _Ended] = field(default_factory=dict)
+    _ended: dict[str, _SettlingNode] = field(default_factory=dict)
 
     @property
     def unsettled(self) -> frozenset[str]:
@@ -93,7 +93,7 @@ class Admission:
         if result.node in self._before:
             succeeded = result.succeeded
             soak = self.settler.policy.gates.soak
-            self._ended[result.node] = _Ended(
+            self._ended[result.node] = _SettlingNode(
                 self._patience(), self._pause(0), soaks=succeeded and bool(soak)
             )
 
@@ -116,7 +116,7 @@ class Admission:
                 self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
 
-    def _judge(self, name: str, ended: _Ended, missing: str) -> None:
+    def _judge(self, name: str, ended: _SettlingNode, missing: str) -> None:
         """Judge by what it lacks whether its place is free."""
         ended.again = self._pause(_PAUSE)
         ended.good = 0 if missing else ended.good + 1
@@ -134,7 +134,7 @@ class Admission:
             ended.missing = missing
             self.settler.report.settling(self.wave.index, f"after {name}: {missing}")
 
-    def _settled(self, name: str, ended: _Ended) -> None:
+    def _settled(self, name: str, ended: _SettlingNode) -> None:
         """Its place is free, once it has soaked and settled again where that is asked for."""
         if not ended.soaks:
             self._free(name)
@@ -142,7 +142,7 @@ class Admission:
         soak = self.settler.policy.gates.soak
         self.settler.report.notice(f"{name} is back; soaking for {soak}")
         again = self._pause(soak)
-        self._ended[name] = _Ended(self._patience(soak), again, soaks=False)
+        self._ended[name] = _SettlingNode(self._patience(soak), again, soaks=False)
 
     def _free(self, name: str) -> None:
         del self._ended[name], self._before[name]
@@ -219,7 +219,7 @@ class WaveRunner:
     begun: frozenset[str] = frozenset()
     _refused: set[str] = field(default_factory=set, init=False)
 
-    def run(self, admission: Admission) -> None:
+    def run(self, admission: WaveAdmission) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
         nodes = admission.wave.nodes
         waiting = list(nodes)
@@ -255,7 +255,7 @@ class WaveRunner:
         return ""
 
     def _next(
-        self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission
+        self, waiting: list[PlannedNode], running: frozenset[str], admission: WaveAdmission
     ) -> Sequence[PlannedNode]:
         """Return the nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
@@ -278,7 +278,7 @@ class WaveRunner:
         return admitted
 
     def _admitted(
-        self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: Admission
+        self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: WaveAdmission
     ) -> list[PlannedNode]:
         """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
         away = in_flight | self.unavailable()
@@ -302,7 +302,7 @@ class WaveRunner:
         self,
         waiting: Sequence[PlannedNode],
         in_flight: frozenset[str],
-        admission: Admission,
+        admission: WaveAdmission,
         asked: Container[str],
         away: frozenset[str],
     ) -> PlannedNode | None:
@@ -315,7 +315,9 @@ class WaveRunner:
         self.ledger.give_up(waiting, why)
         waiting.clear()
 
-    def _collect(self, running: NodeThreads, admission: Admission, *, more: bool) -> frozenset[str]:
+    def _collect(
+        self, running: NodeThreads, admission: WaveAdmission, *, more: bool
+    ) -> frozenset[str]:
         """Take the ends of those that have ended; the nodes that were refused at their cordon, and wait again."""
         pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
         refused = set[str]()

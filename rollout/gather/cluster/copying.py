@@ -166,7 +166,7 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def copy_document(
-    kept: snapshot.Kept,
+    kept: snapshot.CachedPages,
     observations: Mapping[str, HostObservation],
     pace: CopiedPace,
     key: bytes = b"",

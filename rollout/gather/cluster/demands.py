@@ -20,7 +20,7 @@ class _NodeAffinity(wire.Wire, frozen=True):
     required_during_scheduling_ignored_during_execution: wire.NodeSelector | None = None
 
 
-class _PodTerm(wire.Wire, frozen=True):
+class _AffinityTerm(wire.Wire, frozen=True):
     topology_key: str = ""
     label_selector: wire.Selector | None = None
     namespaces: tuple[str, ...] = ()
@@ -29,17 +29,17 @@ class _PodTerm(wire.Wire, frozen=True):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class _PodTerms(wire.Wire, frozen=True):
-    required_during_scheduling_ignored_during_execution: tuple[_PodTerm, ...] = ()
+class _AffinityTerms(wire.Wire, frozen=True):
+    required_during_scheduling_ignored_during_execution: tuple[_AffinityTerm, ...] = ()
 
 
 class _Affinity(wire.Wire, frozen=True):
     node_affinity: _NodeAffinity = _NodeAffinity()
-    pod_affinity: _PodTerms = _PodTerms()
-    pod_anti_affinity: _PodTerms = _PodTerms()
+    pod_affinity: _AffinityTerms = _AffinityTerms()
+    pod_anti_affinity: _AffinityTerms = _AffinityTerms()
 
 
-class _Spread(wire.Wire, frozen=True):
+class _SpreadConstraint(wire.Wire, frozen=True):
     topology_key: str = ""
     max_skew: int = 1
     when_unsatisfiable: str = ""
@@ -70,7 +70,7 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
                 ignores_affinity=item.node_affinity_policy == "Ignore",
                 heeds_taints=item.node_taints_policy == "Honor",
             )
-            for item in _read(spreads, tuple[_Spread, ...]) or ()
+            for item in _read(spreads, tuple[_SpreadConstraint, ...]) or ()
             if item.when_unsatisfiable == "DoNotSchedule" and item.label_selector is not None
         ),
     )
@@ -98,7 +98,7 @@ def _read(raw: bytes, shape: type[T]) -> T | None:
     return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
 
 
-def _pod_terms(affinity: _PodTerms) -> tuple[PodTerm, ...]:
+def _pod_terms(affinity: _AffinityTerms) -> tuple[PodTerm, ...]:
     terms = affinity.required_during_scheduling_ignored_during_execution
     return tuple(
         PodTerm(

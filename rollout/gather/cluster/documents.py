@@ -40,12 +40,12 @@ DRY = {"dryRun": "All"}
 _UNASKED = "does not support dry run"
 
 
-class _ConfigMap(msgspec.Struct, rename="camel"):
+class _ConfigMapData(msgspec.Struct, rename="camel"):
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
 
-class _Header(msgspec.Struct):
+class _FormatHeader(msgspec.Struct):
     format_version: str
 
 
@@ -97,7 +97,7 @@ class Document:
             raise NotUnderstoodError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
         try:
             whole = msgspec.json.decode(body, type=dict[str, Any])
-            known = msgspec.convert(whole, type=_ConfigMap)
+            known = msgspec.convert(whole, type=_ConfigMapData)
         except NOT_READ as error:
             raise NotUnderstoodError(
                 f"{self.origin} is not understood: {excerpt(str(error))}"
@@ -111,7 +111,7 @@ class Document:
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
         """Return a text as this shape, which `impossible` finds no fault with; `NotUnderstoodError`."""
         try:
-            version = msgspec.json.decode(text, type=_Header).format_version
+            version = msgspec.json.decode(text, type=_FormatHeader).format_version
             if version.partition(".")[0] != _FORMAT.partition(".")[0]:
                 message = (
                     f"{self.origin} has the format {excerpt(version, 20)}, of another version of"

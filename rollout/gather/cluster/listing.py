@@ -96,7 +96,7 @@ class WatchEvent(Generic[T]):
     resource_version: str
 
 
-class _Line(wire.Wire, frozen=True):
+class _WatchLine(wire.Wire, frozen=True):
     type: WatchEventType
     object: msgspec.Raw
 
@@ -108,7 +108,7 @@ def decode_watch_line(
 
     An `ApiGoneError` means: list afresh.
     """
-    read = decode(line, _Line, origin)
+    read = decode(line, _WatchLine, origin)
     body = bytes(read.object)
     if read.type is WatchEventType.ERROR:
         raise status_failure(decode(body, Status, origin))

@@ -40,12 +40,12 @@ class Right:
         return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{meant}{within}"
 
 
-class _Verdict(wire.Wire, frozen=True):
+class _ReviewStatus(wire.Wire, frozen=True):
     allowed: bool = False
 
 
 class _Review(wire.Wire, frozen=True):
-    status: _Verdict
+    status: _ReviewStatus
 
 
 def allowed(api: ClusterApi, right: Right) -> bool:

@@ -53,49 +53,49 @@ _UNSEEN = "some other reboot coordinators cannot be looked for"
 _LOCK_SUFFIX = "kured-node-lock"
 
 
-class _Container(wire.Wire, frozen=True):
+class _CoordinatorContainer(wire.Wire, frozen=True):
     image: str = ""
     args: tuple[str, ...] = ()
 
 
-class _PodSpec(wire.Wire, frozen=True):
-    containers: tuple[_Container, ...] = ()
+class _CoordinatorPodSpec(wire.Wire, frozen=True):
+    containers: tuple[_CoordinatorContainer, ...] = ()
 
 
-class _Template(wire.Wire, frozen=True):
-    spec: _PodSpec = _PodSpec()
+class _CoordinatorTemplate(wire.Wire, frozen=True):
+    spec: _CoordinatorPodSpec = _CoordinatorPodSpec()
 
 
-class _Spec(wire.Wire, frozen=True):
+class _CoordinatorSpec(wire.Wire, frozen=True):
     replicas: int = 1
-    template: _Template = _Template()
+    template: _CoordinatorTemplate = _CoordinatorTemplate()
 
 
-class _Status(wire.Wire, frozen=True):
+class _CoordinatorStatus(wire.Wire, frozen=True):
     observed_generation: int = 0
     desired_number_scheduled: int = 0
 
 
-class _Meta(wire.Meta, frozen=True):
+class _CoordinatorMeta(wire.Meta, frozen=True):
     generation: int = 0
 
 
-class _Item(wire.Wire, frozen=True):
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+class _WireCoordinator(wire.Wire, frozen=True):
+    metadata: _CoordinatorMeta
+    spec: _CoordinatorSpec = _CoordinatorSpec()
+    status: _CoordinatorStatus = _CoordinatorStatus()
 
 
-class _Holder(wire.Wire, frozen=True):
+class _KuredHolder(wire.Wire, frozen=True):
     node_id: str = msgspec.field(default="", name="nodeID")
     ttl: int = msgspec.field(default=0, name="TTL")
 
 
-class _Lock(_Holder, frozen=True):
+class _KuredLock(_KuredHolder, frozen=True):
     """kured's lock: of one holder, or of several."""
 
     max_owners: int = msgspec.field(default=1, name="maxOwners")
-    locks: tuple[_Holder, ...] = ()
+    locks: tuple[_KuredHolder, ...] = ()
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
@@ -110,7 +110,7 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in read_list(api, DEPLOYMENTS, _Item, lambda item: item).items:
+    for item in read_list(api, DEPLOYMENTS, _WireCoordinator, lambda item: item).items:
         rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
         if _AIRLOCK in _programs(item):
             rivals.append(_FLEETLOCK)
@@ -121,7 +121,7 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
 
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     """kured's; those of other systems do nothing without their operators."""
-    for item in read_list(api, DAEMON_SETS, _Item, lambda item: item).items:
+    for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
         meta = item.metadata
         locks = [value for name, value in meta.annotations.items() if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
@@ -129,25 +129,25 @@ def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
             yield Coordinator(_KURED, "DaemonSet", meta.namespace, meta.name, held, locked=locked)
 
 
-def _is_ours(item: _Item) -> bool:
+def _is_ours(item: _WireCoordinator) -> bool:
     """Whether it is a FleetLock server of this program, whatever its name and image are."""
     label, value = _OURS
     commands = (container.args[:1] for container in item.spec.template.spec.containers)
     return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
 
 
-def _is_of(item: _Item, program: str) -> bool:
+def _is_of(item: _WireCoordinator, program: str) -> bool:
     names = (item.metadata.name, *map(item.metadata.labels.get, _NAMING_LABELS), *_programs(item))
     return program in names
 
 
-def _programs(item: _Item) -> frozenset[str]:
+def _programs(item: _WireCoordinator) -> frozenset[str]:
     """Return the last parts of its images' names, without tag and digest."""
     images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
-def _runs_nowhere(item: _Item) -> bool:
+def _runs_nowhere(item: _WireCoordinator) -> bool:
     """Whether no node is chosen: what a DaemonSet has instead of no replicas. Only a status of this spec counts."""
     status = item.status
     return status.desired_number_scheduled == 0 and status.observed_generation >= max(
@@ -158,7 +158,9 @@ def _runs_nowhere(item: _Item) -> bool:
 def _has_plans(api: ClusterApi) -> bool:
     """Whether the controller has anything to do; where that cannot be seen, it may."""
     try:
-        return bool(decode.decode(api.get(PLANS, {"limit": "1"}), wire.Page[_Item], PLANS).items)
+        return bool(
+            decode.decode(api.get(PLANS, {"limit": "1"}), wire.Page[_WireCoordinator], PLANS).items
+        )
     except ApiNotFoundError:
         return False
     except ApiError as error:
@@ -170,7 +172,7 @@ def _has_plans(api: ClusterApi) -> bool:
 def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
-        lock = decoder_of(_Lock).decode(written)
+        lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:
         return (), False
     held = (lock, *lock.locks) if lock.node_id else lock.locks

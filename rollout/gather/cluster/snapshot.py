@@ -52,7 +52,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=wire.Object)
 
 
-Kept = dict[str, dict[str, bytes]]
+CachedPages = dict[str, dict[str, bytes]]
 """What was read of each object, as JSON: by path, then by UID, for a list that breaks is read afresh."""
 
 
@@ -78,7 +78,7 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
+def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSnapshot:
     """Read all that planning needs, the kinds side by side; into `kept` goes what nodes, pods and the like were.
 
     Volumes and their attachments only sharpen the picture: where this user may not read them, a
@@ -211,7 +211,7 @@ def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]
 
 
 def _read(
-    api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: Kept | None
+    api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: CachedPages | None
 ) -> tuple[T, ...]:
     """Return what a list's objects are read as; each is kept as the API has it where that is wanted."""
     if kept is None:

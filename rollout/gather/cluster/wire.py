@@ -149,7 +149,7 @@ class NodeInfo(Wire, frozen=True):
     operating_system: str = ""
 
 
-class NodeStatus(Wire, frozen=True):
+class WireNodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     allocatable: dict[str, Quantity] = {}
@@ -158,7 +158,7 @@ class NodeStatus(Wire, frozen=True):
 
 class WireNode(Object, frozen=True):
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: WireNodeStatus = WireNodeStatus()
 
 
 class Requirements(Wire, frozen=True):

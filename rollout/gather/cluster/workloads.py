@@ -37,17 +37,17 @@ class Workload:
         )
 
 
-class _Spec(wire.Wire, frozen=True):
+class _WorkloadSpec(wire.Wire, frozen=True):
     replicas: int = 1
 
 
-class _Status(wire.Wire, frozen=True):
+class _WorkloadStatus(wire.Wire, frozen=True):
     ready_replicas: int = 0
 
 
-class _Item(wire.Object, frozen=True):
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+class _WireWorkload(wire.Object, frozen=True):
+    spec: _WorkloadSpec = _WorkloadSpec()
+    status: _WorkloadStatus = _WorkloadStatus()
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
@@ -56,7 +56,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
         workload.uid: workload
         for kind, plural in _PLURALS.items()
         for workload in read_list(
-            api, f"/apis/apps/v1/{plural}", _Item, partial(_workload, kind)
+            api, f"/apis/apps/v1/{plural}", _WireWorkload, partial(_workload, kind)
         ).items
     }
 
@@ -70,11 +70,11 @@ def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    current = decode.one(body, _Item, partial(_workload, workload.kind), path)
+    current = decode.one(body, _WireWorkload, partial(_workload, workload.kind), path)
     return current if current.uid == workload.uid else None
 
 
-def _workload(kind: str, item: _Item) -> Workload:
+def _workload(kind: str, item: _WireWorkload) -> Workload:
     meta = item.metadata
     return Workload(
         kind, meta.namespace, meta.name, meta.uid, item.spec.replicas, item.status.ready_replicas

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
-from rollout.model.detection import Answer, Source
+from rollout.model.detection import Source, SourceAnswer
 from rollout.model.host import (
     DEFAULT_SSH_USER,
     EngineTrouble,
@@ -18,7 +18,7 @@ from rollout.model.host import (
 from rollout.model.reboot_request import way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
 
-_ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
+_ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
 _KINDS = {
     ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY,
     ProbeFailureKind.AUTH: CheckName.USER,
@@ -140,7 +140,7 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
             yield warned(
                 name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out."
             )
-        elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
+        elif sign.answer in _ANSWERS or (sign.answer is SourceAnswer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:
             yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
@@ -157,7 +157,8 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
     # where update_engine is asked, and nothing says that the host is of another kind
     signs = facts.detection.signs
     if any(
-        sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs
+        sign.source is Source.UPDATE_ENGINE and sign.answer is not SourceAnswer.ABSENT
+        for sign in signs
     ):
         yield _update_engine(node, facts, engine)
     yield _locksmithd(node, locksmithd)

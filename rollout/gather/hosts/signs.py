@@ -13,7 +13,7 @@ import msgspec
 
 from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, exit_status
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.model.detection import Answer, Sign, Source
+from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
 from rollout.model.tool_output import last_words
@@ -120,7 +120,7 @@ class _Deployment(msgspec.Struct, frozen=True):
     is_locked: bool = msgspec.field(default=False, name="finalization-locked")
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _RpmOstreeStatus(msgspec.Struct, frozen=True):
     deployments: tuple[_Deployment, ...]
 
 
@@ -141,27 +141,31 @@ def shown_sources(
 def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.REBOOT_REQUIRED
     answer = stdout.get("reboot-required", "")
-    if answer not in {Answer.NEEDED, Answer.NOT_NEEDED}:
+    if answer not in {SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED}:
         why = last_words(stderr.get("reboot-required", "")) or "no answer"
-        return Sign(source, Answer.NONE, f"whether /run/reboot-required exists is not known: {why}")
-    if answer == Answer.NOT_NEEDED:
-        return Sign(source, Answer.NOT_NEEDED, "no /run/reboot-required")
+        return Sign(
+            source, SourceAnswer.NONE, f"whether /run/reboot-required exists is not known: {why}"
+        )
+    if answer == SourceAnswer.NOT_NEEDED:
+        return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
     lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
     packages = [excerpt(line, _LONGEST_WORD) for line in lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
-    return Sign(source, Answer.NEEDED, f"/run/reboot-required{because}")
+    return Sign(source, SourceAnswer.NEEDED, f"/run/reboot-required{because}")
 
 
 def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.RPM_OSTREE
     section = stdout.get("rpm-ostree", "")
     if exit_status(section) == NOT_FOUND:
-        return Sign(source, Answer.ABSENT, "rpm-ostree is not on this host")
+        return Sign(source, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
     try:
-        status = msgspec.json.decode(section.rpartition(f"\n{EXIT_MARKER}")[0], type=_Status)
+        status = msgspec.json.decode(
+            section.rpartition(f"\n{EXIT_MARKER}")[0], type=_RpmOstreeStatus
+        )
     except (msgspec.MsgspecError, RecursionError):
         why = last_words(stderr.get("rpm-ostree", "")) or "no status in its answer"
-        return Sign(source, Answer.NONE, f"rpm-ostree did not answer: {why}")
+        return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not answer: {why}")
     return _of_deployments(
         status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked"
     )
@@ -178,18 +182,21 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
         "",
     )
     if not booted:
-        return Sign(source, Answer.NONE, "rpm-ostree names no booted deployment")
+        return Sign(source, SourceAnswer.NONE, "rpm-ostree names no booted deployment")
     staged = next((item for item in deployments if item.staged and not item.booted), None)
     if staged is None:
-        return Sign(source, Answer.NOT_NEEDED, "no deployment is staged", current=booted)
+        return Sign(source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted)
     if not _CHECKSUM.fullmatch(staged.checksum):
         return Sign(
-            source, Answer.NONE, "rpm-ostree's staged deployment has no checksum", current=booted
+            source,
+            SourceAnswer.NONE,
+            "rpm-ostree's staged deployment has no checksum",
+            current=booted,
         )
     name = version(staged.version or "")
     return Sign(
         source,
-        Answer.NEEDED,
+        SourceAnswer.NEEDED,
         f"deployment {name or staged.checksum[:12]} is staged",
         name,
         target=staged.checksum,
@@ -206,14 +213,14 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
     said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
     tail = f": {said}" if said else ""
     if status is None or status == CUT_OFF:
-        return Sign(source, Answer.NONE, f"the detect.command did not end in time{tail}")
+        return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{tail}")
     if status in {_NOT_RUN, NOT_FOUND} or status >= _BY_SIGNAL:
         return Sign(
-            source, Answer.NONE, f"the detect.command did not run: exit status {status}{tail}"
+            source, SourceAnswer.NONE, f"the detect.command did not run: exit status {status}{tail}"
         )
     if status:
-        return Sign(source, Answer.NOT_NEEDED, f"the detect.command exited with {status}")
-    return Sign(source, Answer.NEEDED, f"the detect.command exited with 0{tail}")
+        return Sign(source, SourceAnswer.NOT_NEEDED, f"the detect.command exited with {status}")
+    return Sign(source, SourceAnswer.NEEDED, f"the detect.command exited with 0{tail}")
 
 
 _READERS = {

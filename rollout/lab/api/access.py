@@ -50,7 +50,7 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return right_verb and right_place and self.resource == act.resource
 
 
-class Access:
+class AccessControl:
     """Authentication by one bearer token, and authorization by a set of denials."""
 
     def __init__(self, token: str) -> None:

@@ -1,6 +1,6 @@
 """From a request to its answer: which part of the API a verb on a resource leads to.
 
-Nothing here knows about connections; the server turns an `Answer` into bytes and a `Watch` into a
+Nothing here knows about connections; the server turns an `EndpointResponse` into bytes and a `Watch` into a
 stream.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from rollout.lab.api import protobuf
-from rollout.lab.api.access import Access
-from rollout.lab.api.evicting import Evictor
+from rollout.lab.api.access import AccessControl
+from rollout.lab.api.evicting import EvictionEndpoint
 from rollout.lab.api.reads import Lists, Watch, watch_of
 from rollout.lab.api.representation import JSON, encoded, included, list_body, object_body
 from rollout.lab.api.requests import NOTHING, Call
@@ -36,7 +36,7 @@ _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/pi
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EndpointResponse:
     """What goes back: encoded already, so that the server need not know what it is.
 
     Of one that `breaks_off` more is announced than is sent.
@@ -49,21 +49,21 @@ class Answer:
     breaks_off: bool = False
 
 
-def refused(refusal: StatusError) -> Answer:
+def refused(refusal: StatusError) -> EndpointResponse:
     """Return a refusal as an answer."""
-    return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+    return EndpointResponse(refusal.code, encoded(refusal.body()), headers=refusal.headers)
 
 
 class Endpoints:
     """The whole API but for its transport."""
 
-    def __init__(self, store: ObjectStore, access: Access) -> None:
+    def __init__(self, store: ObjectStore, access: AccessControl) -> None:
         self._store = store
         self._access = access
         self._lists = Lists(store)
         self._writer = Writer(store)
-        self._evictor = Evictor(store, self._writer)
-        self._verbs: dict[str, Callable[[Call], Answer | Watch]] = {
+        self._evictor = EvictionEndpoint(store, self._writer)
+        self._verbs: dict[str, Callable[[Call], EndpointResponse | Watch]] = {
             "get": self._get,
             "list": self._list,
             "watch": watch_of,
@@ -73,7 +73,7 @@ class Endpoints:
             "delete": self._delete,
         }
 
-    def answer(self, call: Call) -> Answer | Watch:
+    def answer(self, call: Call) -> EndpointResponse | Watch:
         """Answer a request; raises StatusError for every refusal."""
         resource = call.target.resource
         part = call.target.subresource
@@ -87,19 +87,19 @@ class Endpoints:
             case "eviction":
                 return self._evict(call)
             case "scale":
-                return Answer(_OK, encoded(self._scale(call)))
+                return EndpointResponse(_OK, encoded(self._scale(call)))
             case _:
                 return self._verbs[call.target.verb](call)
 
-    def _get(self, call: Call) -> Answer:
+    def _get(self, call: Call) -> EndpointResponse:
         return self._object(call, self._current(call))
 
-    def _list(self, call: Call) -> Answer:
+    def _list(self, call: Call) -> EndpointResponse:
         objects, metadata = self._lists.page(call)
         body = list_body(call.target.resource, objects, metadata, self._store.now(), included(call))
-        return Answer(_OK, encoded(body))
+        return EndpointResponse(_OK, encoded(body))
 
-    def _create(self, call: Call) -> Answer:
+    def _create(self, call: Call) -> EndpointResponse:
         resource = call.target.resource
         body = _body(call)
         if resource is ACCESS_REVIEWS:
@@ -108,21 +108,23 @@ class Endpoints:
             raise method_not_allowed()
         return self._object(call, self._writer.create(call, body), _CREATED)
 
-    def _update(self, call: Call) -> Answer:
+    def _update(self, call: Call) -> EndpointResponse:
         status = _CREATED if self._writer.is_made_by_update(call.target) else _OK
         return self._object(call, self._writer.update(call, _body(call)), status)
 
-    def _patch(self, call: Call) -> Answer:
+    def _patch(self, call: Call) -> EndpointResponse:
         return self._object(call, self._writer.patch(call, _decoded(call.payload)))
 
-    def _delete(self, call: Call) -> Answer:
+    def _delete(self, call: Call) -> EndpointResponse:
         request = deletion_request(call.query, _body(call) if call.payload else None)
         return self._object(
             call, self._writer.delete_object(call.target.resource, self._current(call), request)
         )
 
-    def _evict(self, call: Call) -> Answer:
-        return Answer(_CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query)))
+    def _evict(self, call: Call) -> EndpointResponse:
+        return EndpointResponse(
+            _CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query))
+        )
 
     def _scale(self, call: Call) -> Json:
         match call.target.verb:
@@ -136,27 +138,27 @@ class Endpoints:
     def _current(self, call: Call) -> Json:
         return self._writer.current(call.target.resource, call.target.name, call.target.namespace)
 
-    def _object(self, call: Call, obj: Json, status: int = _OK) -> Answer:
-        return Answer(
+    def _object(self, call: Call, obj: Json, status: int = _OK) -> EndpointResponse:
+        return EndpointResponse(
             status,
             encoded(object_body(call.target.resource, obj, self._store.now(), included(call))),
         )
 
-    def _plain(self, call: Call) -> Answer:
+    def _plain(self, call: Call) -> EndpointResponse:
         """Addresses that are no resource's: health, version, discovery."""
         path = call.target.path.rstrip("/")
         _, base, *parts = f"{path}/".split("/")
         if base == "apis" and parts[2:] and resource_list(*parts[:2]) is None:
             # What no part of the server knows is not answered by the API proper.
-            return Answer(_NOT_FOUND, b"404 page not found\n", _TEXT)
+            return EndpointResponse(_NOT_FOUND, b"404 page not found\n", _TEXT)
         if call.target.verb != "get":
             raise unknown_path()
         if path in _HEALTH:
-            return Answer(_OK, b"ok", _TEXT)
+            return EndpointResponse(_OK, b"ok", _TEXT)
         body = discovered(path)
         if body is None:
             raise unknown_path()
-        return Answer(_OK, encoded(body))
+        return EndpointResponse(_OK, encoded(body))
 
 
 def _decoded(payload: bytes) -> Any:

@@ -45,7 +45,7 @@ _DISRUPTION_TARGET = {
 }
 
 
-class Evictor:
+class EvictionEndpoint:
     """Evicts pods as the API server does."""
 
     def __init__(self, store: ObjectStore, writer: Writer) -> None:

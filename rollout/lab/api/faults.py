@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from rollout.lab.api.endpoints import Answer, refused
+from rollout.lab.api.endpoints import EndpointResponse, refused
 from rollout.lab.api.reads import Watch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.statuses import StatusError
@@ -190,7 +190,7 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
 }
 
 
-def stand_in(fault: ApiFault) -> Answer | None:
+def stand_in(fault: ApiFault) -> EndpointResponse | None:
     """Return the answer that a fault gives in the server's place; None for faults that are no answer."""
     if fault.answer in _REFUSALS:
         return refused(StatusError(*_REFUSALS[fault.answer]))
@@ -199,23 +199,23 @@ def stand_in(fault: ApiFault) -> Answer | None:
             # Flow control refuses before the API proper is reached: no Status, only a line of text.
             headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
             text = b"Too many requests, please try again later.\n"
-            return Answer(429, text, "text/plain; charset=utf-8", headers)
+            return EndpointResponse(429, text, "text/plain; charset=utf-8", headers)
         case FaultAnswer.HTML:
-            return Answer(200, _LOGIN_PAGE, _HTML)
+            return EndpointResponse(200, _LOGIN_PAGE, _HTML)
         case FaultAnswer.EMPTY:
-            return Answer(200, b"")
+            return EndpointResponse(200, b"")
         case FaultAnswer.WRONG_KIND:
-            return Answer(200, fault.body.encode() + b"\n")
+            return EndpointResponse(200, fault.body.encode() + b"\n")
         case _:
             return None
 
 
-def halved(fault: ApiFault, answer: Answer | Watch) -> Answer | Watch:
+def halved(fault: ApiFault, answer: EndpointResponse | Watch) -> EndpointResponse | Watch:
     """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
     if fault.answer not in _HALVES:
         return answer
     if isinstance(answer, Watch):
-        half = Answer(200, _HALF_EVENT)
+        half = EndpointResponse(200, _HALF_EVENT)
     else:
         half = replace(answer, payload=answer.payload[: len(answer.payload) // 2])
     return replace(half, breaks_off=fault.answer is FaultAnswer.BROKEN_OFF)

@@ -19,7 +19,7 @@ _LENGTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _ProtobufField:
     """A field of a message: its JSON name, how its bytes read, and whether it repeats."""
 
     name: str
@@ -27,30 +27,30 @@ class _Field:
     repeated: bool = False
 
 
-_Message = Mapping[int, _Field]
+_Message = Mapping[int, _ProtobufField]
 
 
 def _text(raw: bytes) -> str:
     return bytes(raw).decode(errors="replace")
 
 
-def _texts(*names: str) -> dict[int, _Field]:
+def _texts(*names: str) -> dict[int, _ProtobufField]:
     """Fields of text that follow each other; an empty name skips a number."""
-    return {number: _Field(name, _text) for number, name in enumerate(names, 1) if name}
+    return {number: _ProtobufField(name, _text) for number, name in enumerate(names, 1) if name}
 
 
-def _nested(name: str, message: _Message, *, repeated: bool = False) -> _Field:
-    return _Field(name, lambda raw: _decoded(bytes(raw), message), repeated)
+def _nested(name: str, message: _Message, *, repeated: bool = False) -> _ProtobufField:
+    return _ProtobufField(name, lambda raw: _decoded(bytes(raw), message), repeated)
 
 
-def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _Field:
-    pair = {1: _Field("key", _text), 2: _Field("value", read)}
+def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _ProtobufField:
+    pair = {1: _ProtobufField("key", _text), 2: _ProtobufField("value", read)}
 
     def entry(raw: bytes) -> Json:
         fields = _decoded(bytes(raw), pair)
         return {fields.get("key", ""): fields.get("value", "")}
 
-    return _Field(name, entry)
+    return _ProtobufField(name, entry)
 
 
 _METADATA: Final = _nested(
@@ -62,9 +62,9 @@ _METADATA: Final = _nested(
     },
 )
 _DELETE_OPTIONS: Final[_Message] = {
-    1: _Field("gracePeriodSeconds", int),
+    1: _ProtobufField("gracePeriodSeconds", int),
     2: _nested("preconditions", _texts("uid")),
-    5: _Field("dryRun", _text, repeated=True),
+    5: _ProtobufField("dryRun", _text, repeated=True),
 }
 _ATTRIBUTES: Final = _texts(
     "namespace", "verb", "group", "version", "resource", "subresource", "name"
@@ -84,14 +84,14 @@ _KINDS: Final[Mapping[str, _Message]] = {
     "Secret": {
         1: _METADATA,
         2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()),
-        3: _Field("type", _text),
+        3: _ProtobufField("type", _text),
     },
     "RoleBinding": _ROLE_BINDING,
     "ClusterRoleBinding": _ROLE_BINDING,
 }
 _ENVELOPE: Final[_Message] = {
     1: _nested("type", _texts("apiVersion", "kind")),
-    2: _Field("raw", bytes),
+    2: _ProtobufField("raw", bytes),
 }
 
 

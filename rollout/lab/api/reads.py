@@ -13,7 +13,7 @@ from itertools import count
 from rollout.lab.api.representation import included
 from rollout.lab.api.requests import Call, Target
 from rollout.lab.api.resources import PODS
-from rollout.lab.api.selectors import Selection, selection_of
+from rollout.lab.api.selectors import ListOptions, selection_of
 from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
 from rollout.lab.objects import namespace_of, with_metadata
@@ -55,7 +55,7 @@ class Lists:
             del self._following[next(iter(self._following))]
         return selected[start:end], {**metadata, "continue": token}
 
-    def _selected(self, target: Target, selection: Selection) -> list[Json]:
+    def _selected(self, target: Target, selection: ListOptions) -> list[Json]:
         if target.resource is PODS and selection.node:
             pods = self._store.pods_on(selection.node)
             return selection.of(pod for pod in pods if target.namespace in {"", namespace_of(pod)})
@@ -88,7 +88,7 @@ class Watch:
     """
 
     target: Target
-    selection: Selection
+    selection: ListOptions
     since: int | None
     timeout: float
     bookmarks: bool

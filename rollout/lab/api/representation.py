@@ -36,7 +36,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60))
 Cell = Callable[[Json, datetime], object]
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """A column: a name, and a path or a function; `absent` is shown where there is nothing.
 
     One of `priority` 1 is shown only in wide output.
@@ -125,52 +125,52 @@ def _event_object(event: Json, _now: datetime) -> str:
     return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
-_NAME: Final = Column("Name", "metadata.name")
-_AGE: Final = Column("Age", _since("metadata.creationTimestamp"))
-_READY: Final = Column("Ready", _of("status.readyReplicas", "spec.replicas"))
+_NAME: Final = PrinterColumn("Name", "metadata.name")
+_AGE: Final = PrinterColumn("Age", _since("metadata.creationTimestamp"))
+_READY: Final = PrinterColumn("Ready", _of("status.readyReplicas", "spec.replicas"))
 
-_COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
+_COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
     PODS: (
         _NAME,
-        Column("Ready", _pod_ready),
-        Column("Status", _pod_status),
-        Column("Restarts", lambda _pod, _now: 0),
+        PrinterColumn("Ready", _pod_ready),
+        PrinterColumn("Status", _pod_status),
+        PrinterColumn("Restarts", lambda _pod, _now: 0),
         _AGE,
-        Column("IP", "status.podIP", _NONE, priority=1),
-        Column("Node", "spec.nodeName", _NONE, priority=1),
-        Column("Nominated Node", "status.nominatedNodeName", _NONE, priority=1),
-        Column("Readiness Gates", "spec.readinessGates", _NONE, priority=1),
+        PrinterColumn("IP", "status.podIP", _NONE, priority=1),
+        PrinterColumn("Node", "spec.nodeName", _NONE, priority=1),
+        PrinterColumn("Nominated Node", "status.nominatedNodeName", _NONE, priority=1),
+        PrinterColumn("Readiness Gates", "spec.readinessGates", _NONE, priority=1),
     ),
     NODES: (
         _NAME,
-        Column("Status", _node_status),
-        Column("Roles", _node_roles, _NONE),
+        PrinterColumn("Status", _node_status),
+        PrinterColumn("Roles", _node_roles, _NONE),
         _AGE,
-        Column("Version", "status.nodeInfo.kubeletVersion"),
-        Column("Internal-IP", _node_address, _NONE, priority=1),
-        Column("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
+        PrinterColumn("Version", "status.nodeInfo.kubeletVersion"),
+        PrinterColumn("Internal-IP", _node_address, _NONE, priority=1),
+        PrinterColumn("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
     ),
     **dict.fromkeys((DEPLOYMENTS, REPLICASETS, STATEFULSETS), (_NAME, _READY, _AGE)),
     DAEMONSETS: (
         _NAME,
-        Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")),
+        PrinterColumn("Ready", _of("status.numberReady", "status.desiredNumberScheduled")),
         _AGE,
     ),
     BUDGETS: (
         _NAME,
-        Column("Min Available", "spec.minAvailable", "N/A"),
-        Column("Max Unavailable", "spec.maxUnavailable", "N/A"),
-        Column("Allowed Disruptions", "status.disruptionsAllowed", "0"),
+        PrinterColumn("Min Available", "spec.minAvailable", "N/A"),
+        PrinterColumn("Max Unavailable", "spec.maxUnavailable", "N/A"),
+        PrinterColumn("Allowed Disruptions", "status.disruptionsAllowed", "0"),
         _AGE,
     ),
-    LEASES: (_NAME, Column("Holder", "spec.holderIdentity"), _AGE),
-    CONFIGMAPS: (_NAME, Column("Data", "data", "0"), _AGE),
+    LEASES: (_NAME, PrinterColumn("Holder", "spec.holderIdentity"), _AGE),
+    CONFIGMAPS: (_NAME, PrinterColumn("Data", "data", "0"), _AGE),
     EVENTS: (
-        Column("Last Seen", _since("lastTimestamp")),
-        Column("Type", "type"),
-        Column("Reason", "reason"),
-        Column("Object", _event_object),
-        Column("Message", "message"),
+        PrinterColumn("Last Seen", _since("lastTimestamp")),
+        PrinterColumn("Type", "type"),
+        PrinterColumn("Reason", "reason"),
+        PrinterColumn("Object", _event_object),
+        PrinterColumn("Message", "message"),
     ),
 }
 

@@ -72,7 +72,7 @@ def _source(event: Json) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ListOptions:
     """What a list or a watch asks for."""
 
     labels: LabelSelector
@@ -96,14 +96,14 @@ class Selection:
         )
 
 
-def selection_of(call: Call) -> Selection:
+def selection_of(call: Call) -> ListOptions:
     """Return the selectors of a query; 400 for those that cannot be understood."""
     try:
         labels = parse_selector(call.query.get("labelSelector", ""))
     except UsageError as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
     terms = (term.strip() for term in call.query.get("fieldSelector", "").split(","))
-    return Selection(
+    return ListOptions(
         labels, tuple(_field_term(term, call.target.resource) for term in terms if term)
     )
 

@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 from aiohttp import web
 
-from rollout.lab.api.access import Access
-from rollout.lab.api.endpoints import Answer, Endpoints, refused
+from rollout.lab.api.access import AccessControl
+from rollout.lab.api.endpoints import EndpointResponse, Endpoints, refused
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, follow
@@ -48,14 +48,14 @@ class ApiServer:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.store = store
-        self.access = Access(token)
+        self.access = AccessControl(token)
         self.faults = FaultPlan(now=clock.monotonic)
         self.requests = RequestLog()
         self.port = 0
         self._clock = clock
         self._ssl = ssl_context
         self._endpoints = Endpoints(store, self.access)
-        self._connections: _Connections | None = None
+        self._connections: _TrackingServer | None = None
         self._listener = Listener(self._greet)
         self._kept: socket.socket | None = None
         self._stopped = False
@@ -73,7 +73,7 @@ class ApiServer:
         self._kept = kept_port()
         if self._kept is not None:
             self.port = self._kept.getsockname()[1]
-        self._connections = _Connections(self._handle)
+        self._connections = _TrackingServer(self._handle)
         self.come_back()
 
     async def stop(self) -> None:
@@ -143,7 +143,9 @@ class ApiServer:
         self._log(request, call, answer.status)
         return await self._respond(request, answer)
 
-    async def _respond(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    async def _respond(
+        self, request: web.BaseRequest, answer: EndpointResponse
+    ) -> web.StreamResponse:
         payload, packed = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
         headers = {
             "Content-Type": answer.content_type,
@@ -182,7 +184,7 @@ class ApiServer:
             await response.write_eof()
         return response
 
-    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Watch:
+    async def _answer(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._computed(request, call)
@@ -210,7 +212,7 @@ class ApiServer:
         if fault.answer in _WITHOUT_ANSWER:
             await _cut(request)
 
-    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | Watch:
+    def _computed(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
         try:
             user = self.access.user(request.headers.get("Authorization", ""))
             self.access.check(user, call.target)
@@ -236,7 +238,7 @@ class ApiServer:
         )
 
 
-class _Connections(web.Server):
+class _TrackingServer(web.Server):
     """Knows its connections until they are gone; a handler forgets the one that waits for its client's farewell."""
 
     def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:

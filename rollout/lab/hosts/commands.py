@@ -21,8 +21,8 @@ from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.hosts.session import (
     NOT_FOUND,
     TIMED_OUT,
-    Output,
-    Session,
+    CommandOutput,
+    ShellSession,
     Words,
     files_below,
     read_file,
@@ -52,12 +52,12 @@ class _Report:
         self.out += f"\n{MARKER} {name}\n"
         self.err += f"\n{MARKER} {name}\n"
 
-    def add(self, said: Output) -> None:
+    def add(self, said: CommandOutput) -> None:
         self.out += said.out
         self.err += said.err
 
 
-async def _marked(session: Session, match: re.Match[str]) -> Output:
+async def _marked(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the answer to a script of sections, each by what stands behind its name."""
     report = _Report()
     lines = match.string.split("\n")
@@ -79,10 +79,12 @@ async def _marked(session: Session, match: re.Match[str]) -> Output:
                 report.add(await session.run(tuple(shlex.split(command)), limit=float(limit)))
             elif command:
                 report.add(await answer(session, command))
-    return Output(0, report.out, report.err)
+    return CommandOutput(0, report.out, report.err)
 
 
-async def _ask(session: Session, report: _Report, name: str, seconds: float, words: Words) -> None:
+async def _ask(
+    session: ShellSession, report: _Report, name: str, seconds: float, words: Words
+) -> None:
     """One question to a tool; those after the first are asked only where none has answered and somebody may."""
     statuses = report.statuses
     cut_off = {"sudo-bus": "bus", "sudo-client": "client"}.get(name, "")
@@ -98,17 +100,19 @@ async def _ask(session: Session, report: _Report, name: str, seconds: float, wor
     )
 
 
-async def _own(session: Session, line: str) -> str:
+async def _own(session: ShellSession, line: str) -> str:
     """Return the operator's own command: what it prints, cut to its end, and its status."""
     asked = _OWN.search(line)
-    said = await answer(session, "".join(shlex.split(asked[2]))) if asked else Output(NOT_FOUND)
+    said = (
+        await answer(session, "".join(shlex.split(asked[2]))) if asked else CommandOutput(NOT_FOUND)
+    )
     return f"{said.out}{said.err}\n{EXIT_MARKER} {said.status}\n"[-_MOST_SAID:]
 
 
-async def _zincati(session: Session) -> Output:
+async def _zincati(session: ShellSession) -> CommandOutput:
     machine = session.machine
     if not (files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati")):
-        return Output()
+        return CommandOutput()
     said = await session.run(("systemctl", "is-active", "zincati"))
     folders = (f"/{folder}/zincati/config.d" for folder in ("usr/lib", "run", "etc"))
     paths = [path for folder in folders for path in files_below(machine, folder)]
@@ -116,52 +120,52 @@ async def _zincati(session: Session) -> Output:
     return replace(said, out=said.out + files)
 
 
-async def _may_reboot(session: Session) -> Output:
+async def _may_reboot(session: ShellSession) -> CommandOutput:
     if session.user == "root":
-        return Output(out="root\n")
+        return CommandOutput(out="root\n")
     said = await session.run(("sudo", "-n", "-l", "systemctl", "reboot"), limit=5)
     return replace(said, out=f"no {said.status}\n" if said.status else "sudo\n")
 
 
-async def _users(session: Session) -> Output:
+async def _users(session: ShellSession) -> CommandOutput:
     terminal = f"/dev/{session.terminal}" if session.terminal else "not a tty"
     said = await session.run(("who",), limit=5)
     return replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n")
 
 
-def _texts(session: Session, *paths: str) -> list[str]:
+def _texts(session: ShellSession, *paths: str) -> list[str]:
     """Return the files of these that are there."""
     texts = (read_file(session.machine, path) for path in paths)
     return [text for text in texts if text is not None]
 
 
-def _scheduled(session: Session) -> str:
+def _scheduled(session: ShellSession) -> str:
     now = int(session.machine.clock.now().timestamp())
     return "".join(
         f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled")
     )
 
 
-def _shown(session: Session) -> str:
+def _shown(session: ShellSession) -> str:
     marked = "reboot-required\n" if _texts(session, _REQUIRED) else ""
     return marked + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
 
 
-def _update_conf(session: Session) -> str:
+def _update_conf(session: ShellSession) -> str:
     return "".join(
         f"{text}\n"
         for text in _texts(session, *(f"{folder}/update.conf" for folder in _CONFIGURED))
     )
 
 
-def _packages(session: Session) -> str:
+def _packages(session: ShellSession) -> str:
     # the same file by two names
     return "".join(
         f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs")
     )
 
 
-_READ: Final[Mapping[str, Callable[[Session], str]]] = {
+_READ: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
     "shows": _shown,
     "shutdown": _scheduled,
@@ -169,14 +173,14 @@ _READ: Final[Mapping[str, Callable[[Session], str]]] = {
     "reboot-required-packages": _packages,
     "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
 }
-_PLAYED: Final[Mapping[str, Callable[[Session], Awaitable[Output]]]] = {
+_PLAYED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]] = {
     "zincati": _zincati,
     "may-reboot": _may_reboot,
     "users": _users,
 }
 
 
-async def _checked(session: Session, match: re.Match[str]) -> Output:
+async def _checked(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
     err = ""
     statuses = dict[str, int]()
@@ -192,8 +196,8 @@ async def _checked(session: Session, match: re.Match[str]) -> Output:
             break
         statuses[name] = status
         if name == "bus" and TIMED_OUT in statuses.values():
-            return Output(TIMED_OUT, err=err)
-    return Output(status, err=err)
+            return CommandOutput(TIMED_OUT, err=err)
+    return CommandOutput(status, err=err)
 
 
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
@@ -211,23 +215,23 @@ _SIGNS: Final = ";&|<>()\n"
 _NO_SHELL: Final = (
     "bash: the lab's hosts have no shell for this; a scenario's `commands` say what they answer\n"
 )
-_UNREADABLE: Final = Output(2, err=_NO_SHELL)
+_UNREADABLE: Final = CommandOutput(2, err=_NO_SHELL)
 
 
-async def answer(session: Session, line: str) -> Output:
+async def answer(session: ShellSession, line: str) -> CommandOutput:
     """Run a command line and return all that it says."""
     declared = session.machine.settings.commands.get(line.strip())
     if declared is not None:
         if declared.reboots:
             session.machine.reboot()
-        return Output(declared.exit, declared.output)
+        return CommandOutput(declared.exit, declared.output)
     for pattern, run in _SCRIPTS:
         if match := pattern.match(line):
             return await run(session, match)
     return await _commands(session, line)
 
 
-async def _in_shell(session: Session, match: re.Match[str]) -> Output:
+async def _in_shell(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     try:
         script, *_ = shlex.split(match[1])
     except ValueError:
@@ -235,22 +239,22 @@ async def _in_shell(session: Session, match: re.Match[str]) -> Output:
     return await answer(session, script)
 
 
-async def _guarded(session: Session, match: re.Match[str]) -> Output:
+async def _guarded(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     if match[1] == session.machine.boot_id:
         return await answer(session, match[2].strip())
-    return await answer(session, match[3]) if match[3] else Output()
+    return await answer(session, match[3]) if match[3] else CommandOutput()
 
 
-async def _rebooted(session: Session, match: re.Match[str]) -> Output:
+async def _rebooted(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     return await answer(session, match[1 if session.user == "root" else 2])
 
 
-async def _as_root(session: Session, match: re.Match[str]) -> Output:
+async def _as_root(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     through = "" if session.user == "root" else "sudo -n "
     return await answer(session, match.string[match.end() :].replace("as_root ", through))
 
 
-async def _units(session: Session, match: re.Match[str]) -> Output:
+async def _units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the states of units, as the playbook that prepares hosts asks for them."""
     lines = []
     for name in match[1].split():
@@ -259,7 +263,7 @@ async def _units(session: Session, match: re.Match[str]) -> Output:
             for verb in ("is-enabled", "is-active")
         ]
         lines.append(f"{name}:{':'.join(states)}\n")
-    return Output(out="".join(lines))
+    return CommandOutput(out="".join(lines))
 
 
 _SCRIPTS: Final = (
@@ -273,7 +277,7 @@ _SCRIPTS: Final = (
 )
 
 
-async def _commands(session: Session, line: str) -> Output:
+async def _commands(session: ShellSession, line: str) -> CommandOutput:
     """Commands one after another, each as far as the one before lets it; what takes more of a shell is refused.
 
     Variables are those of os-release, which a line of the playbooks reads before.
@@ -281,7 +285,7 @@ async def _commands(session: Session, line: str) -> Output:
     written = os_release(session.machine.os_version, session.machine.system)
     known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', written, re.MULTILINE))
     tokens = _tokens(_VARIABLE.sub(lambda match: known.get(match[1], match[0]), line))
-    said = Output()
+    said = CommandOutput()
     words = list[str]()
     is_due = True
     for token in tokens:
@@ -290,7 +294,7 @@ async def _commands(session: Session, line: str) -> Output:
         elif words:
             if is_due:
                 one = await session.run(tuple(words))
-                said = Output(one.status, said.out + one.out, said.err + one.err)
+                said = CommandOutput(one.status, said.out + one.out, said.err + one.err)
             joint = token.strip("\n")
             words = []
             is_due = joint not in {"&&", "||"} or (said.status == 0) == (joint == "&&")

@@ -12,7 +12,7 @@ from typing import Final
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine
-from rollout.lab.hosts.session import Output, Program, Session, Words, read_file
+from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words, read_file
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
 _UNKNOWN_UNIT = 4
@@ -24,18 +24,18 @@ _DENIED: Final = "Access denied"
 _GIVES_UP_SECONDS: Final = 30
 
 
-async def _halt(session: Session, _words: Words) -> Output:
+async def _halt(session: ShellSession, _words: Words) -> CommandOutput:
     """`reboot` and `shutdown -r now`."""
     if session.user != "root":
-        return Output(1, err=f"Call to Reboot failed: {_UNAUTHORIZED}\n")
+        return CommandOutput(1, err=f"Call to Reboot failed: {_UNAUTHORIZED}\n")
     session.machine.reboot()
-    return Output()
+    return CommandOutput()
 
 
 # Units.
 
 
-async def _systemctl(session: Session, words: Words) -> Output:
+async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
     """`systemctl reboot`, questions about units, and what changes them."""
     units = session.machine.units
     verb, *names = (word for word in words[1:] if not word.startswith("-"))
@@ -45,19 +45,19 @@ async def _systemctl(session: Session, words: Words) -> Output:
         name, wanted, unlike = _QUESTIONS[verb]
         states = [units.properties(unit)[name] or "not-found" for unit in names]
         status = 0 if wanted in states else unlike if any(map(units.find, names)) else _UNKNOWN_UNIT
-        return Output(status, "".join(f"{state}\n" for state in states))
+        return CommandOutput(status, "".join(f"{state}\n" for state in states))
     if verb == "show":
         # `show -p PROPERTY … UNIT`, a unit by its full name
         shown = [(word, units.properties(unit)) for unit in names if "." in unit for word in names]
-        return Output(
+        return CommandOutput(
             out="".join(f"{word}={known[word]}\n" for word, known in shown if word in known)
         )
     if verb in _CHANGES:
         outputs = [_change(session, verb, name, now="--now" in words) for name in names]
-        return Output(
+        return CommandOutput(
             max(output.status for output in outputs), err="".join(output.err for output in outputs)
         )
-    return Output(1, err=f"Unknown command verb '{verb}'.\n")
+    return CommandOutput(1, err=f"Unknown command verb '{verb}'.\n")
 
 
 # Which property a question is about, the state that it asks for, and its status for any other.
@@ -76,27 +76,27 @@ _CHANGES: Final[Mapping[str, tuple[str, bool]]] = {
 }
 
 
-def _change(session: Session, verb: str, name: str, *, now: bool) -> Output:
+def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> CommandOutput:
     unit = session.machine.units.find(name)
     failed = f"Failed to {verb} {name}: "
     if session.user != "root":
-        return Output(1, err=f"{failed}{_UNAUTHORIZED}\n")
+        return CommandOutput(1, err=f"{failed}{_UNAUTHORIZED}\n")
     if unit is None:
-        return Output(_NOT_LOADED, err=f"{failed}Unit {name} not found.\n")
+        return CommandOutput(_NOT_LOADED, err=f"{failed}Unit {name} not found.\n")
     if unit.masked and verb in ("start", "restart"):
-        return Output(1, err=f"{failed}Unit {name} is masked.\n")
+        return CommandOutput(1, err=f"{failed}Unit {name} is masked.\n")
     setattr(unit, *_CHANGES[verb])
     if now and verb in ("enable", "disable", "mask"):
         unit.active = verb == "enable"
     if unit.name == UPDATE_ENGINE and verb in ("start", "restart"):
         session.machine.engine.restart()
-    return Output()
+    return CommandOutput()
 
 
 # The bus: its policy admits root and the user core to update-engine.
 
 
-def _engine_refuses(session: Session) -> str:
+def _engine_refuses(session: ShellSession) -> str:
     """Why a call to update-engine fails; empty where it is let through."""
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
@@ -104,7 +104,7 @@ def _engine_refuses(session: Session) -> str:
     return _DENIED if machine.faults.bus is BusFault.DENIED and session.user != "root" else ""
 
 
-async def _busctl(session: Session, words: Words) -> Output:
+async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
     """`busctl --system call SERVICE OBJECT INTERFACE METHOD`."""
     machine = session.machine
     service = words[3]
@@ -113,18 +113,20 @@ async def _busctl(session: Session, words: Words) -> Output:
     if (service, method) == (_LOGIND, "Reboot") and session.user != "root":
         why = _UNAUTHORIZED
     if why:
-        return Output(1, err=f"Call failed: {why}\n")
+        return CommandOutput(1, err=f"Call failed: {why}\n")
     match method:
         case "ListInhibitors":
-            return Output(out=_inhibitors(machine))
+            return CommandOutput(out=_inhibitors(machine))
         case "Reboot":
             machine.reboot()
         case "AttemptUpdate":
             machine.attempt_update()
         case _:
             checked, progress, operation, version, size = machine.engine.status()
-            return Output(out=f'xdssx {checked} {progress:g} "{operation}" "{version}" {size}\n')
-    return Output()
+            return CommandOutput(
+                out=f'xdssx {checked} {progress:g} "{operation}" "{version}" {size}\n'
+            )
+    return CommandOutput()
 
 
 def _inhibitors(machine: Machine) -> str:
@@ -136,13 +138,13 @@ def _inhibitors(machine: Machine) -> str:
     return f"a(ssssuu) {len(held)} {rows}\n"
 
 
-async def _update_engine_client(session: Session, words: Words) -> Output:
+async def _update_engine_client(session: ShellSession, words: Words) -> CommandOutput:
     """`-status` and `-check_for_update`; the real client ignores that its call for the status failed."""
     why = _engine_refuses(session)
     machine = session.machine
     if why and why != _DENIED:
         await session.sleep(_GIVES_UP_SECONDS)
-        return Output(
+        return CommandOutput(
             1, err=_logged(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}")
         )
     refused = _logged(
@@ -150,16 +152,18 @@ async def _update_engine_client(session: Session, words: Words) -> Output:
     )
     if "status" not in words[1]:
         if why:
-            return Output(1, err=refused)
+            return CommandOutput(1, err=refused)
         machine.attempt_update()
-        return Output()
+        return CommandOutput()
     checked, progress, *what, size = machine.engine.status()
     operation, version = ("(null)", "(null)") if why else what
     said = f"LAST_CHECKED_TIME={checked}\nPROGRESS={progress:f}\nCURRENT_OP={operation}\n"
-    return Output(out=f"{said}NEW_VERSION={version}\nNEW_SIZE={size}\n", err=refused if why else "")
+    return CommandOutput(
+        out=f"{said}NEW_VERSION={version}\nNEW_SIZE={size}\n", err=refused if why else ""
+    )
 
 
-def _logged(session: Session, message: str) -> str:
+def _logged(session: ShellSession, message: str) -> str:
     """Return an error as glog writes it."""
     return (
         f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251]"
@@ -175,7 +179,7 @@ def checksum_of(version: str) -> str:
     return hashlib.sha256(f"fedora-coreos {version}".encode()).hexdigest()
 
 
-async def _rpm_ostree(session: Session, words: Words) -> Output:
+async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
     """`rpm-ostree status --json` and `rpm-ostree finalize-deployment`, which unlocks what is staged and reboots."""
     machine = session.machine
     staged = machine.engine.staged
@@ -191,14 +195,14 @@ async def _rpm_ostree(session: Session, words: Words) -> Output:
             "deployments": [*waiting, {**_deployment(machine.os_version), "booted": True}],
             "transaction": None,
         }
-        return Output(out=f"{json.dumps(status, indent=2)}\n")
+        return CommandOutput(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
-        return Output(1, err="error: This operation requires root privileges\n")
+        return CommandOutput(1, err="error: This operation requires root privileges\n")
     if not (staged and is_locked):
-        return Output(1, err="error: No pending staged and locked deployment\n")
+        return CommandOutput(1, err="error: No pending staged and locked deployment\n")
     del machine.files[STAGED_LOCK]
     machine.reboot()
-    return Output()
+    return CommandOutput()
 
 
 def _deployment(version: str) -> dict[str, object]:
@@ -216,29 +220,29 @@ _SUDO_SAYS: Final = {
 
 
 def _constant(status: int) -> Program:
-    async def end(_session: Session, _words: Words) -> Output:
-        return Output(status)
+    async def end(_session: ShellSession, _words: Words) -> CommandOutput:
+        return CommandOutput(status)
 
     return end
 
 
-async def _echo(_session: Session, words: Words) -> Output:
-    return Output(out=f"{' '.join(words[1:])}\n")
+async def _echo(_session: ShellSession, words: Words) -> CommandOutput:
+    return CommandOutput(out=f"{' '.join(words[1:])}\n")
 
 
-async def _cat(session: Session, words: Words) -> Output:
+async def _cat(session: ShellSession, words: Words) -> CommandOutput:
     texts = {path: read_file(session.machine, path) for path in words[1:]}
     missing = [path for path, text in texts.items() if text is None]
     complaints = "".join(f"cat: {path}: No such file or directory\n" for path in missing)
-    return Output(int(bool(missing)), "".join(filter(None, texts.values())), complaints)
+    return CommandOutput(int(bool(missing)), "".join(filter(None, texts.values())), complaints)
 
 
-async def _test(session: Session, words: Words) -> Output:
+async def _test(session: ShellSession, words: Words) -> CommandOutput:
     """`test -e FILE`, and more of them joined by `-o`."""
-    return Output(int(all(read_file(session.machine, path) is None for path in words[2::3])))
+    return CommandOutput(int(all(read_file(session.machine, path) is None for path in words[2::3])))
 
 
-async def _sudo(session: Session, words: Words) -> Output:
+async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
     """`sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
     machine = session.machine
     user = session.user
@@ -249,34 +253,36 @@ async def _sudo(session: Session, words: Words) -> Output:
     if fault is SudoFault.HANGS:
         await session.sleep(_FOREVER)
     if fault in _SUDO_SAYS:
-        return Output(1, err=f"{_SUDO_SAYS[fault]}\n")
+        return CommandOutput(1, err=f"{_SUDO_SAYS[fault]}\n")
     if not command:
         allowed = (
             f"User {user} may run the following commands on {machine.name}:\n    (ALL) NOPASSWD:"
             " ALL\n"
         )
         refused = f"User {user} is not allowed to run sudo on {machine.name}.\n"
-        return Output(1, refused) if fault is SudoFault.REFUSED else Output(0, allowed)
+        return (
+            CommandOutput(1, refused) if fault is SudoFault.REFUSED else CommandOutput(0, allowed)
+        )
     if not session.has(command[0]):
-        return Output(1, err=f"sudo: {command[0]}: command not found\n")
+        return CommandOutput(1, err=f"sudo: {command[0]}: command not found\n")
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
     full = " ".join((path, *command[1:]))
     if fault is SudoFault.REFUSED:
         refusal = (
             f"Sorry, user {user} is not allowed to execute '{full}' as root on {machine.name}.\n"
         )
-        return Output(1, err="" if is_question else refusal)
+        return CommandOutput(1, err="" if is_question else refusal)
     if is_question:
-        return Output(out=f"{full}\n")
+        return CommandOutput(out=f"{full}\n")
     machine.run_as_root.append(" ".join(command))
     return await replace(session, user="root").run(command)
 
 
-async def _who(session: Session, _words: Words) -> Output:
+async def _who(session: ShellSession, _words: Words) -> CommandOutput:
     """Return a line for each login at a terminal."""
     since = session.machine.booted_at
     logins = (user.partition(" ") for user in session.machine.users)
-    return Output(
+    return CommandOutput(
         out="".join(
             f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins
         )

@@ -19,7 +19,7 @@ _ONLY_ON: Final = {"rpm-ostree": System.FEDORA_COREOS, "update_engine_client": S
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CommandOutput:
     """How a command ended, and what it printed; undecodable bytes are surrogate escapes."""
 
     status: int = 0
@@ -28,11 +28,11 @@ class Output:
 
 
 Words: TypeAlias = tuple[str, ...]
-Program: TypeAlias = "Callable[[Session, Words], Awaitable[Output]]"
+Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ShellSession:
     """Who runs commands where; `terminal` (`pts/1`) is empty where there is none, `programs` are by name."""
 
     machine: Machine
@@ -40,12 +40,12 @@ class Session:
     programs: "Mapping[str, Program]"
     terminal: str = ""
 
-    async def run(self, words: Words, *, limit: float = 0) -> Output:
+    async def run(self, words: Words, *, limit: float = 0) -> CommandOutput:
         """Run a program, for at most so many simulated seconds (0: for as long as it takes), as `timeout` does."""
         name = words[0]
         if not self.has(name):
             by_timeout = f"timeout: failed to run command '{name}': No such file or directory\n"
-            return Output(
+            return CommandOutput(
                 NOT_FOUND, err=by_timeout if limit else f"bash: line 1: {name}: command not found\n"
             )
         program = self.programs[name.rpartition("/")[2]](self, words)
@@ -54,7 +54,7 @@ class Session:
                 program, self.machine.clock.scaled(limit) if limit else None
             )
         except TimeoutError:
-            return Output(TIMED_OUT)
+            return CommandOutput(TIMED_OUT)
 
     def has(self, name: str) -> bool:
         """Whether there is a program of this name or path on the host."""

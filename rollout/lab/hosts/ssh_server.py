@@ -17,7 +17,7 @@ from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import HostEvent, Machine, Power
 from rollout.lab.hosts.programs import PROGRAMS
-from rollout.lab.hosts.session import Session
+from rollout.lab.hosts.session import ShellSession
 from rollout.lab.listener import Listener, open_socket
 
 USER: Final = "core"
@@ -128,7 +128,7 @@ class HostServer:
             process.exit(0)
         else:
             terminal = f"pts/{process.get_extra_info('peername')[1]}" if process.term_type else ""
-            said = await answer(Session(machine, USER, PROGRAMS, terminal), process.command)
+            said = await answer(ShellSession(machine, USER, PROGRAMS, terminal), process.command)
             # The client may have gone.
             with suppress(OSError):
                 process.stdout.write(said.out)
@@ -149,7 +149,7 @@ class HostServer:
         await asyncssh.run_server(
             connection,
             config=None,
-            server_factory=lambda: _Login(self),
+            server_factory=lambda: _KeyAuthentication(self),
             server_host_keys=[self._host_key],
             process_factory=self.serve,
             gss_host=None,
@@ -176,7 +176,7 @@ class HostServer:
             connection.abort()
 
 
-class _Login(asyncssh.SSHServer):
+class _KeyAuthentication(asyncssh.SSHServer):
     """One connection's authentication: the key of the lab, nothing else."""
 
     def __init__(self, host: HostServer) -> None:

@@ -34,7 +34,7 @@ _RESTART_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ZincatiRequest:
     """One request and what came of it: `at` in simulated seconds, `kind` empty where it was granted."""
 
     at: float
@@ -87,7 +87,7 @@ class Zincati:
     """
 
     def __init__(self, machine: Machine, *, rng: random.Random) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[ZincatiRequest] = []
         self._machine = machine
         self._rng = rng
         self._life: asyncio.Task[object] | None = None
@@ -136,7 +136,7 @@ class Zincati:
                 )
         except (aiohttp.ClientError, TimeoutError, OSError):
             kind = "client_failed_request"
-        self.answers.append(Answer(self._machine.clock.monotonic(), path, kind))
+        self.answers.append(ZincatiRequest(self._machine.clock.monotonic(), path, kind))
         return kind
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:

@@ -20,7 +20,7 @@ from rollout.lab.objects import (
     uid,
     with_condition,
 )
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 
 
 def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class UnscalableError(Exception):
 class DisruptionController:
     """Writes each budget's counts, and forgets evictions that led to nothing."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
 
     def budget_changed(self, change: Change) -> None:

@@ -16,7 +16,7 @@ from rollout.lab.world.host import Timings
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SimulatedCluster:
     """The shared store, agenda and random numbers.
 
     `own_deletions` holds the UIDs of what the cluster itself deletes (scaling down, garbage,

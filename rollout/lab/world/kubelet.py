@@ -21,7 +21,7 @@ from rollout.lab.objects import (
     uid,
     with_metadata,
 )
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import (
     micro_time,
     new_lease,
@@ -50,7 +50,7 @@ class Kubelet:
     is lost when the host goes down.
     """
 
-    def __init__(self, cluster: Cluster, host: Machine) -> None:
+    def __init__(self, cluster: SimulatedCluster, host: Machine) -> None:
         self.host = host
         self.alive = False
         self._runs: dict[str, bool] = {}
@@ -261,7 +261,7 @@ _PLACES = 10
 class Kubelets(dict[str, Kubelet]):
     """The kubelets by node name; of Nodes that only clients made there is none."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__()
         self._cluster = cluster
         self._ticks = 0

@@ -20,7 +20,7 @@ from rollout.lab.objects import (
     spec_of,
     with_condition,
 )
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import silenced
 from rollout.lab.world.placement import NOT_READY, UNREACHABLE, UNSCHEDULABLE, Taint, seconds_on
 
@@ -35,7 +35,7 @@ _EFFECTS = ("NoSchedule", "NoExecute")
 class NodeLifecycle:
     """Watches Leases and Nodes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._store = cluster.store
         self._heard: dict[str, float] = {}

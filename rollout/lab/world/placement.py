@@ -100,7 +100,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PlacementDemand:
     """What a pod asks of a node, and what the pods already placed forbid it.
 
     `forbidden` are labels with the values that are out, `crowded` those that have too many of its
@@ -169,7 +169,7 @@ def _requests_of_container(container: Json) -> dict[str, int]:
     }
 
 
-def refusal(demand: Demand, room: NodeRoom) -> str | None:
+def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
     """Why the node does not take the pod; None: it does."""
     return (
         _refused_by_node(demand.pod, room)
@@ -189,7 +189,7 @@ def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
     return None
 
 
-def _short_of(demand: Demand, room: NodeRoom) -> str | None:
+def _short_of(demand: PlacementDemand, room: NodeRoom) -> str | None:
     used = room.used
     if used.pods + 1 > room.pods:
         return "Too many pods"
@@ -205,7 +205,7 @@ def _short_of(demand: Demand, room: NodeRoom) -> str | None:
     return None
 
 
-def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
+def _refused_by_pods(demand: PlacementDemand, room: NodeRoom) -> str | None:
     labels = room.labels
     if not all(any_term_holds(terms, room.name, labels) for terms in demand.volume_terms):
         return "node(s) had volume node affinity conflict"

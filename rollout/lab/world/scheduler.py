@@ -19,10 +19,10 @@ from rollout.lab.objects import (
     node_name,
     with_condition,
 )
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.placement import (
-    Demand,
     NodeRoom,
+    PlacementDemand,
     Used,
     affinity_terms,
     crowded_values,
@@ -42,10 +42,10 @@ _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
 
-class Scheduler:
+class SimulatedScheduler:
     """Keeps each node's room, and a queue of the pods without a node."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._rooms: dict[str, NodeRoom] = {}
         self._used: defaultdict[str, Used] = defaultdict(Used)
@@ -111,7 +111,7 @@ class Scheduler:
             constraint["topologyKey"]: self._crowded(pod, constraint)
             for constraint in strict_spreads(pod)
         }
-        demand = Demand(
+        demand = PlacementDemand(
             pod,
             *requests_of(pod),
             forbidden=frozenset(self._repelled(pod)),
@@ -142,7 +142,7 @@ class Scheduler:
             ),
         )
 
-    def _feasible(self, demand: Demand, refusals: Counter[str]) -> Iterator[NodeRoom]:
+    def _feasible(self, demand: PlacementDemand, refusals: Counter[str]) -> Iterator[NodeRoom]:
         for room in self._candidates(demand.pod):
             reason = refusal(demand, room)
             if reason is None:

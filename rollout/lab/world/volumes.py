@@ -7,7 +7,7 @@ and until it is detached.
 from rollout.lab.api.resources import VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.objects import is_finished, name_of, namespace_of, node_name, spec_of
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 
 _DETACH_SECONDS = 2
 CSI_DRIVER = "csi.lab.node-rollout.dev"
@@ -16,7 +16,7 @@ CSI_DRIVER = "csi.lab.node-rollout.dev"
 class AttachController:
     """Attaches volumes where pods need them, and detaches them where none does."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
 
     def pod_changed(self, change: Change) -> None:

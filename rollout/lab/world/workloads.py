@@ -42,7 +42,7 @@ from rollout.lab.objects import (
     uid,
     with_spec,
 )
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
@@ -61,7 +61,7 @@ class WorkloadController(ABC):
 
     resource: ClassVar[Resource]
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._store = cluster.store
 
@@ -321,7 +321,7 @@ class GarbageCollector:
     clients of the lab make such pods to try things.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._store = cluster.store
 

@@ -21,11 +21,11 @@ from rollout.lab.objects import (
 )
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
-from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
-from rollout.lab.world.scheduler import Scheduler
+from rollout.lab.world.scheduler import SimulatedScheduler
 from rollout.lab.world.volumes import AttachController
 from rollout.lab.world.workloads import (
     OWNERS,
@@ -54,11 +54,11 @@ class World:
         rng: random.Random | None = None,
     ) -> None:
         self.agenda = Agenda(clock)
-        self.cluster = Cluster(
+        self.cluster = SimulatedCluster(
             store, self.agenda, clock, timings or Timings(), rng or random.Random(0)
         )
         self.kubelets = Kubelets(self.cluster)
-        self._scheduler = Scheduler(self.cluster)
+        self._scheduler = SimulatedScheduler(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)
         self._budgets = DisruptionController(self.cluster)
         self._lifecycle = NodeLifecycle(self.cluster)

@@ -76,7 +76,7 @@ _TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TopologyCheck:
     """Requires `least` to `most` of the tally's pods in the node's domain.
 
     `because` names the rule in an explanation. `needed`: a node without the topology key fails.
@@ -177,7 +177,7 @@ class Neighbors:
             if to:
                 tally.move(to, 1)
 
-    def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
+    def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[TopologyCheck, ...]:
         """Return what a node must pass to take the pod, which is on none now."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.shunned):
@@ -309,17 +309,17 @@ class Neighbors:
         return (group for group in candidates if selector.matches(group.labels))
 
 
-def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[Check]:
+def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[TopologyCheck]:
     for tally in demands.repulsions:
-        yield Check(tally, "its anti-affinity", most=0)
+        yield TopologyCheck(tally, "its anti-affinity", most=0)
     for tally in group.shunned:
-        yield Check(tally, "another pod's anti-affinity", most=0)
+        yield TopologyCheck(tally, "another pod's anti-affinity", most=0)
     first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     for tally in demands.attractions:
-        yield Check(tally, "its pod affinity", least=0 if first else 1, needed=True)
+        yield TopologyCheck(tally, "its pod affinity", least=0 if first else 1, needed=True)
     for spread, tally, own in demands.spreads:
         most = _least(spread, tally, closed) + spread.max_skew - own
-        yield Check(tally, "its topology spread", most=most, needed=True)
+        yield TopologyCheck(tally, "its topology spread", most=most, needed=True)
 
 
 def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:

@@ -12,9 +12,9 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
-from rollout.model.demand import Demand
+from rollout.model.demand import PodDemand
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
-from rollout.planning.drain.neighbors import Check, Neighbors
+from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
 # Comparing a few nodes is enough to spread pods as kube-scheduler does.
 _COMPARED_NODES = 5
@@ -48,7 +48,7 @@ class Scheduler:
     _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
     _matchings: dict[tuple[object, ...], MatchingNodes] = field(default_factory=dict)
-    _alike: dict[Demand, MatchingNodes] = field(default_factory=dict)
+    _alike: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -183,7 +183,7 @@ class Scheduler:
         return matching.is_too_small_for(pod.requests)
 
     def _best(
-        self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check]
+        self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
         """Return the emptiest of a few nodes that take the pod."""
         best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
@@ -278,7 +278,12 @@ class Scheduler:
         )
 
     def _open(
-        self, pod: Pod, matching: MatchingNodes, checks: Sequence[Check], *, closed: bool = False
+        self,
+        pod: Pod,
+        matching: MatchingNodes,
+        checks: Sequence[TopologyCheck],
+        *,
+        closed: bool = False,
     ) -> Iterator[FreeCapacity]:
         """Yield the first few nodes that can take the pod, from where the last search ended.
 
@@ -306,10 +311,10 @@ class Scheduler:
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
         matching = self._matchings.get(key)
         if matching is None:
-            matching = self._matchings[key] = self._matching_of(Demand.of(pod, volumes))
+            matching = self._matchings[key] = self._matching_of(PodDemand.of(pod, volumes))
         return matching
 
-    def _matching_of(self, demand: Demand) -> MatchingNodes:
+    def _matching_of(self, demand: PodDemand) -> MatchingNodes:
         if demand not in self._alike:
             nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
@@ -318,7 +323,7 @@ class Scheduler:
             )
         return self._alike[demand]
 
-    def _likely(self, demand: Demand) -> Iterable[FreeCapacity]:
+    def _likely(self, demand: PodDemand) -> Iterable[FreeCapacity]:
         """Return only nodes with a label that the demand names, because they are few."""
         labels = demand.named_labels
         if not labels:

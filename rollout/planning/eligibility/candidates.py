@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
-from rollout.model.demand import Demand
-from rollout.model.detection import Answer, Source
+from rollout.model.demand import PodDemand
+from rollout.model.detection import Source, SourceAnswer
 from rollout.model.finding import (
     CordonedByOther,
     ExcludedByFlag,
@@ -46,7 +46,7 @@ from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
-from rollout.planning.eligibility.judgement import Rules, objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.memory import held_version
 from rollout.planning.eligibility.rivals import marks_on
 from rollout.wording import cause, fix, text
@@ -71,7 +71,7 @@ class Candidate:
     node: Node
     observation: HostObservation | None
     policy: Policy
-    rules: Rules
+    rules: EligibilityInputs
     pool: str = ""
     upgraded_by: str = ""
 
@@ -163,7 +163,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     is_rebooted_idle = is_resting and candidate.policy.reboot_idle
     if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
         return None
-    answers = (sign.detail for sign in detection.signs if sign.answer is Answer.NOT_NEEDED)
+    answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
     is_annotated = Source.ANNOTATION in unasked(candidate.node, facts)
     flag = detect_flag(facts.sources, [Source.ANNOTATION]) if is_resting and is_annotated else ""
     return RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
@@ -275,7 +275,7 @@ def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | No
     name = own.node or (by_boot[0] if len(by_boot) == 1 else pod.node if pod else "")
     if name not in present:
         return None
-    demand = Demand.of(pod, ()) if pod else Demand((), (), ())
+    demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
     others = (node for node in present.values() if node.name != name)
     return OwnNode(
         name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others)

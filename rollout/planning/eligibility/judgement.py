@@ -17,7 +17,7 @@ from rollout.wording import cause
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EligibilityInputs:
     """By what all nodes of one decision are judged, beside the rules of their pool.
 
     `now` is the API server's time, None where it has not told it; `limit` is how many failures of a
@@ -39,7 +39,7 @@ class Rules:
     versions: KnownVersions = NO_VERSIONS
 
 
-def objection(node: str, version: str, rules: Rules) -> NodeFinding | None:
+def objection(node: str, version: str, rules: EligibilityInputs) -> NodeFinding | None:
     """Return what is remembered against a node with this version staged, or None."""
     memory = rules.memory
     if pause := all_paused(memory, rules.now):
@@ -54,7 +54,7 @@ def objection(node: str, version: str, rules: Rules) -> NodeFinding | None:
 
 
 def boot_objection(
-    node: str, running: str, version: str | None, rules: Rules
+    node: str, running: str, version: str | None, rules: EligibilityInputs
 ) -> NodeFinding | None:
     """Return why a node in progress may not be booted into its staged version; None if it may.
 
@@ -68,7 +68,9 @@ def boot_objection(
     return None if is_known else why_maybe_held(running, rules)
 
 
-def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
+def memory_warnings(
+    planned: Iterable[PlannedNode], rules: EligibilityInputs
+) -> Iterator[PlanWarning]:
     """Yield what is remembered against planned nodes, so that whoever starts them knows."""
     for node in planned:
         subject = f"node/{node.name}"
@@ -80,7 +82,7 @@ def memory_warnings(planned: Iterable[PlannedNode], rules: Rules) -> Iterator[Pl
             yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
 
 
-def why_maybe_held(running: str, rules: Rules) -> MaybeHeldVersion | None:
+def why_maybe_held(running: str, rules: EligibilityInputs) -> MaybeHeldVersion | None:
     """Return why a node whose staged version is unknown is left out: it may be a held one.
 
     A version that is older than the running one, or the same, is not the staged one.

@@ -24,7 +24,7 @@ from rollout.model.progress import Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import joined, natural_key
 from rollout.planning.eligibility.candidates import Candidate, exclusion, update_standing
-from rollout.planning.eligibility.judgement import Rules
+from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.memory import resting_until
 from rollout.planning.eligibility.pools import pools_of
 
@@ -216,7 +216,7 @@ def node_statuses(
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
     own_rules: tuple[Pool, ...],
-    rules: Rules,
+    rules: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
     """Return rows in the natural order of names. `own_rules` are the pools; the mappings are by Node name."""

@@ -141,7 +141,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DatedFreeze:
     """A freeze from one moment to another."""
 
     opening: Opening
@@ -156,7 +156,7 @@ class Span:
             yield self.opening
 
 
-Period = Window | Span
+Period = Window | DatedFreeze
 
 
 def parse_freeze(text: str) -> Period:
@@ -184,7 +184,7 @@ def _timed(match: re.Match[str], where: str) -> Window:
     )
 
 
-def _span(match: re.Match[str], where: str) -> Span:
+def _span(match: re.Match[str], where: str) -> DatedFreeze:
     zone = _zone(match["zone"] or "UTC", where)
     try:
         begin, end = (
@@ -197,7 +197,7 @@ def _span(match: re.Match[str], where: str) -> Span:
         ) from error
     if opening.begin >= opening.end:
         raise UsageError(f"{where} ends before it begins", hint="Write the earlier moment first.")
-    return Span(opening, zone)
+    return DatedFreeze(opening, zone)
 
 
 def join(openings: Iterable[Opening]) -> list[Opening]:

@@ -14,7 +14,7 @@ from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import Pools, predecessors
-from rollout.planning.layout.sharing import Limits, NodeDemand, pool_key
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits, pool_key
 from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 
@@ -42,7 +42,7 @@ def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[
     return quotas
 
 
-def with_pool_limits(limits: Limits, quotas: Mapping[str, Quota]) -> Limits:
+def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
     """Add the limits of pools that are smaller than the rollout's."""
     scarce = {
         pool_key(name): quota.most
@@ -53,7 +53,7 @@ def with_pool_limits(limits: Limits, quotas: Mapping[str, Quota]) -> Limits:
 
 
 def lay_out_pools(
-    demands: Sequence[NodeDemand], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]
+    demands: Sequence[NodeDemand], limits: WaveLimits, pools: Pools, quotas: Mapping[str, Quota]
 ) -> Layout:
     layouts = {
         name: lay_out(
@@ -92,7 +92,7 @@ def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) 
 def _in_order(
     queues: Mapping[str, list[Batch]],
     before: Mapping[str, frozenset[str]],
-    limits: Limits,
+    limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
     """Yield the waves of all queues in order, and empty the queues."""
@@ -128,7 +128,7 @@ def _take_part(queue: list[Batch]) -> list[Batch]:
     return part
 
 
-def _common_part(parts: Sequence[list[Batch]], limits: Limits) -> Iterator[Batch]:
+def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
     """Yield the waves of all parts, interleaved, as one part."""
     title = "; ".join(part[0].part for part in parts)
     most = limits.size if len(parts) > 1 else parts[0][0].most
@@ -136,7 +136,7 @@ def _common_part(parts: Sequence[list[Batch]], limits: Limits) -> Iterator[Batch
         yield from (replace(wave, part=title, most=most) for wave in waves if wave)
 
 
-def _with_company(wave: Batch, queue: list[Batch], limits: Limits) -> Batch:
+def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
     """Move nodes of the queue's next part that may join into the wave."""
     next_part = queue[0].part
     demands = wave.demands

@@ -16,7 +16,7 @@ from statistics import median
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.layout.sharing import Limits
+from rollout.planning.layout.sharing import WaveLimits
 from rollout.planning.layout.waves import Batch
 
 # A node is slow if it takes this many times the median.
@@ -106,13 +106,13 @@ class RollingQueue:
                 self._used_up &= ~self._bits[key]
 
 
-def roll_parts(waves: Sequence[Batch], limits: Limits) -> tuple[Batch, ...]:
+def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
     """Join the waves of each part into one rolling wave, in the same order of nodes."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
     return tuple(_roll_part(part, limits) for part in parts)
 
 
-def _roll_part(part: Sequence[Batch], limits: Limits) -> Batch:
+def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     first = part[0]
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.capacity

@@ -61,7 +61,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WaveLimits:
     """What the nodes of a wave may take together: `size` nodes, and so much of each key.
 
     A node that exceeds a limit by itself shares its wave with no other node that uses that key.
@@ -76,11 +76,11 @@ class Limits:
     most_rounds: int = MOST_ROUNDS
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def up_to(self, rounds: int) -> "Limits":
+    def up_to(self, rounds: int) -> "WaveLimits":
         return replace(self, most_rounds=rounds)
 
     @property
-    def wider(self) -> "Limits":
+    def wider(self) -> "WaveLimits":
         return self.up_to(self.most_rounds + 1)
 
     def _rounds(self, key: str) -> int:
@@ -128,7 +128,7 @@ _NOT_SERVING = ("Job",)
 
 
 @dataclass(frozen=True, slots=True)
-class Owners:
+class UnbudgetedOwners:
     """Owners without a budget: how many replicas may go, and each node's load."""
 
     allowed: Mapping[str, int]
@@ -137,7 +137,7 @@ class Owners:
     @classmethod
     def of(
         cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
-    ) -> "Owners":
+    ) -> "UnbudgetedOwners":
         """Limit owners that could lose all replicas; `leaving` has pods by node."""
         replicas = Counter(_key(pod) for pod in pods if _counts(pod))
         loads: dict[str, Counter[str]] = {

@@ -1,6 +1,6 @@
 """Pack nodes into waves.
 
-Nodes may share a wave if all their pods can leave within the rounds that `Limits` grants of every
+Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of every
 budget, and a replica of every owner without a budget stays. Pods that fit on no other node keep
 their permits until the node is back, and count in every round. A node that exceeds a budget by
 itself drains gradually, and shares its wave with no other node of that budget. Whether pods find
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
-from rollout.planning.layout.sharing import Limits, NodeDemand, sum_of
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 
 _CANARY = "canary"
 
@@ -55,7 +55,7 @@ class Batch:
         is_canary = self.part == _CANARY or self.part.endswith(f", {_CANARY}")
         return is_canary or any(demand.control_plane for demand in self.demands)
 
-    def own(self, limits: Limits) -> Limits:
+    def own(self, limits: WaveLimits) -> WaveLimits:
         return replace(limits, size=self.most)
 
 
@@ -65,11 +65,11 @@ class Layout:
 
     waves: tuple[Batch, ...]
     lower_bound: int
-    limits: Limits
+    limits: WaveLimits
 
 
 def lay_out(
-    demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int] = ()
+    demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int] = ()
 ) -> Layout:
     """Lay out canaries, then group by group; the control plane comes last or first.
 
@@ -85,7 +85,7 @@ def lay_out(
 
 
 def _workers(
-    demands: Sequence[NodeDemand], limits: Limits, policy: Policy, ramp: Sequence[int]
+    demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
     ordered = sorted(demands, key=_by_name)
     waves = [Batch((demand,), _CANARY) for demand in ordered[: policy.canary]]
@@ -103,8 +103,8 @@ def _workers(
 
 
 def _ramp_steps(
-    demands: Sequence[NodeDemand], limits: Limits, ramp: Sequence[int]
-) -> Iterator[tuple[str, Sequence[NodeDemand], Limits]]:
+    demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
+) -> Iterator[tuple[str, Sequence[NodeDemand], WaveLimits]]:
     """Yield each step of the ramp, then the rest: part, nodes and limits."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
@@ -126,12 +126,12 @@ def _by_price(demand: NodeDemand) -> tuple[object, ...]:
     return demand.price, _by_name(demand)
 
 
-def used_by(demands: Sequence[NodeDemand], limits: Limits) -> Counter[str]:
+def used_by(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
     return Counter(sum_of(limits.use(demand.load, demand.holds) for demand in demands))
 
 
 def join_wave(
-    wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: Limits
+    wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
     """Return the wave with the waiting nodes that may join, and those that still wait."""
     used = dict(used_by(wave, limits))
@@ -154,11 +154,11 @@ def join_wave(
     return tuple(demands), staying
 
 
-def _lower_bound(demands: Sequence[NodeDemand], limits: Limits) -> int:
+def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
     return max(math.ceil(len(demands) / limits.size), _budget_bound(demands, limits))
 
 
-def _budget_bound(demands: Iterable[NodeDemand], limits: Limits) -> int:
+def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
     needs: dict[str, list[int]] = defaultdict(list)
     for demand in demands:
         for budget, need in limits.use(demand.load, demand.holds).items():
@@ -176,7 +176,7 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def _pack(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDemand, ...]]:
+def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
     """Pack nodes into waves; those with the fewest pods go first.
 
     Pods evicted early mostly land on nodes that are still to be drained, and then move again.
@@ -190,7 +190,7 @@ def _pack(demands: Sequence[NodeDemand], limits: Limits) -> list[tuple[NodeDeman
 
 
 def _without_smallest(
-    waves: Sequence[tuple[NodeDemand, ...]], limits: Limits
+    waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
     """Dissolve the smallest wave if its nodes fit into others."""
     *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
@@ -200,7 +200,7 @@ def _without_smallest(
     return waves if waiting else fuller
 
 
-def _most_contended_first(demands: Sequence[NodeDemand], limits: Limits) -> list[NodeDemand]:
+def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
     """Order nodes by their shares of budgets, weighted by each budget's nodes."""
     capacity = limits.capacity
     ordered = sorted(demands, key=_by_price)

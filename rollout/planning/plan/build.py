@@ -43,7 +43,7 @@ from rollout.planning.eligibility.candidates import (
     is_control_plane,
 )
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.judgement import Rules, memory_warnings
+from rollout.planning.eligibility.judgement import EligibilityInputs, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions
@@ -52,9 +52,9 @@ from rollout.planning.layout.reasons import with_reasons
 from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
 from rollout.planning.layout.sharing import (
     MOST_ROUNDS,
-    Limits,
     NodeDemand,
-    Owners,
+    UnbudgetedOwners,
+    WaveLimits,
     pool_key,
     sum_of,
 )
@@ -100,8 +100,8 @@ class PlanInputs:
     proven: Proven | None = None
 
     @property
-    def rules(self) -> Rules:
-        return Rules(
+    def rules(self) -> EligibilityInputs:
+        return EligibilityInputs(
             now=self.snapshot.read_at,
             memory=self.snapshot.memory,
             selection=self.selection,
@@ -126,7 +126,7 @@ class Decisions:
     plan: RolloutPlan
     drainable: Mapping[str, Drainable]
     waves: tuple[Batch, ...]
-    limits: Limits
+    limits: WaveLimits
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
@@ -157,7 +157,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     left = _limit_of(inputs, chosen).beside(away)
     quotas = quotas_of(pools, chosen, left)
     leaving = {name: item.leaving for name, item in items.items()}
-    owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index)
+    owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _limits(
         inputs, drainable, forecaster, size=max(1, left.most), owners=owners, pace=pace
@@ -239,7 +239,7 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
 def _warnings(
     inputs: PlanInputs,
     items: Mapping[str, Drainable],
-    owners: Owners,
+    owners: UnbudgetedOwners,
     waves: Sequence[Wave],
     foreseen: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
@@ -354,9 +354,9 @@ def _limits(
     forecaster: DrainForecaster,
     *,
     size: int,
-    owners: Owners,
+    owners: UnbudgetedOwners,
     pace: Pace,
-) -> Limits:
+) -> WaveLimits:
     guarded = grouped(
         (key, verdict.pod)
         for item in drainable
@@ -376,13 +376,13 @@ def _limits(
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
-    return Limits(
+    return WaveLimits(
         size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
     )
 
 
 def _node_demand(
-    item: Drainable, owners: Owners, inputs: PlanInputs, pace: Pace, limits: Limits
+    item: Drainable, owners: UnbudgetedOwners, inputs: PlanInputs, pace: Pace, limits: WaveLimits
 ) -> NodeDemand:
     name = item.node.name
     policy = inputs.pools.rules(item.pool)

@@ -36,13 +36,13 @@ _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a n
 _STRANGE_WORD = "Invalid enum value"
 
 
-class _Header(msgspec.Struct):
+class _PlanHeader(msgspec.Struct):
     """The field that every version of the format has."""
 
     format_version: str
 
 
-class _Rules(msgspec.Struct):
+class _RawRules(msgspec.Struct):
     """The rules in a document, undecoded."""
 
     policy: dict[str, Any]
@@ -107,7 +107,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     _check_version(data, origin)
     try:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
-        rules = msgspec.json.decode(data, type=_Rules)
+        rules = msgspec.json.decode(data, type=_RawRules)
         identity = _identity_as_written(data)
     except NOT_READ as error:
         raise _not_read(str(error)[:_EXCERPT], origin) from error
@@ -142,7 +142,7 @@ def _check_size(data: bytes, origin: str) -> None:
 
 def _check_version(data: bytes, origin: str) -> None:
     try:
-        version = msgspec.json.decode(data, type=_Header).format_version
+        version = msgspec.json.decode(data, type=_PlanHeader).format_version
     except NOT_READ as error:
         raise PlanFileError(
             f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW
@@ -155,7 +155,7 @@ def _check_version(data: bytes, origin: str) -> None:
         )
 
 
-def _check_rules(plan: RolloutPlan, rules: _Rules, origin: str) -> None:
+def _check_rules(plan: RolloutPlan, rules: _RawRules, origin: str) -> None:
     selection = msgspec.to_builtins(plan.selection)
     unknown = [*_unknown(rules.policy, policy_document(plan.policy), "policy")]
     unknown += _unknown(rules.selection, selection, "selection")

@@ -8,7 +8,7 @@ from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
 from rollout.planning.layout.reasons import obstacles
-from rollout.planning.layout.sharing import Limits
+from rollout.planning.layout.sharing import WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
 
@@ -77,7 +77,7 @@ def explain(decisions: Decisions, node: str) -> Explanation:
 
 
 def _not_earlier(
-    waves: Sequence[Batch], index: int, name: str, limits: Limits
+    waves: Sequence[Batch], index: int, name: str, limits: WaveLimits
 ) -> tuple[NotThere, ...]:
     own = waves[index - 1]
     demand = next(candidate for candidate in own.demands if candidate.name == name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from rollout.model.cluster import Pod, finding_of
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import guards
-from rollout.planning.layout.sharing import Limits, NodeDemand
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
 
@@ -35,7 +35,7 @@ class PodPlaces:
     warnings: list[PlanWarning] = field(default_factory=list)
 
     def fit(
-        self, wave: Batch, waiting: Sequence[NodeDemand], limits: Limits
+        self, wave: Batch, waiting: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
         """Return the wave with the nodes that can be away together, and the others.
 

@@ -64,7 +64,7 @@ class _Traits:
 
 
 @dataclass(slots=True)
-class _Drain:
+class _DrainState:
     """A node's drain: `left` is how many pods are still there.
 
     `taken` counts the pods that were ready when they were evicted, by owner UID.
@@ -124,7 +124,7 @@ class PodFlow:
     on_ready: Callable[[str], None] = lambda _owner: None
     away: Counter[str] = field(default_factory=Counter)
     closed: set[str] = field(default_factory=set)
-    _drains: dict[str, _Drain] = field(default_factory=dict)
+    _drains: dict[str, _DrainState] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
     _wanting: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
@@ -167,7 +167,7 @@ class PodFlow:
         pods = sorted(
             self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name)
         )
-        self._drains[name] = _Drain(emptied, len(pods))
+        self._drains[name] = _DrainState(emptied, len(pods))
         if not pods:
             emptied()
         for pod in pods:

@@ -18,7 +18,7 @@ from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
 from rollout.planning.layout.rolling import RollingQueue
-from rollout.planning.layout.sharing import Limits, NodeDemand
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.play.pace import Pace, past_run
 from rollout.planning.play.places import PodPlaces
@@ -67,7 +67,7 @@ class Simulator:
     policy: Policy
     pools: Pools
     pace: Pace
-    limits: Limits
+    limits: WaveLimits
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
@@ -142,7 +142,7 @@ class Simulator:
         )
 
 
-class _Run:
+class _WaveSimulation:
     """One wave as it is played.
 
     `begins`, `empty` and `back` are when each node started, was empty and was back; `soonest` is
@@ -229,7 +229,7 @@ class _Run:
         return list(self.flow.residents.get(name, {}).values())
 
 
-class _SideBySideRun(_Run):
+class _SideBySideRun(_WaveSimulation):
     """All nodes at once; the wave ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
@@ -256,7 +256,7 @@ class _SideBySideRun(_Run):
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
 
-class _EstimatedRun(_Run):
+class _EstimatedRun(_WaveSimulation):
     """All nodes at once, estimated by budgets' rates."""
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
@@ -282,7 +282,7 @@ class _EstimatedRun(_Run):
         )
 
 
-class _RollingRun(_Run):
+class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
     A node has settled when, of each owner that had ready pods on it, no more are away than when it

@@ -128,7 +128,7 @@ class WaveReport:
 
 
 @dataclass(slots=True)
-class Hold:
+class BlockedEviction:
     """An eviction that was not allowed for a while, as it was last told of.
 
     `until` is when it was last known to be held; `released` is False where its node went on or
@@ -213,7 +213,7 @@ class RunReport:
     waves: Sequence[WaveReport]
     nodes: Sequence[NodeReport]
     failures: Sequence[NodeFinished]
-    holds: Sequence[Hold]
+    holds: Sequence[BlockedEviction]
     notices: Sequence[Notice | VersionHeld]
     openings: Sequence[Stretch]
     interruptions: Sequence[Stretch]

@@ -21,7 +21,14 @@ from rollout.model.progress import Outcome
 from rollout.model.text import counted, grouped, printable
 from rollout.model.timestamps import elapsed
 from rollout.report.runs import tables
-from rollout.report.runs.model import PART_OF, Ending, Hold, NodeReport, RunReport, Stretch
+from rollout.report.runs.model import (
+    PART_OF,
+    BlockedEviction,
+    Ending,
+    NodeReport,
+    RunReport,
+    Stretch,
+)
 from rollout.report.runs.tables import NODE_PARTS, clock, said_outcome
 from rollout.report.sentences import capitalized, wave_title
 
@@ -43,7 +50,7 @@ class Bar(NamedTuple):
     kind: str
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """A node on the timeline; `mark` is where it failed."""
 
     label: str
@@ -60,7 +67,7 @@ class Chart(NamedTuple):
     span: str
     ticks: Sequence[tuple[float, str]]
     shades: Sequence[Bar]
-    sections: Sequence[tuple[str, Sequence[Row]]]
+    sections: Sequence[tuple[str, Sequence[TimelineRow]]]
 
 
 def timeline(report: RunReport) -> Chart:
@@ -126,12 +133,12 @@ def _title_of(report: RunReport, wave: int) -> str:
     return capitalized(wave_title(started.index, started.of, started.in_flight))
 
 
-def _row(whole: Stretch, node: NodeReport, holds: Sequence[Hold]) -> Row:
+def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> TimelineRow:
     is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
     spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
     spans += [("held", hold.event.since, hold.until) for hold in holds]
     bars = [*_bars(whole, spans)]
-    return Row(
+    return TimelineRow(
         label=node.node,
         remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),
         took=elapsed(node.seconds),
@@ -189,7 +196,7 @@ def run_page(report: RunReport) -> str:
     )
 
 
-def _evictions(report: RunReport) -> Iterator[tables.Table]:
+def _evictions(report: RunReport) -> Iterator[tables.ReportTable]:
     if report.evicted:
         yield tables.eviction_table(report, _MOST_EVICTIONS)
 

@@ -20,7 +20,7 @@ from rollout.model.text import counted, grouped, printable
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
-from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldPlan, entries
+from rollout.report.lines import AbortedRecord, JournalHeader, Record, ToldPlan, entries
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
@@ -125,7 +125,7 @@ def _policy(view: RunView) -> Mapping[str, object] | None:
     )
 
 
-def _command(entry: RunRecord | AbortedRecord) -> CommandReport:
+def _command(entry: JournalHeader | AbortedRecord) -> CommandReport:
     if isinstance(entry, AbortedRecord):
         return CommandReport("abort", entry.by, "", "", entry.at)
     return CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at)
@@ -281,7 +281,7 @@ def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
     return [stretch for stretch in clipped if stretch.begin < stretch.end]
 
 
-class _Span(StrEnum):
+class _Activity(StrEnum):
     """What takes time, in the order of `Past`; whatever else does is a pod, by its owner."""
 
     DRAIN = "drain"
@@ -298,7 +298,7 @@ _SLACK = 5.0
 def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """Read what the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
     owners = grouped(pair for records in journals for pair in _of_one(tuple(records), cluster))
-    drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Span)
+    drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Activity)
     return Past(drains, reboots, settles, endings, owners)
 
 
@@ -329,12 +329,14 @@ def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, floa
         if moments is None:
             continue
         begun, empty, asked = moments
-        yield _Span.DRAIN, _seconds(begun, empty)
-        yield _Span.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
+        yield _Activity.DRAIN, _seconds(begun, empty)
+        yield _Activity.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
         if node.has_moved_pods:
-            yield _Span.ENDING, _seconds(freed.get((process, node.name), begun), empty)
+            yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
     if not waits_between_waves:
-        yield from ((_Span.SETTLE, seconds) for seconds in _settles(view, policy.settle_timeout))
+        yield from (
+            (_Activity.SETTLE, seconds) for seconds in _settles(view, policy.settle_timeout)
+        )
     yield from ((owner, seconds) for owner, times in view.pod_endings.items() for seconds in times)
 
 

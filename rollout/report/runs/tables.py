@@ -15,7 +15,7 @@ from rollout.report.sentences import findings_text, outcomes, tallied, why_held
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A table under its heading; `note` says what the reader has to know of it."""
 
     title: str
@@ -140,7 +140,7 @@ def _versions(report: RunReport) -> str:
     )
 
 
-def part_table(report: RunReport) -> Table:
+def part_table(report: RunReport) -> ReportTable:
     """Show where the time went."""
     rows = [
         (
@@ -154,10 +154,10 @@ def part_table(report: RunReport) -> Table:
     ]
     note = "Where nodes did several things at once, each has its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
-    return Table("Where the time went", headings, rows, note)
+    return ReportTable("Where the time went", headings, rows, note)
 
 
-def wave_table(report: RunReport) -> Table:
+def wave_table(report: RunReport) -> ReportTable:
     """Show each wave beside its estimate."""
     failed = {failure.node for failure in report.failures}
     rows = list[Sequence[str]]()
@@ -185,10 +185,10 @@ def wave_table(report: RunReport) -> Table:
         "Waited for",
         "Why together",
     )
-    return Table("Waves", headings, rows)
+    return ReportTable("Waves", headings, rows)
 
 
-def hold_table(report: RunReport) -> Table:
+def hold_table(report: RunReport) -> ReportTable:
     """Show what held evictions back, the longest first."""
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
     groups = grouped((hold.event.held_by, hold) for hold in longest)
@@ -205,10 +205,10 @@ def hold_table(report: RunReport) -> Table:
         for name, holds in groups.items()
     ]
     note = "Each hold by itself: -o json."
-    return Table("Held evictions", headings, rows, note)
+    return ReportTable("Held evictions", headings, rows, note)
 
 
-def figure_tables(report: RunReport) -> Iterator[Table]:
+def figure_tables(report: RunReport) -> Iterator[ReportTable]:
     """Yield the tables that say something only where there was a hold, or more than one wave."""
     if report.holds:
         yield hold_table(report)
@@ -216,7 +216,7 @@ def figure_tables(report: RunReport) -> Iterator[Table]:
         yield wave_table(report)
 
 
-def eviction_table(report: RunReport, most: int) -> Table:
+def eviction_table(report: RunReport, most: int) -> ReportTable:
     """Show the evicted pods in the order of their evictions, at most `most` of them."""
     rows = [
         (
@@ -232,10 +232,12 @@ def eviction_table(report: RunReport, most: int) -> Table:
     note = (
         f"{counted(left, 'more pod')} in the JSON, and in rollout history -v." if left > 0 else ""
     )
-    return Table("Evicted pods", ("Node", "Pod", "Owner", "Evicted at", "Gone after"), rows, note)
+    return ReportTable(
+        "Evicted pods", ("Node", "Pod", "Owner", "Evicted at", "Gone after"), rows, note
+    )
 
 
-def node_table(report: RunReport) -> Table:
+def node_table(report: RunReport) -> ReportTable:
     """Show every node in figures: the same as the timeline."""
     headings = (
         "Node",
@@ -262,7 +264,7 @@ def node_table(report: RunReport) -> Table:
         )
         for node in report.nodes
     ]
-    return Table("Nodes", headings, rows)
+    return ReportTable("Nodes", headings, rows)
 
 
 def said_outcome(node: NodeReport) -> str:
@@ -272,7 +274,7 @@ def said_outcome(node: NodeReport) -> str:
     return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
 
 
-def failure_table(report: RunReport) -> Table:
+def failure_table(report: RunReport) -> ReportTable:
     """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
@@ -294,4 +296,4 @@ def failure_table(report: RunReport) -> Table:
     rows += [
         (shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()
     ]
-    return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
+    return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)

@@ -25,10 +25,17 @@ from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import HostCommand, HostSettings, Machine
 from rollout.lab.hosts.programs import PROGRAMS
-from rollout.lab.hosts.session import TIMED_OUT, Output, Program, Session, Words, read_file
+from rollout.lab.hosts.session import (
+    TIMED_OUT,
+    CommandOutput,
+    Program,
+    ShellSession,
+    Words,
+    read_file,
+)
 from rollout.model.detection import Source
 
-Programs = dict[Words, Output]
+Programs = dict[Words, CommandOutput]
 PATHS = re.compile(r"(?<![\w/.])/(?=(?:etc|usr|run|var|proc)/)")
 NOT_FOUND = re.compile(r"^\S*sh: (?:\S+ )*?(\S+): (?:command )?not found$", re.MULTILINE)
 NOW = re.compile(r"NOW=\d*")
@@ -88,29 +95,29 @@ def make_machine(
     return Machine("worker-1", "127.0.0.2", settings, clock=LabClock(1000), rng=rng)
 
 
-def ask(machine: Machine, line: str) -> Output:
+def ask(machine: Machine, line: str) -> CommandOutput:
     """Run a command line to its end, as an SSH session would."""
-    return asyncio.run(answer(Session(machine, "core", PROGRAMS), line))
+    return asyncio.run(answer(ShellSession(machine, "core", PROGRAMS), line))
 
 
-def record(machine: Machine, script: str, user: str = "core") -> tuple[Output, Programs]:
+def record(machine: Machine, script: str, user: str = "core") -> tuple[CommandOutput, Programs]:
     """What the simulated host answers to the script, and its programs on the way, by their words."""
     heard: Programs = {}
 
     def recording(program: Program) -> Program:
-        async def run(session: Session, words: Words) -> Output:
-            heard[words] = Output(TIMED_OUT)
+        async def run(session: ShellSession, words: Words) -> CommandOutput:
+            heard[words] = CommandOutput(TIMED_OUT)
             heard[words] = await program(replace(session, programs=PROGRAMS), words)
             return heard[words]
 
         return run
 
-    async def run() -> Output:
+    async def run() -> CommandOutput:
         programs = {
             name: program if name in OWN else recording(program)
             for name, program in PROGRAMS.items()
         }
-        return await answer(Session(machine, user, programs), script)
+        return await answer(ShellSession(machine, user, programs), script)
 
     return asyncio.run(run()), heard
 
@@ -143,7 +150,7 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
         (folder / "bin" / name).symlink_to(str(shutil.which(name)))
 
 
-def in_real_shell(shell: str, folder: Path, script: str) -> Output:
+def in_real_shell(shell: str, folder: Path, script: str) -> CommandOutput:
     """Run the script where the host's files and programs are those of the folder."""
     words = [
         str(shutil.which(shell)),
@@ -159,10 +166,10 @@ def in_real_shell(shell: str, folder: Path, script: str) -> Output:
         timeout=60,
         check=False,
     )
-    return Output(done.returncode, done.stdout, done.stderr)
+    return CommandOutput(done.returncode, done.stdout, done.stderr)
 
 
-def alike(said: Output) -> Output:
+def alike(said: CommandOutput) -> CommandOutput:
     """Shells word it in their own ways that there is no such program, and time goes on."""
     lines = [line for line in said.err.splitlines() if "date" not in line]
     err = NOT_FOUND.sub(
@@ -209,18 +216,18 @@ def test_a_command_for_one_boot_alone(boot: str, shell: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("false || echo 'a \"b\"' && echo c", Output(0, 'a "b"\nc\n')),
-        ("false && echo no || false", Output(1)),
+        ("false || echo 'a \"b\"' && echo c", CommandOutput(0, 'a "b"\nc\n')),
+        ("false && echo no || false", CommandOutput(1)),
         (
             'cat /none;\n. /etc/os-release; echo $ID "$VERSION"',
-            Output(0, "flatcar 4081.2.0\n", NONE),
+            CommandOutput(0, "flatcar 4081.2.0\n", NONE),
         ),
-        ("test -e /run/none -o -e /etc/os-release && echo yes", Output(0, "yes\n")),
-        ("test -e /run/none -o -e /etc/none", Output(1)),
-        ("/bin/sh -c 'echo one; false'", Output(1, "one\n")),
+        ("test -e /run/none -o -e /etc/os-release && echo yes", CommandOutput(0, "yes\n")),
+        ("test -e /run/none -o -e /etc/none", CommandOutput(1)),
+        ("/bin/sh -c 'echo one; false'", CommandOutput(1, "one\n")),
     ],
 )
-def test_plain_commands_one_after_another(line: str, expected: Output) -> None:
+def test_plain_commands_one_after_another(line: str, expected: CommandOutput) -> None:
     assert ask(make_machine(), line) == expected
 
 
@@ -239,5 +246,5 @@ def test_a_scenario_says_what_else_a_host_answers() -> None:
         "go-down": HostCommand(reboots=True),
     }
     machine = make_machine(commands=commands)
-    assert ask(machine, "own | way\n") == Output(3, "done\n")
+    assert ask(machine, "own | way\n") == CommandOutput(3, "done\n")
     assert machine.running

@@ -12,7 +12,14 @@ from aiohttp import web
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.machine import HostSettings, Machine, ZincatiHost
-from rollout.lab.hosts.zincati import DROP_IN, PRE_REBOOT, STEADY_STATE, Answer, Zincati, drop_in
+from rollout.lab.hosts.zincati import (
+    DROP_IN,
+    PRE_REBOOT,
+    STEADY_STATE,
+    Zincati,
+    ZincatiRequest,
+    drop_in,
+)
 
 SPEED = 2000
 
@@ -59,10 +66,10 @@ async def until(condition: Callable[[], object]) -> None:
 Act = Callable[[Machine, Zincati, Server], Awaitable[None]]
 
 
-def live(act: Act, server: Server) -> Sequence[Answer]:
+def live(act: Act, server: Server) -> Sequence[ZincatiRequest]:
     """One host's life until `act` has seen enough; what its agent asked."""
 
-    async def lived() -> Sequence[Answer]:
+    async def lived() -> Sequence[ZincatiRequest]:
         settings = HostSettings(zincati=ZincatiHost())
         rng = random.Random(1)  # noqa: S311
         machine = Machine("worker-1", "127.0.0.1", settings, clock=LabClock(SPEED), rng=rng)

@@ -8,7 +8,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.machine import HostSettings
 from rollout.lab.objects import condition
-from rollout.lab.world.placement import Demand, NodeRoom, Used, refusal, requests_of
+from rollout.lab.world.placement import NodeRoom, PlacementDemand, Used, refusal, requests_of
 from tests.lab.world.simulation import Simulation
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -103,7 +103,7 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
         "used": Used(),
     }
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
-    assert refusal(Demand(pod, *requests_of(pod)), offered) == reason
+    assert refusal(PlacementDemand(pod, *requests_of(pod)), offered) == reason
 
 
 def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
