@@ -29,7 +29,9 @@ def test_both_streams_are_read_to_their_ends(
 
     server = servers.serve(chatter, authorized=[client_key])
     result = shell(server, key_file).run(server.host(), "x", timeout=60)
-    assert (len(result.stdout), len(result.stderr), result.exit_status) == (6 * 65536, 6 * 65536, 0)
+    assert len(result.stdout) == 6 * 65536
+    assert len(result.stderr) == 6 * 65536
+    assert result.exit_status == 0
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -57,7 +59,8 @@ def test_connection_that_drops_has_no_exit_status(
 
     server = servers.serve(reboot, authorized=[client_key])
     result = shell(server, key_file).run(server.host(), "reboot", timeout=60)
-    assert (result.exit_status, result.stdout) == (None, "going down")
+    assert result.exit_status is None
+    assert result.stdout == "going down"
 
 
 def test_default_keys_are_tried_in_turn(

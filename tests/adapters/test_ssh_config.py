@@ -46,7 +46,8 @@ def test_flags_and_inventory_go_before_the_file(tmp_path: Path) -> None:
     assert configured(told, tmp_path) == told
     # also where it is the usual
     found = configured(Host("a", "10.0.0.1", 22, "core"), tmp_path)
-    assert (found.user, found.port) == ("core", 22)
+    assert found.user == "core"
+    assert found.port == 22
 
 
 def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
@@ -75,11 +76,9 @@ def test_the_rest_that_is_followed(tmp_path: Path, home: Path) -> None:
         " ~/c\n"
     )
     found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  ConnectTimeout 7\n")
-    assert (found.known_as, found.known_hosts, found.connect_timeout) == (
-        "node",
-        HostKeyFiles(("/etc/a", "/etc/b"), (f"{home}/c",)),
-        7,
-    )
+    assert found.known_as == "node"
+    assert found.known_hosts == HostKeyFiles(("/etc/a", "/etc/b"), (f"{home}/c",))
+    assert found.connect_timeout == 7
 
 
 def test_what_one_logs_in_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +266,8 @@ def test_the_files_of_the_account_are_those_of_ssh(
     assert files == ConfigFiles(own, system)
     assert files.arguments == ()
     found = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
-    assert (found.user, found.port) == ("admin", 2222)
+    assert found.user == "admin"
+    assert found.port == 2222
 
 
 def test_without_a_client_no_configuration_counts_and_it_is_told(

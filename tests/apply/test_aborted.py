@@ -41,10 +41,12 @@ def test_a_node_that_has_rebooted_is_written_down_with_its_new_version(
     wait_until(lambda: is_back(lab, before), 60)
     rollout(lab, "abort", "--yes").ends(0)
     result = last_result(lab)
-    assert (result["outcome"], result["version"]) == ("aborted", NEW)
+    assert result["outcome"] == "aborted"
+    assert result["version"] == NEW
     report = json.loads(rollout(lab, "report", "-o", "json").stdout)
     (node,) = (entry for entry in report["nodes"] if entry["node"] == "worker-1")
-    assert (node["outcome"], node["version_after"]) == ("aborted", NEW)
+    assert node["outcome"] == "aborted"
+    assert node["version_after"] == NEW
     text = rollout(lab, "report").stdout
     assert "in phase rebooting" not in text
 
@@ -68,13 +70,15 @@ def test_of_a_host_that_is_not_back_no_version_is_written(
     )
     rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
     result = last_result(lab)
-    assert (result["outcome"], result.get("version")) == ("not-back", None)
+    assert result["outcome"] == "not-back"
+    assert result.get("version") is None
     before = node_of(lab, "worker-1")["status"]["nodeInfo"]["bootID"]
     boot(lab, "worker-1")
     wait_until(lambda: is_back(lab, before), 60)
     rollout(lab, "abort", "--yes").ends(0)
     result = last_result(lab)
-    assert (result["outcome"], result["version"]) == ("aborted", NEW)
+    assert result["outcome"] == "aborted"
+    assert result["version"] == NEW
 
 
 def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(

@@ -108,7 +108,9 @@ def test_what_happens_while_its_gate_command_runs_leaves_a_node_untouched(
         for name in names
         if not name.startswith(marks.PAUSED)
     }
-    assert (score.reboots["worker-1"], cordoned, left) == (0, [], set())
+    assert score.reboots["worker-1"] == 0
+    assert cordoned == []
+    assert left == set()
 
 
 def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:
@@ -127,13 +129,15 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
     ).ends(0)
     assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     pauses = metadata(lab, "worker-1", "annotations")
-    assert (pauses[PAUSED], json.loads(pauses[PAUSED_DETAILS])["reason"]) == ("true", "disk swap")
+    assert pauses[PAUSED] == "true"
+    assert json.loads(pauses[PAUSED_DETAILS])["reason"] == "disk swap"
     messages = left_out(lab, rollout)
     assert list(messages) == ["worker-1", "worker-2"]
     assert messages["worker-1"].startswith("paused by ")
     assert messages["worker-1"].endswith("Z: disk swap")
     ended = rollout(lab, *APPLY)
-    assert (ended.code, ended.summary["left_out"]["paused"]) == (0, 2)
+    assert ended.code == 0
+    assert ended.summary["left_out"]["paused"] == 2
     lab.call(lambda: lab.machines["worker-1"].clock.skip(9 * 3600))
     assert left_out(lab, rollout) == {}
     checks = json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
@@ -166,7 +170,8 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(
     )
     assert "All nodes are paused by" in rollout(lab, "status").stdout
     ended = rollout(lab, *APPLY)
-    assert (ended.code, ended.outcomes) == (0, {})
+    assert ended.code == 0
+    assert ended.outcomes == {}
     rollout(lab, "abort", "--yes").ends(0)
     write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")

@@ -41,7 +41,8 @@ def test_bursts_of_writes_to_nodes_and_to_the_record_cost_nobody_its_turn(
     stopped_at(lab, tmp_path, "draining", "--set", "drain.prefer-no-schedule-taint=false")
     lab.inflict(OF_RECORD)
     rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(0)
-    assert (lab.struck(OF_NODES), lab.struck(OF_RECORD)) == (25, 4)
+    assert lab.struck(OF_NODES) == 25
+    assert lab.struck(OF_RECORD) == 4
     assert_finished(lab)
 
 

@@ -93,12 +93,12 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
     chosen = last_but_one(lines)
     summary = lines[-1]
     end = end_of_node(lines, chosen)
-    assert (code, end["outcome"], end["message"]) == (0, "skipped", why)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
-        [],
-        [chosen],
-        1,
-    )
+    assert code == 0
+    assert end["outcome"] == "skipped"
+    assert end["message"] == why
+    assert summary["failed"] == []
+    assert summary["skipped"] == [chosen]
+    assert summary["left_out"]["deleting"] == 1
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
 
@@ -126,12 +126,12 @@ def test_a_node_that_is_deleted_in_its_drain_is_no_failure(
     """An autoscaler takes what is empty: the nodes that still wait get their turns."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remove)
-    assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
-        [],
-        [chosen],
-        1,
-    )
+    assert code == 0
+    assert end["outcome"] == "skipped"
+    assert not end["left_cordoned"]
+    assert summary["failed"] == []
+    assert summary["skipped"] == [chosen]
+    assert summary["left_out"]["deleting"] == 1
     assert end["message"].startswith("not rebooted: ")
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
@@ -142,12 +142,12 @@ def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(
 ) -> None:
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", gone)
-    assert (code, end["outcome"], end["left_cordoned"]) == (0, "skipped", False)
-    assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == (
-        [],
-        [chosen],
-        1,
-    )
+    assert code == 0
+    assert end["outcome"] == "skipped"
+    assert not end["left_cordoned"]
+    assert summary["failed"] == []
+    assert summary["skipped"] == [chosen]
+    assert summary["left_out"]["deleting"] == 1
     assert "its Node was deleted during its reboot" in end["message"]
     assert len(summary["succeeded"]) == 3
     assert lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system") is None
@@ -160,14 +160,14 @@ def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(
     """As cloud controllers do it, which delete the Node of a machine that is down."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", remade)
-    assert (code, end["outcome"], summary["skipped"]) == (0, "succeeded", [])
+    assert code == 0
+    assert end["outcome"] == "succeeded"
+    assert summary["skipped"] == []
     assert len(summary["succeeded"]) == 4
     score = lab.scoreboard()
-    assert (score.reboots[chosen], score.cordons_left, set(marks_of(lab, chosen))) == (
-        1,
-        (),
-        {"last-result"},
-    )
+    assert score.reboots[chosen] == 1
+    assert score.cordons_left == ()
+    assert set(marks_of(lab, chosen)) == {"last-result"}
 
 
 # What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node
@@ -232,15 +232,16 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
     words = (*DELAYED, "--set", f"detect.sources={source}", *flags, *nodes(node))
     code, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: vanish(lab, node))
     end = end_of_node(lines, node)
-    assert (code, end["outcome"], end["message"], end["left_cordoned"]) == (
-        0,
-        "skipped",
-        why,
-        False,
-    )
-    assert (lines[-1]["skipped"], lines[-1]["left_out"]) == ([node], {"no-update": 1})
+    assert code == 0
+    assert end["outcome"] == "skipped"
+    assert end["message"] == why
+    assert not end["left_cordoned"]
+    assert lines[-1]["skipped"] == [node]
+    assert lines[-1]["left_out"] == {"no-update": 1}
     score = lab.scoreboard()
-    assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
+    assert score.reboots[node] == 0
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
 
 
 def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(
@@ -286,7 +287,9 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
     ]
     assert set(begun) == {"worker-3"}
     end = end_of_node(lines, other)
-    assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)
+    assert end["outcome"] == "skipped"
+    assert not end["left_cordoned"]
     assert why in end["message"]
-    assert (lines[-1]["succeeded"], lines[-1]["skipped"]) == (["worker-3"], [other])
+    assert lines[-1]["succeeded"] == ["worker-3"]
+    assert lines[-1]["skipped"] == [other]
     assert lab.scoreboard().reboots[other] == 0

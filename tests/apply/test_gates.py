@@ -65,11 +65,9 @@ def test_a_node_that_fails_its_checks_is_given_back_before_its_drain_and_stays_c
         4
     )
     (failed,) = before.summary["failed"]
-    assert (failed["phase"], BEFORE in failed["message"], lab.scoreboard().evictions) == (
-        "cordoned",
-        True,
-        0,
-    )
+    assert failed["phase"] == "cordoned"
+    assert BEFORE in failed["message"]
+    assert lab.scoreboard().evictions == 0
     assert_untouched(lab, "worker-1")
     worker_2 = (*QUICK, "--node", "worker-2")
     rollout(lab, *worker_2, *checks, "--set", f"gates.after-reboot-annotations={AFTER}").ends(4)
@@ -160,10 +158,8 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(
         "--force",
     )
     ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2").ends(4)
-    assert (ended.summary["succeeded"], ended.summary["not_started"]) == (
-        ["worker-2"],
-        ["worker-1"],
-    )
+    assert ended.summary["succeeded"] == ["worker-2"]
+    assert ended.summary["not_started"] == ["worker-1"]
     assert_untouched(lab, "worker-1")
     assert "default/backup" in ended.stdout
 

@@ -60,7 +60,8 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
     why = f"Pod shop/{name} is held back by {BUDGET}: needs 2 healthy pods and has 2 (rollout "
     (event,) = written()
     assert event["message"].startswith(why)
-    assert (event["type"], event["involvedObject"]["name"]) == ("Warning", node)
+    assert event["type"] == "Warning"
+    assert event["involvedObject"]["name"] == node
     lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr

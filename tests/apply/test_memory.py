@@ -87,7 +87,8 @@ def hold(lab: Lab, rollout: Rollout) -> None:
     ended = rollout(lab, *APPLY)
     assert ended.outcomes == {"worker-1": "rolled-back"}
     (held,) = (line for line in ended.lines if line["type"] == "version_held")
-    assert (held["version"], held["nodes"]) == (BAD, ["worker-1"])
+    assert held["version"] == BAD
+    assert held["nodes"] == ["worker-1"]
     assert held["message"].startswith(f"version {BAD} is held: it failed on 1 node, worker-1")
 
 
@@ -99,16 +100,15 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(
     inflict(lab, HostFaults())
     planned = json.loads(rollout(lab, "plan", "-o", "json", "--control-plane", "exclude").stdout)
     reasons = {left["node"]: left["reason"] for left in planned["excluded"]}
-    assert (planned["waves"], reasons["worker-2"], reasons["worker-1"]) == (
-        [],
-        "version-held",
-        "no-update",
-    )
+    assert planned["waves"] == []
+    assert reasons["worker-2"] == "version-held"
+    assert reasons["worker-1"] == "no-update"
     shown = rollout(lab, "status").stdout
     assert f"Version {BAD} is held: it failed on 1 node, worker-1" in " ".join(shown.split())
     assert f"rollout release {BAD}" in shown
     again = rollout(lab, *APPLY)
-    assert (again.code, again.outcomes) == (4, {})
+    assert again.code == 4
+    assert again.outcomes == {}
     assert f"left out: version {BAD} is held: it failed on 1 node, worker-1" in again.stderr
     assert {left["reason"] for left in again.summary["not_done"]} == {"version-held"}
     assert "Nothing was held against: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
@@ -135,9 +135,11 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(
     )
     hold(lab, rollout)
     resumed = rollout(lab, "resume", "--yes", "-o", "json")
-    assert (resumed.code, resumed.outcomes) == (4, {})
+    assert resumed.code == 4
+    assert resumed.outcomes == {}
     applied = rollout(lab, "apply", str(saved), "-o", "json")
-    assert (applied.code, applied.outcomes) == (4, {})
+    assert applied.code == 4
+    assert applied.outcomes == {}
     assert all(f"version {BAD} is held" in why for why in applied.summary["reasons"].values())
     assert harmed(lab) == ["worker-1"]
     # neither began a node, so no record is left to be resumed
@@ -160,7 +162,9 @@ def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(
     )
     roll_back_everywhere(lab)
     ended = rollout(lab, *APPLY, "--max-failures", "2")
-    assert (ended.code, len(ended.outcomes), remembered(lab)) == (4, 2, {})
+    assert ended.code == 4
+    assert len(ended.outcomes) == 2
+    assert remembered(lab) == {}
     told = [
         line["message"]
         for line in ended.lines
@@ -248,10 +252,12 @@ def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(
         )
     )
     ended = rollout(lab, *APPLY)
-    assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
+    assert ended.code == 4
+    assert ended.outcomes == {"worker-2": "succeeded"}
     assert list(remembered(lab)["versions"]) == [BAD]
     by_hand = rollout(lab, *APPLY, "--allow", "held", "--node", "worker-3")
-    assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
+    assert by_hand.code == 0
+    assert by_hand.outcomes == {"worker-3": "succeeded"}
     assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
     assert remembered(lab)["versions"] == {}
     rollout(lab, *APPLY).ends(0)

@@ -139,7 +139,8 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(
     # leaves ours no place
     turn = watched.begun.index(second)
     assert watched.waiting == [NUMBER - 1 - at - (at < turn) for at in range(NUMBER)]
-    assert (tainted(lab), taints(lab, second)) == ([], [THEIRS])
+    assert tainted(lab) == []
+    assert taints(lab, second) == [THEIRS]
     assert TIMED in taints(lab, first)
 
     before, after = (
@@ -150,7 +151,9 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(
 
     # set after the lab's start, as anything of ours would be
     score = lab.scoreboard()
-    assert (score.exclusions_left, score.annotations_left, score.taints_left) == ((theirs,), {}, ())
+    assert score.exclusions_left == (theirs,)
+    assert score.annotations_left == {}
+    assert score.taints_left == ()
 
 
 @pytest.mark.sample
@@ -165,12 +168,14 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
     wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()
-    assert (len(tainted(lab)), len(labelled(lab))) == (NUMBER - 1, 1)
+    assert len(tainted(lab)) == NUMBER - 1
+    assert len(labelled(lab)) == 1
     seen = rollout(lab, "status", "--run", "-o", "json")
     assert '"tainted"' in seen.stdout
     assert tainted(lab)[0] in seen.stdout
     rollout(lab, way_out, "--yes", *unlock(lab)).ends(0)
-    assert (tainted(lab), labelled(lab)) == ([], set())
+    assert tainted(lab) == []
+    assert labelled(lab) == set()
     assert lab.scoreboard().clean
     assert lab.scoreboard().annotations_left == {}
 

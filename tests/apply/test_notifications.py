@@ -46,7 +46,9 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
         f": wave {index} of {waves}: " in note["title"] for index, note in enumerate(done, start=1)
     ] == [True] * waves
     assert f"{count} of {count} nodes ended" in done[-1]["body"]
-    assert (last["state"], last["level"], last["next"]) == ("completed", "success", "")
+    assert last["state"] == "completed"
+    assert last["level"] == "success"
+    assert last["next"] == ""
     assert last["title"].endswith(f": rollout completed: {count} nodes succeeded")
 
 
@@ -65,7 +67,8 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     (staged,) = {node["staged_version"] for wave in ended.plan["waves"] for node in wave["nodes"]}
     assert held["next"] == f"rollout release {staged}"
     last = inbox.notes[-1]
-    assert (last["event"], last["state"]) == ("finished", "failed")
+    assert last["event"] == "finished"
+    assert last["state"] == "failed"
     assert "Failed: worker-2." in last["body"]
     release = f"after fixing worker-2: rollout release {staged}"
     assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
@@ -87,7 +90,8 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags).ends(4)
     note = inbox.one("held")
     blocked = next(line for line in ended.lines if line["type"] == "blocked")
-    assert (note["node"], note["level"]) == (blocked["node"], "warning")
+    assert note["node"] == blocked["node"]
+    assert note["level"] == "warning"
     assert f"Pod {blocked['pod']} ({blocked['owner']}) cannot be evicted: " in note["body"]
     assert note["next"] == "kubectl describe pdb -n shop ledger"
     assert f"{note['node']} is held by shop/ledger for " in note["title"]
@@ -105,7 +109,9 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(
     process.send_signal(signal.SIGTERM)
     ended = end_of(process).ends(130)
     last = inbox.notes[-1]
-    assert (last["event"], last["state"], last["level"]) == ("finished", "interrupted", "warning")
+    assert last["event"] == "finished"
+    assert last["state"] == "interrupted"
+    assert last["level"] == "warning"
     assert f", {len(ended.summary['not_started'])} not started" in last["title"]
     assert last["next"] == "rollout resume"
     inbox.exchanges.clear()

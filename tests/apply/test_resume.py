@@ -32,12 +32,10 @@ def assert_finished(lab: Lab) -> None:
     score = lab.scoreboard()
     workers = {name: count for name, count in score.reboots.items() if name.startswith("worker")}
     assert set(workers.values()) == {1}
-    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == (
-        (),
-        {},
-        (),
-        (),
-    )
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.killed == ()
+    assert score.budgets_broken == ()
     assert score.most_unavailable <= 2
     assert record(lab) is None
 
@@ -46,10 +44,12 @@ def test_nothing_to_do_is_no_failure(started: Started, rollout: Rollout) -> None
     lab = started("default", 4)
     resumed = rollout(lab, "resume")
     aborted = rollout(lab, "abort")
-    assert (resumed.code, aborted.code) == (0, 0)
+    assert resumed.code == 0
+    assert aborted.code == 0
     assert "Nothing to resume" in resumed.stdout
     told = rollout(lab, "resume", "--yes", "-o", "json")
-    assert (told.code, [line["type"] for line in told.lines]) == (0, ["version", "summary"])
+    assert told.code == 0
+    assert [line["type"] for line in told.lines] == ["version", "summary"]
     assert told.summary["succeeded"] == told.summary["failed"] == told.summary["not_started"] == []
     assert "Nothing to undo" in aborted.stdout
 
@@ -90,12 +90,10 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     stderr = process.communicate(timeout=60)[1]
     assert process.returncode == (130 if number is signal.SIGINT else -number), stderr
     score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == (
-        (),
-        {},
-        0,
-        None,
-    )
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.evictions == 0
+    assert record(lab) is None
     standing = lease_of(lab)
     assert standing["spec"] == spec
 
@@ -110,11 +108,14 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(
     ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run).ends(0)
     assert node in json.loads(ended.stdout)["reverted"]
     score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert record(lab) is None
     assert json.loads(marks_of(lab, node)["last-result"])["outcome"] == "aborted"
     events = [event for event in lab.store.items(EVENTS) if event["involvedObject"]["name"] == node]
     (event,) = (event for event in events if event["reason"] == "GivenBack")
-    assert (event["type"], event["source"]["component"]) == ("Normal", "node-rollout")
+    assert event["type"] == "Normal"
+    assert event["source"]["component"] == "node-rollout"
     assert event["message"].startswith("Given back in phase ")
     assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
     assert "RolloutFailed" not in {event["reason"] for event in events}
@@ -196,7 +197,8 @@ def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(
     answered(tmp_path, lab.environment, (*another, "--interactive"), "yes\nno").ends(3)
     assert recorded_run(lab) == run, "no wave was started"
     answered(tmp_path, lab.environment, another, "yes").ends(0)
-    assert (lab.scoreboard().reboots["cp-1"], record(lab)) == (1, None)
+    assert lab.scoreboard().reboots["cp-1"] == 1
+    assert record(lab) is None
 
 
 def recorded_rules(lab: Lab) -> dict[str, Any]:
@@ -246,18 +248,18 @@ def test_time_outs_come_from_wherever_they_are_set_and_nothing_else_is_dropped_s
     flags = ("--yes", "--retry-failed", "--config", str(file), "--set", "gates.hook-timeout=9m")
     ended = invoked(tmp_path, {**lab.environment, **variables}, ("resume", *flags)).ends(4)
     rules = recorded_rules(lab)
-    assert (rules["drain"]["timeout"], rules["settle_timeout"], rules["ready_timeout"]) == (
-        "6m",
-        "3m",
-        "8s",
-    )
-    assert (rules["gates"]["hooks"]["timeout"], rules["reboot_timeout"]) == ("9m", "4s")
+    assert rules["drain"]["timeout"] == "6m"
+    assert rules["settle_timeout"] == "3m"
+    assert rules["ready_timeout"] == "8s"
+    assert rules["gates"]["hooks"]["timeout"] == "9m"
+    assert rules["reboot_timeout"] == "4s"
     assert (
         "note: the variable ROLLOUT_MAX_UNAVAILABLE has no effect: --max-unavailable stays"
         in ended.stderr
     )
     assert f"note: {file}:5: waves.spread-by has no effect: --spread-by stays" in ended.stderr
-    assert (rules["max_unavailable"], rules["spread_by"]) == (2, "")
+    assert rules["max_unavailable"] == 2
+    assert rules["spread_by"] == ""
 
 
 @pytest.mark.sample
@@ -276,7 +278,8 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
     assert process.returncode == 130, stderr
     assert "Stopping: returning the nodes in flight" in stderr
     score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
 
 
 def test_a_run_outlives_its_terminal(started: Started, tmp_path: Path) -> None:
@@ -292,7 +295,8 @@ def test_a_run_outlives_its_terminal(started: Started, tmp_path: Path) -> None:
     process.wait(60)
     score = lab.scoreboard()
     assert sorted(score.reboots.values())[-2:] == [0, 1]
-    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
 
 
 def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(
@@ -373,7 +377,8 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
     assert (refused.code, "rollout resume" in refused.stderr) == (6, True), refused.stderr
     ended = rollout(lab, "abort", "--yes", "--wait", "1s").ends(0)
     assert "holds the lock" not in refused.stderr + ended.stderr
-    assert (record(lab), holder_of(lab)) == (None, "")
+    assert record(lab) is None
+    assert holder_of(lab) == ""
 
 
 @pytest.mark.sample(2)
@@ -418,7 +423,8 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         records = [json.loads(line) for line in journal.read_text().splitlines()]
         assert [record["command"] for record in records if record["type"] == "run"] == ["apply"]
         assert [file.name for file in journal.parent.iterdir()] == [journal.name]
-        assert (living.poll(), holder_of(lab)) == (None, holder)
+        assert living.poll() is None
+        assert holder_of(lab) == holder
     finally:
         living.kill()
         living.communicate()

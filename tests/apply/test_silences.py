@@ -84,9 +84,12 @@ def test_a_node_is_silenced_from_before_its_cordon_until_it_has_ended(
 ) -> None:
     lab = alertmanager.lab = started("default", 6)
     rollout(lab, *ONE, *flags(alertmanager)).ends(0)
-    assert (alertmanager.seen[0], alertmanager.standing) == (False, {})
+    assert not alertmanager.seen[0]
+    assert alertmanager.standing == {}
     (matcher,) = alertmanager.posted[0]["matchers"]
-    assert (matcher["name"], matcher["isRegex"], matcher["isEqual"]) == ("instance", True, True)
+    assert matcher["name"] == "instance"
+    assert matcher["isRegex"]
+    assert matcher["isEqual"]
     address = node_of(lab, "worker-1")["status"]["addresses"][0]["address"]
     assert all(
         re.fullmatch(matcher["value"], value)

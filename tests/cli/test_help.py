@@ -171,7 +171,8 @@ def test_a_real_bash_completes_with_the_printed_script(command: Command, home: P
             timeout=60,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0
+        assert done.stderr == ""
         return done.stdout.split()
 
     assert completed("rollout", "known-") == ["known-hosts"]

@@ -66,7 +66,8 @@ def test_it_warns_of_the_other_kind(
 def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_hosts: Path) -> None:
     ended = command(*MANIFESTS, kind, "-o", "json")
     document = json.loads(ended.stdout)
-    assert (document["kind"], document["items"][-1]["kind"].lower()) == ("List", kind)
+    assert document["kind"] == "List"
+    assert document["items"][-1]["kind"].lower() == kind
     text = command(*MANIFESTS, kind).stdout
     assert document["items"] == list(yaml.safe_load_all(text))
 

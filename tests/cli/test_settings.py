@@ -53,24 +53,20 @@ def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:
     found = read(tmp_path, WRITTEN)
     assert found.cluster.name == "berlin"
     assert selection_of(found).nodes == ("worker-1", "worker-2", "worker-3")
-    assert (found.ssh.port, found.ssh.inventory) == (2222, Path("hosts.ini"))
-    assert (found.drain.timeout, found.drain.grace_period, found.drain.force) == (
-        Duration(1200),
-        5,
-        True,
-    )
+    assert found.ssh.port == 2222
+    assert found.ssh.inventory == Path("hosts.ini")
+    assert found.drain.timeout == Duration(1200)
+    assert found.drain.grace_period == 5
+    assert found.drain.force
     assert found.gates.window == ("mon,tue 01:00 2h", "sat 02:00 3h", "sun 02:00 3h")
     policy = policy_of(found)
-    assert (policy.include_held, policy.gates.ignored_rivals, policy.include_cordoned) == (
-        True,
-        ("kured",),
-        False,
-    )
-    assert (policy.max_unavailable, policy.ramp) == (
-        Count(25, percent=True),
-        (Count(1), Count(10, percent=True)),
-    )
-    assert (policy.strategy, policy.detect) == (Strategy.ROLLING, (Detection.ANNOTATION,))
+    assert policy.include_held
+    assert policy.gates.ignored_rivals == ("kured",)
+    assert not policy.include_cordoned
+    assert policy.max_unavailable == Count(25, percent=True)
+    assert policy.ramp == (Count(1), Count(10, percent=True))
+    assert policy.strategy == Strategy.ROLLING
+    assert policy.detect == (Detection.ANNOTATION,)
     assert groups_of(found.fleetlock).named["workers"].selector == "a in (b,c)"
 
 
@@ -82,11 +78,9 @@ def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
         *("drain.timeout=2m", "waves.soak=2m", "nodes.node=b", "nodes.node=c,d"),
         flags={"drain.timeout": "3m"},
     )
-    assert (found.drain.timeout, found.waves.soak, found.waves.canary) == (
-        Duration(180),
-        Duration(120),
-        1,
-    )
+    assert found.drain.timeout == Duration(180)
+    assert found.waves.soak == Duration(120)
+    assert found.waves.canary == 1
     assert found.nodes.node == ("b", "c", "d")
     assert set(found.typed) == {"drain.timeout", "nodes.node", "waves.soak"}
 
@@ -254,7 +248,8 @@ def test_a_named_file_that_anybody_may_write_is_refused(home: Path, command: Com
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "one\ntwo", "a\rb", "\x07", "a\u202eb", "a\u0085b"])
 def test_what_is_no_line_of_text_is_refused(text: str, command: Command) -> None:
     ended = command("plan", "--set", f"reboot.command={text}")
-    assert (ended.code, ended.stdout) == (ExitCode.USAGE, "")
+    assert ended.code == ExitCode.USAGE
+    assert ended.stdout == ""
     assert "one line of printable text" in ended.stderr
     assert "\x1b" not in ended.stderr
 

@@ -192,7 +192,8 @@ def test_sigterm_finishes_the_nodes_in_flight(lab: Lab, pod: Pod) -> None:
     process.communicate(timeout=100)
     score = lab.scoreboard()
     assert sum(score.reboots.values()) == 1
-    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
 
 
 def test_sigterm_before_the_run_ends_it_at_once(lab: Lab, pod: Pod) -> None:

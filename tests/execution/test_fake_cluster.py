@@ -52,7 +52,9 @@ def test_what_was_changed_meanwhile_is_not_replaced(api: ClusterApi) -> None:
     api.patch(f"{LEASES}/a", {"spec": {"holderIdentity": "bob"}})
     read["spec"]["holderIdentity"] = "eve"
     refused = refusal(lambda: api.replace(f"{LEASES}/a", read))
-    assert (type(refused), refused.status, refused.reason) == (ApiConflictError, 409, "Conflict")
+    assert type(refused) is ApiConflictError
+    assert refused.status == 409
+    assert refused.reason == "Conflict"
     read["metadata"]["resourceVersion"] = json.loads(api.get(f"{LEASES}/a"))["metadata"][
         "resourceVersion"
     ]

@@ -72,7 +72,8 @@ def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: S
     assert reasons["worker-7"] == "unknown-status"
     assert {reasons[name] for name in errors} <= {"unreachable", "unknown-status"}
     healthy = nodes["worker-8"]
-    assert (healthy["running_version"], healthy["staged_version"]) == ("4081.2.0", "4152.2.0")
+    assert healthy["running_version"] == "4081.2.0"
+    assert healthy["staged_version"] == "4152.2.0"
 
 
 def test_apply_takes_every_host_to_its_own_end(program: Program, with_faults: StartLab) -> None:
@@ -118,11 +119,9 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
     stdout = process.stdout.read()
     process.communicate(timeout=60)
     (entry,) = json.loads(stdout.splitlines()[-1])["failed"]
-    assert (process.returncode, entry["outcome"], entry["left_cordoned"]) == (
-        4,
-        "reboot-refused",
-        False,
-    )
+    assert process.returncode == 4
+    assert entry["outcome"] == "reboot-refused"
+    assert not entry["left_cordoned"]
     assert "not allowed" in entry["message"]
     assert lab.scoreboard().reboots["worker-1"] == 0
     assert lab.scoreboard().cordons_left == ()
@@ -156,7 +155,9 @@ def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: Sta
     assert ended.code == 0, ended.stdout + ended.stderr
     score = lab.scoreboard()
     assert {score.reboots[name] for name in ("worker-1", "worker-2")} == {1}
-    assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.rebooted_undrained == ()
 
 
 def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(
@@ -166,7 +167,8 @@ def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(
     with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
         score = lab.scoreboard()
         assert rebooted(lab) == {node}
-        assert (score.cordons_left, score.annotations_left) == ((), {})
+        assert score.cordons_left == ()
+        assert score.annotations_left == {}
         assert ansible_processes(program.home) == []
 
 

@@ -234,13 +234,11 @@ def test_how_long_a_pod_took_from_its_node_to_being_ready(
 
 def test_a_pod_of_which_next_to_nothing_is_known() -> None:
     bare = pod({"metadata": {"name": "p"}})
-    assert (bare.phase, bare.ready, bare.owner, bare.node, bare.grace_period) == (
-        PodPhase.UNKNOWN,
-        False,
-        None,
-        "",
-        30,
-    )
+    assert bare.phase == PodPhase.UNKNOWN
+    assert not bare.ready
+    assert bare.owner is None
+    assert bare.node == ""
+    assert bare.grace_period == 30
     assert pod({"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Melting"}}) == bare
 
 

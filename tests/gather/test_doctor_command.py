@@ -65,7 +65,8 @@ def test_what_kept_systemd_from_telling_is_told_safely() -> None:
     facts = parse_probe(FACTS.host, said, Probe(units=True))
     assert isinstance(facts, HostFacts)
     (check,) = [one for one in host_checks("worker-1", facts) if "units" in one.message]
-    assert (check.check, check.verdict) == (CheckName.UPDATE_ENGINE, Verdict.WARN)
+    assert check.check == CheckName.UPDATE_ENGINE
+    assert check.verdict == Verdict.WARN
     assert "Failed to connect to bus" in check.message
     assert check.message.isprintable()
 

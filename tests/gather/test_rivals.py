@@ -192,7 +192,8 @@ def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
     lock: object, holders: tuple[str, ...], *, for_good: bool, tmp_path: Path
 ) -> None:
     (coordinator,), _unseen = found(tmp_path, daemon_sets=(locked(lock),))
-    assert (coordinator.holders, coordinator.locked) == (holders, for_good)
+    assert coordinator.holders == holders
+    assert coordinator.locked == for_good
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:

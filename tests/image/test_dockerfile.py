@@ -207,10 +207,8 @@ def test_krew_takes_the_manifest() -> None:
         for (system, arch), letter in zip(places, "abc", strict=True)
     }
     document = yaml.safe_load(krew["manifest"]("0.1.0", "owner/name", sums))
-    assert (document["apiVersion"], document["kind"]) == (
-        "krew.googlecontainertools.github.com/v1alpha2",
-        "Plugin",
-    )
+    assert document["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
+    assert document["kind"] == "Plugin"
     # it links the executable under the name that kubectl looks for, made of the plugin's
     name = document["metadata"]["name"]
     spec = document["spec"]
@@ -241,6 +239,7 @@ def test_the_plugin_says_which_python_it_needs(tmp_path: Path) -> None:
     ended = subprocess.run(
         launcher, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
     assert ended.stderr.startswith("Error: kubectl node-rollout needs Python 3.11 or newer")
     assert "hint:" in ended.stderr

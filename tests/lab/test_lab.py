@@ -76,7 +76,8 @@ def test_stopping_leaves_nothing(tmp_path: Path) -> None:
 
     gc.collect()
     # Threads of servers from before may end meanwhile.
-    assert (open_sockets() - sockets, set(threading.enumerate()) - threads) == (set(), set())
+    assert open_sockets() - sockets == set()
+    assert set(threading.enumerate()) - threads == set()
     with socket.socket() as probe:
         assert probe.connect_ex((address, port or 0)) != 0
 

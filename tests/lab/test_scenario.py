@@ -32,7 +32,8 @@ def test_a_shipped_scenario_loads_and_describes_itself(name: str) -> None:
 def test_a_file_of_ones_own_loads(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, "description: Mine.\n" + NODES))
 
-    assert (scenario.name, scenario.description) == ("mine", "Mine.")
+    assert scenario.name == "mine"
+    assert scenario.description == "Mine."
     assert [
         (host.name, host.settings.labels[ZONE_LABEL], host.role) for host in plan_hosts(scenario)
     ] == [("n-1", "a", Role.WORKER), ("n-2", "b", Role.WORKER)]
@@ -101,7 +102,8 @@ def test_scaling_keeps_something_to_run_workloads_on(
 ) -> None:
     roles = [host.role for host in plan_hosts(scale(load_scenario("default"), nodes))]
 
-    assert (roles.count(Role.CONTROL_PLANE), roles.count(Role.WORKER)) == (control_plane, workers)
+    assert roles.count(Role.CONTROL_PLANE) == control_plane
+    assert roles.count(Role.WORKER) == workers
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,8 @@ def test_the_chart_has_more_than_is_printed() -> None:
     made = helm("template", "night", CHART, *(f"--set={value}" for value in chosen))
     documents = {document["kind"]: document for document in yaml.safe_load_all(made.stdout)}
     spec = documents["Deployment"]["spec"]
-    assert (spec["replicas"], spec["template"]["spec"]["imagePullSecrets"]) == (
-        3,
-        [{"name": "quay"}],
-    )
+    assert spec["replicas"] == 3
+    assert spec["template"]["spec"]["imagePullSecrets"] == [{"name": "quay"}]
     (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] == spec["template"]["spec"]["containers"][0]["ports"][0]["name"]
 
@@ -189,4 +187,5 @@ def test_it_has_the_programs_settings() -> None:
 
 def test_it_has_the_programs_version() -> None:
     head = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (head["version"], head["appVersion"]) == (__version__, __version__)
+    assert head["version"] == __version__
+    assert head["appVersion"] == __version__

@@ -74,7 +74,8 @@ def test_probes_and_service_speak_what_the_server_speaks(
     installation = replace(SERVER, tls_secret=secret)
     only = container(installation)
     (served,) = document("Service", installation)["spec"]["ports"]
-    assert (served["name"], served["port"]) == (scheme, port)
+    assert served["name"] == scheme
+    assert served["port"] == port
     probes = {
         name: only[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")
     }

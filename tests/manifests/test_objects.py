@@ -99,14 +99,10 @@ def test_every_role_is_bound_to_the_account() -> None:
     bindings = [document for document in documents if document["kind"].endswith("Binding")]
     assert [role["metadata"].get("namespace", "") for role in roles] == ["", "locks", "default"]
     for role, binding in zip(roles, bindings, strict=True):
-        assert (binding["kind"], binding["metadata"]) == (
-            f"{role['kind']}Binding",
-            role["metadata"],
-        )
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
-            role["kind"],
-            role["metadata"]["name"],
-        )
+        assert binding["kind"] == f"{role['kind']}Binding"
+        assert binding["metadata"] == role["metadata"]
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}
         ]

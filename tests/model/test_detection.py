@@ -53,7 +53,8 @@ def test_a_reboot_is_needed_where_any_says_so(
     signs: tuple[Sign, ...], *, needed: bool, unanswered: tuple[Sign, ...]
 ) -> None:
     detection = Detection(signs)
-    assert (detection.needs_reboot, detection.unanswered) == (needed, unanswered)
+    assert detection.needs_reboot == needed
+    assert detection.unanswered == unanswered
 
 
 def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> HostFacts:
@@ -86,7 +87,8 @@ def test_update_engine_is_a_source_like_any_other(
     update: UpdateStatus, os_id: str, answer: SourceAnswer
 ) -> None:
     (sign,) = facts(update, os_id).detection.signs
-    assert (sign.source, sign.answer) == (Source.UPDATE_ENGINE, answer)
+    assert sign.source == Source.UPDATE_ENGINE
+    assert sign.answer == answer
     assert sign.version == (update.new_version if answer is SourceAnswer.NEEDED else "")
 
 
@@ -124,7 +126,8 @@ OWN = "node-rollout.dev/reboot-needed"
 )
 def test_the_word_on_a_node(annotations: dict[str, str], answer: SourceAnswer, detail: str) -> None:
     sign = annotation_sign(node("w-1", annotations=annotations))
-    assert (sign.answer, sign.detail) == (answer, detail)
+    assert sign.answer == answer
+    assert sign.detail == detail
 
 
 def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_marked_anyway() -> (

@@ -30,7 +30,8 @@ UNREACHABLE = ProbeFailure(Host("w-1", ""), ProbeFailureKind.UNREACHABLE, "conne
 def test_a_node_that_a_taint_announces_the_end_of_is_left_out_as_deleting(key: str) -> None:
     tainted = node("w-1", taints=(Taint(key, "1790000000", "NoSchedule"),))
     (exclusion,) = build_plan(inputs([tainted, node("w-2")])).excluded
-    assert (exclusion.node, exclusion.reason) == ("w-1", ExclusionReason.DELETING)
+    assert exclusion.node == "w-1"
+    assert exclusion.reason == ExclusionReason.DELETING
     assert key in exclusion.message
 
 

@@ -20,8 +20,12 @@ def open_now(hours: int = 0) -> str:
 def assert_all_done(lab: Lab) -> None:
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}, score
-    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-    assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.taints_left == ()
+    assert score.killed == ()
+    assert score.budgets_broken == ()
+    assert score.rebooted_undrained == ()
     assert record(lab) is None
 
 
@@ -29,5 +33,6 @@ def assert_untouched(lab: Lab, *, evictions: bool = False) -> None:
     """No host rebooted, nothing left; `evictions`: an earlier drain may have evicted."""
     score = lab.scoreboard()
     assert not any(score.reboots.values()), score
-    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
     assert evictions or not score.evictions

@@ -52,7 +52,8 @@ def test_the_smallest_limit_that_is_done_in_time(
     )
     assert "Next:" not in late.stdout
     closed = rollout(lab, "plan", "--finish-by", f"{one + 60}s", "--window", open_now(hours=12))
-    assert (closed.code, "not done by" in closed.stderr) == (6, True)
+    assert closed.code == 6
+    assert "not done by" in closed.stderr
     rollout(lab, "plan", "--finish-by", "8h", "--max-unavailable", "2").ends(64)
     rollout(lab, "plan", "--finish-by", "yesterday").ends(64)
     assert_untouched(lab)
@@ -119,19 +120,22 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
         )
     assert inbox.events() == ["deadline"]
     note = inbox.one("deadline")
-    assert (note["level"], note["title"].endswith(f": not done by {by}")) == ("warning", True)
+    assert note["level"] == "warning"
+    assert note["title"].endswith(f": not done by {by}")
     assert f"Next: rollout plan --finish-by {by}" in note["body"]
     assert 3600 < lateness(metrics) < 4 * 3600
     told = rollout(lab, "status").stdout
     assert f"operate is not done by {by}: its forecast is 20" in " ".join(told.split())
     never = a_pass("--finish-by", by, "--window", "12:00 1s")
     assert "no window of the next two years is enough" in never.stderr
-    assert (inbox.events(), lateness(metrics)) == (["deadline"], float("inf"))
+    assert inbox.events() == ["deadline"]
+    assert lateness(metrics) == float("inf")
     assert_untouched(lab)
 
     later = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%MZ}"
     a_pass("--finish-by", later, *closed)
-    assert (inbox.events(), lateness(metrics)) == (["deadline"], 0)
+    assert inbox.events() == ["deadline"]
+    assert lateness(metrics) == 0
     assert "is not done by" not in rollout(lab, "status").stdout
     a_pass("--finish-by", by, *closed)
     assert inbox.events() == ["deadline", "deadline"]
@@ -139,12 +143,10 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     a_pass("--finish-by", by)
     a_pass("--finish-by", "2026-01-01T00:00Z")
     done = inbox.events()[2:]
-    assert (done[0], done[-1], "deadline" in done, lateness(metrics)) == (
-        "started",
-        "finished",
-        False,
-        0,
-    )
+    assert done[0] == "started"
+    assert done[-1] == "finished"
+    assert "deadline" not in done
+    assert lateness(metrics) == 0
     assert "is not done by" not in rollout(lab, "status").stdout
     assert_all_done(lab)
 

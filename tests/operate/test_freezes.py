@@ -29,7 +29,8 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(
     lab = started("default", 4)
     why = f"frozen ({FROZEN}); the next opens "
     ended = rollout(lab, "operate", "--once", *FREEZE, "--window", open_now())
-    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.code == 0
+    assert ended.stderr == ""
     assert ended.stdout.startswith(f"No node is started: {why}")
     rollout(lab, *APPLY, *FREEZE).ends(4)
     planned = rollout(lab, "plan", "-o", "wide", *FREEZE).ends(0)
@@ -72,7 +73,8 @@ def test_a_saved_plan_keeps_its_freeze(started: Started, rollout: Rollout, tmp_p
     lab = started("default", 4)
     rollout(lab, "plan", "--out", str(tmp_path / "a.plan"), *FREEZE).ends(0)
     refused = rollout(lab, "apply", str(tmp_path / "a.plan"), *FREEZE)
-    assert (refused.code, "--set gates.freeze" in refused.stderr) == (64, True)
+    assert refused.code == 64
+    assert "--set gates.freeze" in refused.stderr
     ended = rollout(lab, "apply", str(tmp_path / "a.plan"), "-o", "json").ends(4)
     assert f"frozen ({FROZEN})" in str(ended.lines)
     assert_untouched(lab)

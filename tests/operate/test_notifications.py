@@ -37,7 +37,8 @@ def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
 ) -> None:
     lab = started("default", 4)
     closed = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)])
-    assert (closed.code, inbox.notes) == (0, [])
+    assert closed.code == 0
+    assert inbox.notes == []
     invoked(tmp_path, environment(lab, inbox), ONCE).ends(0)
     assert inbox.events()[0] == "started"
     assert inbox.one("finished")["state"] == "completed"
@@ -53,11 +54,9 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(
     # no node is estimated to be back by then
     ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]).ends(0)
     note = inbox.one("finished")
-    assert (note["state"], note["level"], note["next"]) == (
-        "interrupted",
-        "info",
-        "The next pass takes up what is left.",
-    )
+    assert note["state"] == "interrupted"
+    assert note["level"] == "info"
+    assert note["next"] == "The next pass takes up what is left."
     assert note["title"].endswith(", 4 not started")
     assert note["body"].startswith(next(iter(ended.summary["reasons"].values())))
 
@@ -67,7 +66,9 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
     process = start(tmp_path, variables, ["operate", "--every", "1s", "--set", "cluster.name=prod"])
     stderr = stopped_after(3, process, lambda line: "error:" in line)
     (note,) = inbox.notes
-    assert (note["event"], note["state"], note["cluster"]) == ("finished", "failed", "prod")
+    assert note["event"] == "finished"
+    assert note["state"] == "failed"
+    assert note["cluster"] == "prod"
     assert note["body"].partition(".\n")[0] in stderr
     assert note["next"] == "rollout doctor"
     assert note["title"] == "prod: rollout failed"

@@ -177,7 +177,9 @@ def test_begun_nodes_are_finished_outside_the_window_and_no_others(
     rollout(lab, *ONCE, "--window", open_now(hours=6)).ends(0)
     score = lab.scoreboard()
     assert rebooted(lab) == {node}
-    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.taints_left == ()
     rollout(lab, *ONCE, "--window", open_now()).ends(0)
     assert_all_done(lab)
 
@@ -193,7 +195,9 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
     assert process.returncode == 130, stderr
     score = lab.scoreboard()
     assert sum(score.reboots.values()) == 1
-    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+    assert score.cordons_left == ()
+    assert score.annotations_left == {}
+    assert score.taints_left == ()
     rollout(lab, *ONCE).ends(0)
     assert_all_done(lab)
 

@@ -84,7 +84,8 @@ HINT = " (--allow idle reboots it anyway)"
 )
 def test_who_is_left_out(observation: HostFacts, reason: ExclusionReason, message: str) -> None:
     (left,) = planned(observation).excluded
-    assert (left.reason, left.message) == (reason, message)
+    assert left.reason == reason
+    assert left.message == message
 
 
 @pytest.mark.parametrize(

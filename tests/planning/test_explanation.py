@@ -250,7 +250,8 @@ def test_the_summary_counts_the_pods_and_how_often_they_move(strategy: Strategy)
         tainted_plan(spared=True, strategy=strategy),
         tainted_plan(spared=False, strategy=strategy),
     )
-    assert (spared.summary.pods_to_move, spared.summary.expected_evictions) == (6, 6)
+    assert spared.summary.pods_to_move == 6
+    assert spared.summary.expected_evictions == 6
     assert moved_on.summary.pods_to_move == 6
     assert moved_on.summary.expected_evictions == 6 + sum(one.arrivals for one in moved_on.nodes)
     assert moved_on.summary.expected_evictions > 6

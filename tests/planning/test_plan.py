@@ -47,7 +47,8 @@ def test_the_canary_goes_first_and_alone() -> None:
         )
     )
     assert waves(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
-    assert (plan.waves[0].because, plan.waves[0].note) == ("canary: one at a time", "canary")
+    assert plan.waves[0].because == "canary: one at a time"
+    assert plan.waves[0].note == "canary"
 
 
 def test_a_wave_stays_within_one_zone() -> None:
@@ -158,7 +159,8 @@ def test_each_exclusion_has_its_word_and_a_sentence(
     observations = {"w-1": observed} if observed else {}
     plan = build_plan(inputs([node("w-1", **changed), node("w-2")], observations=observations))  # type: ignore[arg-type]
     found = plan.excluded[0]
-    assert (found.node, found.reason.value) == ("w-1", reason)
+    assert found.node == "w-1"
+    assert found.reason.value == reason
     assert says in found.message
     assert waves(plan) == [["w-2"]]
 
@@ -234,7 +236,8 @@ def test_what_was_given_back_or_is_anothers_cordon_is_not() -> None:
 def test_a_plan_whose_limit_is_used_up_by_a_failed_node_names_it_and_the_way_out() -> None:
     given = inputs([node("w-1"), node("w-2"), marked("failed")])
     (blocker,) = build_plan(given).blockers
-    assert (blocker.node, blocker.kind) == ("w-9", BlockerKind.NODES_UNAVAILABLE)
+    assert blocker.node == "w-9"
+    assert blocker.kind == BlockerKind.NODES_UNAVAILABLE
     assert (
         blocker.message
         == "failed in the rollout abc and is still cordoned, and uses up --max-unavailable 1: "

@@ -53,8 +53,10 @@ def test_the_first_pool_that_matches_has_the_node_and_default_the_others() -> No
 def test_a_pool_has_the_rollouts_rules_but_for_its_own() -> None:
     rules = Policy(pools=(CANARY, WEB), ready_timeout=Duration(7), include_cordoned=True)
     canary, web, rest = (pools_of(rules).rules(name) for name in ("canary", "web", DEFAULT))
-    assert (canary.drain.timeout, web.drain.timeout) == (Duration(60), rules.drain.timeout)
-    assert (canary.reboot_timeout, web.reboot_timeout) == (rules.reboot_timeout, Duration(120))
+    assert canary.drain.timeout == Duration(60)
+    assert web.drain.timeout == rules.drain.timeout
+    assert canary.reboot_timeout == rules.reboot_timeout
+    assert web.reboot_timeout == Duration(120)
     assert {canary.ready_timeout, web.ready_timeout} == {Duration(7)}
     assert canary.include_cordoned
     assert rest is rules

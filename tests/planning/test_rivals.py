@@ -34,7 +34,8 @@ ON_HOSTS = ("locksmithd", "zincati", *SelfReboot)
 def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(rival: str) -> None:
     found = Coordinator(rival, "Deployment", "ops", "its-name")
     (blocker,) = with_coordinator(found, Policy()).blockers
-    assert (blocker.kind.value, blocker.object) == ("rival", "deployment/ops/its-name")
+    assert blocker.kind.value == "rival"
+    assert blocker.object == "deployment/ops/its-name"
     assert "kubectl -n ops" in blocker.message
     assert "deployment its-name" in blocker.message
     assert blocker.message.endswith(f"--allow {rival}")

@@ -32,11 +32,13 @@ def rules(*daemon_sets: DaemonSet, **flags: Any) -> DrainRules:
 
 def test_all_reasons_of_a_refusal_are_told() -> None:
     verdict = judge(pod(owner=None, has_empty_dir=True), rules(delete_emptydir_data=False))
-    assert (verdict.action, verdict.reason) == (Action.REFUSE, VerdictReason.LOCAL_STORAGE)
+    assert verdict.action == Action.REFUSE
+    assert verdict.reason == VerdictReason.LOCAL_STORAGE
     assert "--delete-emptydir-data" in verdict.message
     assert "--force" in verdict.message
     gone = judge(pod(owner=DS, has_empty_dir=True, mirror=True), rules(delete_emptydir_data=False))
-    assert (gone.action, gone.reason) == (Action.REFUSE, VerdictReason.DAEMONSET_GONE)
+    assert gone.action == Action.REFUSE
+    assert gone.reason == VerdictReason.DAEMONSET_GONE
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,8 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     chosen = rules(AGENT, pod_selector="tier=web")
     assert judge(pod(labels={"tier": "web"}), chosen).action is Action.EVICT
     left = judge(pod(), chosen)
-    assert (left.action, left.reason) == (Action.LEAVE, VerdictReason.NOT_SELECTED)
+    assert left.action == Action.LEAVE
+    assert left.reason == VerdictReason.NOT_SELECTED
     assert "the reboot ends it" in left.warnings[0]
     assert judge(pod(owner=DS), chosen).warnings == ()
 

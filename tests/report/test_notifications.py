@@ -62,7 +62,8 @@ def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(
     outcome: Outcome,
 ) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
-    assert (note.title, note.level) == ("wave 1 of 2: 1 node ended", Level.INFO)
+    assert note.title == "wave 1 of 2: 1 node ended"
+    assert note.level == Level.INFO
 
 
 def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
@@ -136,13 +137,16 @@ def test_how_it_ended(
     next_command: str,
 ) -> None:
     (note,) = notes(RunFinished(AT, result), stopped=stopped)
-    assert (note.state, note.level, note.next) == (state, level, next_command)
+    assert note.state == state
+    assert note.level == level
+    assert note.next == next_command
 
 
 def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None:
     noteworthy = Noteworthy(plan(), "prod", 600.0)
     (note,) = noteworthy.broken_off(BlockedError("locked by another"), AT)
-    assert (note.state, note.body) == (RolloutState.FAILED, "locked by another.")
+    assert note.state == RolloutState.FAILED
+    assert note.body == "locked by another."
     assert list(noteworthy.broken_off(BlockedError("again"), AT)) == []
     (stopped,) = Noteworthy(plan(), "prod", 600.0).broken_off(InterruptedRunError("stopped"), AT)
     assert stopped.state == RolloutState.INTERRUPTED

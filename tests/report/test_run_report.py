@@ -49,7 +49,8 @@ def test_the_parts_are_all_of_the_time() -> None:
         Part.SETTLE: 40,
     }
     drain = next(part for part in told.parts if part.part is Part.DRAIN)
-    assert (drain.median, drain.longest) == (64, 64)
+    assert drain.median == 64
+    assert drain.longest == 64
 
 
 def test_a_held_eviction_has_its_budget_and_its_time() -> None:
@@ -64,15 +65,16 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
         *(finished("worker-1", 100, "drain-failed"), ended(101)),
     )
     first, second = told.holds
-    assert (first.seconds, first.released, first.event.budget, first.event.has) == (
-        50,
-        True,
-        "shop/ledger",
-        1,
-    )
-    assert (second.seconds, second.released) == (88, False)
+    assert first.seconds == 50
+    assert first.released
+    assert first.event.budget == "shop/ledger"
+    assert first.event.has == 1
+    assert second.seconds == 88
+    assert not second.released
     (row,) = hold_table(told).rows
-    assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")
+    assert row[0] == "shop/ledger"
+    assert row[3] == "1m28s"
+    assert row[-1] == "1"
 
 
 def with_a_skipped_node() -> RunReport:
@@ -92,11 +94,9 @@ def with_a_skipped_node() -> RunReport:
 
 def test_a_skipped_node_is_no_failure() -> None:
     told = with_a_skipped_node()
-    assert (told.ending, told.skipped, told.not_started) == (
-        Ending.COMPLETED,
-        {"worker-2": "paused by ops"},
-        {},
-    )
+    assert told.ending == Ending.COMPLETED
+    assert told.skipped == {"worker-2": "paused by ops"}
+    assert told.not_started == {}
     assert failure_table(told).rows == []
 
 
@@ -132,7 +132,8 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
         "it went wrong; last SSH error: refused; console: lab://2",
     )
     assert failure.ssh_error == "refused"
-    assert (told.ending, told.failed) == (Ending.INCOMPLETE, 1)
+    assert told.ending == Ending.INCOMPLETE
+    assert told.failed == 1
     again = (
         begun(500, "resume"),
         *way("worker-1", 501),
@@ -141,7 +142,9 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     )
     retried = report(begun(), *way("worker-1", 2, "rebooting"), failed, ended(101), *again)
     assert "succeeded later" in failure_table(retried).rows[0][2]
-    assert (retried.ending, retried.failed, retried.succeeded) == (Ending.COMPLETED, 0, 1)
+    assert retried.ending == Ending.COMPLETED
+    assert retried.failed == 0
+    assert retried.succeeded == 1
 
 
 def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
@@ -265,7 +268,8 @@ WAITING = [
 
 def test_pods_that_waited_for_a_budget_teach_how_they_end_by_the_rest_of_the_drain() -> None:
     past = learnt(*WAITING)
-    assert (past.drains, past.endings) == ((17, 27), (3, 4))
+    assert past.drains == (17, 27)
+    assert past.endings == (3, 4)
 
 
 def test_a_webhooks_delay_is_no_budgets() -> None:

@@ -72,7 +72,8 @@ def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Started, tmp_p
         put_record(lab, whole)
         read = read_record(api, "kube-system")
         assert read is not None
-        assert (read.problem, read.plan is None) == ("", False)
+        assert read.problem == ""
+        assert read.plan is not None
 
 
 @pytest.mark.parametrize("names", [TYPICAL[:4], TYPICAL[4:]], ids=["written", "packed"])
@@ -123,7 +124,8 @@ def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
             for word in ("status", "plan", "doctor"):
                 assert "bug" not in rollout(lab, word).stderr, word
             refused = rollout(lab, "apply", "--yes")
-            assert (refused.code, "rollout abort" in refused.stderr) == (6, True)
+            assert refused.code == 6
+            assert "rollout abort" in refused.stderr
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
@@ -166,7 +168,8 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(
         (tmp_path / "go").touch()
         ended = end_of(process).ends(6)
         assert "was changed or removed since it was read" in ended.stderr
-        assert (record(lab), marks_of(lab, node)) == (None, on_node)
+        assert record(lab) is None
+        assert marks_of(lab, node) == on_node
 
 
 def test_an_id_on_a_node_is_no_path_either(

@@ -96,7 +96,8 @@ def test_only_selected_hosts_are_asked_about(lab: Lab, home: Path) -> None:
         (home / "asked").unlink(missing_ok=True)
         assert set(errors(status(lab, home, *options)).values()) == {""}
         asked = set((home / "asked").read_text().split())
-        assert ("worker-1" in asked, "worker-2" in asked) == (True, False)
+        assert "worker-1" in asked
+        assert "worker-2" not in asked
     assert "sets bindaddress for worker-2" in status(lab, home).stderr
 
 
@@ -147,7 +148,8 @@ def test_of_no_file_of_the_users_nothing_is_trusted_and_nothing_written_elsewher
     assert all("its host key is unknown" in error for error in refused.values())
     accepted = status(lab, home, "--host-key-checking", "accept-new", without=without)
     assert set(errors(accepted).values()) == {""}
-    assert (everybodys.read_text(), trusted.read_bytes()) == ("", lab.known_hosts.read_bytes())
+    assert everybodys.read_text() == ""
+    assert trusted.read_bytes() == lab.known_hosts.read_bytes()
 
 
 @needs_openssh

@@ -128,10 +128,8 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["failed"])
     assert is_cordoned(lab, client.node)
     denied = changed.report(server)
-    assert (denied.kind, "was another machine when it took its slot" in denied.value) == (
-        "waiting_for_proof",
-        True,
-    )
+    assert denied.kind == "waiting_for_proof"
+    assert "was another machine when it took its slot" in denied.value
     assert changed.ask(server).status == 423
     second = serve(lab)
     assert changed.report(second).status == 423

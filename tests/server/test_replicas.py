@@ -63,10 +63,8 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Started, serve: 
     client.await_grant(first)
     assert first.end() == 0
     assert holder_of(lab) == ""
-    assert (is_cordoned(lab, client.node), marks_of(lab, client.node)["phase"]) == (
-        True,
-        "rebooting",
-    )
+    assert is_cordoned(lab, client.node)
+    assert marks_of(lab, client.node)["phase"] == "rebooting"
     second = serve(lab)
     client.await_grant(second)
     second.end(signal.SIGKILL)
@@ -207,4 +205,6 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
     second.reboot()
     second.await_release(leading)
     score = lab.scoreboard()
-    assert (score.rebooted_undrained, score.budgets_broken, score.killed) == ((), (), ())
+    assert score.rebooted_undrained == ()
+    assert score.budgets_broken == ()
+    assert score.killed == ()

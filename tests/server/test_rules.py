@@ -28,7 +28,8 @@ def test_pods_that_block_a_node_hold_its_host_off(started: Started, serve: Serve
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     denied = client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=frontend"))
-    assert (denied.kind, denied.status) == ("held_by_gate", 423)
+    assert denied.kind == "held_by_gate"
+    assert denied.status == 423
     assert "frontend" in denied.value
     assert_untouched(lab, client)
     assert (
@@ -56,7 +57,8 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(
     server = serve(lab)
     wait_until(lambda: client.ask(server).kind == "rival")
     denied = client.ask(server)
-    assert (denied.status, "kured" in denied.value) == (423, True)
+    assert denied.status == 423
+    assert "kured" in denied.value
     assert_untouched(lab, client)
     assert client.ask(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
 
@@ -95,10 +97,8 @@ def test_a_node_that_is_not_meant_is_left_alone(started: Started, serve: Serve) 
     write(lab, other.node, "labels", tier="db")
     server = serve(lab, "--selector", "tier=db")
     denied = out.ask(server)
-    assert (denied.kind, "is left out by --selector, --node or --exclude" in denied.value) == (
-        "node_excluded",
-        True,
-    )
+    assert denied.kind == "node_excluded"
+    assert "is left out by --selector, --node or --exclude" in denied.value
     assert_untouched(lab, out)
     assert other.ask(server).kind == "waiting_for_drain"
 
@@ -114,7 +114,8 @@ def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path
     server = serve(lab, "--slots", "3", "--max-unavailable", "3", "--config", "pools.toml")
     assert one.ask(server).kind == "waiting_for_drain"
     denied = two.ask(server)
-    assert (denied.kind, "of the pool db is used up" in denied.value) == ("max_unavailable", True)
+    assert denied.kind == "max_unavailable"
+    assert "of the pool db is used up" in denied.value
     assert other.ask(server).kind == "waiting_for_drain"
 
 

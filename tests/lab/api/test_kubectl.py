@@ -102,7 +102,8 @@ def test_a_workload_is_scaled(lab: Lab) -> None:
         lab, "get", "-n", namespace, "deployment", name, "--subresource=scale", "-o", "json"
     )
     scale = json.loads(shown.stdout)
-    assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", replicas)
+    assert scale["kind"] == "Scale"
+    assert scale["spec"]["replicas"] == replicas
 
 
 def test_a_statefulset_is_scaled_and_a_daemonset_is_not(lab: Lab) -> None:
